@@ -1,0 +1,3 @@
+//! Load tests for kube-fanout and any Kubernetes API server.
+
+fn main() {}

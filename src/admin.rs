@@ -1,0 +1,1 @@
+//! Metrics, health and build facts on a port of their own.

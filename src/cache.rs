@@ -1,0 +1,1 @@
+//! The watch cache of one resource: snapshot, ring, epoch.

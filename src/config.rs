@@ -1,0 +1,1 @@
+//! Settings: resolved and valid.

@@ -1,0 +1,1 @@
+//! The envelope of a watch event.

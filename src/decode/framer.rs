@@ -1,0 +1,1 @@
+//! Cuts a watch response into lines.

@@ -1,0 +1,1 @@
+//! Finds an object's parts in its JSON bytes.

@@ -1,0 +1,1 @@
+//! Embedded API server, gateway and watchers in one process.

@@ -1,0 +1,1 @@
+//! Continue tokens in upstream's own layout.

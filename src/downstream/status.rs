@@ -1,0 +1,1 @@
+//! The one table from errors to Kubernetes Status answers.

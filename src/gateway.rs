@@ -1,0 +1,1 @@
+//! Composition root: builds the parts, wires them, owns every task.

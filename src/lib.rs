@@ -1,0 +1,31 @@
+//! kube-fanout: one upstream watch per resource, thousands of downstream watchers.
+//!
+//! ```text
+//! kube-apiserver ──list+watch──▶ upstream ─▶ decode ─▶ cache (snapshot + ring) ─▶ view (filter · encode) ─▶ downstream ──▶ clients
+//! ```
+//!
+//! Modules in reading order: [`resource`], [`decode`], [`cache`], [`view`], [`upstream`], [`downstream`]; beside the
+//! flow [`passthrough`], [`metrics`], [`admin`], [`config`], [`cli`], [`shutdown`]; [`gateway`] wires them.
+//! [`apiserver`] is the embedded API server of the demo and the tests.
+
+pub mod resource;
+
+pub mod decode;
+
+pub mod cache;
+
+pub mod view;
+
+pub mod upstream;
+
+pub mod downstream;
+
+pub mod admin;
+pub mod apiserver;
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod gateway;
+pub mod metrics;
+pub mod passthrough;
+pub mod shutdown;

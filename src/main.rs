@@ -1,0 +1,3 @@
+//! The thin binary: allocator, flags, runtime, exit code.
+
+fn main() {}

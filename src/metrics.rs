@@ -1,0 +1,1 @@
+//! Metric handles and their registry.

@@ -1,0 +1,1 @@
+//! Everything that is not served from memory, streamed both ways.

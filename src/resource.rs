@@ -1,0 +1,58 @@
+//! The words of the domain: resource, key, resource version, object, kind of event. No IO, no parsing of peers' bytes.
+
+mod fields;
+mod key;
+mod object;
+mod version;
+
+pub use fields::{Field, FieldTable};
+pub use key::{Gvr, ObjectKey};
+pub use object::{Object, ObjectParts, Span};
+pub use version::{InvalidResourceVersion, ResourceVersion};
+
+/// What happened to an object, as a watch event's `type` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// The object is new to the watcher.
+    Added,
+    /// The object changed.
+    Modified,
+    /// The object is gone, or left the watcher's selector.
+    Deleted,
+}
+
+impl EventKind {
+    /// The wire word: `ADDED`, `MODIFIED` or `DELETED`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
+    Typed,
+    /// Custom resources: sorted keys, list items whole, `metadata.continue` always present.
+    Dynamic,
+}
+
+/// What a resource is called and how it is laid out, as discovery and a first list tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceKind {
+    /// Group, version, plural name.
+    pub gvr: Gvr,
+    /// `Pod`.
+    pub kind: String,
+    /// `PodList`.
+    pub list_kind: String,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Layout of its JSON.
+    pub layout: Layout,
+}

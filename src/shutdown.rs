@@ -1,0 +1,1 @@
+//! Drain: stop accepting, end streams, deadline.

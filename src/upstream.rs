@@ -1,0 +1,6 @@
+//! Towards the API server: performs what the reflector decides.
+
+pub mod backoff;
+pub mod client;
+pub mod discovery;
+pub mod reflector;

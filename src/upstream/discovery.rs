@@ -1,0 +1,1 @@
+//! Which resources can be listed and watched.

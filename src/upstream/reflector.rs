@@ -1,0 +1,1 @@
+//! Decides list, watch, relist and back-off; performs nothing.

@@ -1,0 +1,3 @@
+//! What one watcher may see, and in what form.
+
+pub mod selector;
