@@ -1,1 +1,116 @@
-//! The watch cache of one resource: snapshot, ring, epoch.
+//! The watch cache of one resource: the newest snapshot, the ring of history, and the version both have reached.
+//!
+//! One [`Writer`] changes it; any number of readers look at it without a lock. It knows nothing of watchers: an
+//! [`Observer`] is told of each batch after it can be read.
+
+mod event;
+mod objects;
+mod ring;
+mod snapshot;
+mod sync;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use event::Event;
+pub use objects::{ObjectMap, Place};
+pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
+pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
+pub use writer::{Applied, Change, WentBack, Writer};
+
+use crate::resource::{ResourceKind, ResourceVersion};
+use sync::Published;
+
+/// Told of every batch, by the writer, after it is in the ring and in the snapshot.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// `events` are new; with them the resource has reached `through` (a sequence: events below it) and
+    /// `version`. A batch without events is progress: a list or a bookmark.
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        through: Sequence,
+        version: ResourceVersion,
+        now: Instant,
+    );
+}
+
+/// The readers' side of one resource's cache.
+#[derive(Debug)]
+pub struct WatchCache {
+    kind: ResourceKind,
+    history: Arc<Ring<Arc<Event>>>,
+    snapshot: Published<Option<Arc<Snapshot>>>,
+}
+
+impl WatchCache {
+    fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>) -> Self {
+        Self {
+            kind,
+            history,
+            snapshot: Published::new(Arc::new(None)),
+        }
+    }
+
+    /// What the resource is called and how its JSON is laid out.
+    #[must_use]
+    pub fn kind(&self) -> &ResourceKind {
+        &self.kind
+    }
+
+    /// The bounded history of events.
+    #[must_use]
+    pub fn history(&self) -> &Ring<Arc<Event>> {
+        &self.history
+    }
+
+    /// The newest snapshot; `None` until the first list is complete.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.with(Option::clone)
+    }
+
+    fn publish(&self, snapshot: Snapshot) {
+        self.snapshot.publish(Arc::new(Some(Arc::new(snapshot))));
+    }
+
+    /// The first sequence that a watch from `version` has to be shown.
+    ///
+    /// # Errors
+    /// [`TooOld`] when events since `version` are no longer there, or were never known.
+    pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, TooOld> {
+        let snapshot = self.snapshot().ok_or(TooOld { floor: version })?;
+        let floor = floor(&snapshot, &self.history);
+        let first = self
+            .history
+            .partition_point(|event| event.resource_version() <= version);
+        let inside = snapshot.gaps.iter().find(|gap| gap.contains(version));
+        match inside {
+            Some(gap) if !self.carries(version, first) => Err(TooOld { floor: gap.to }),
+            _ if version < floor => Err(TooOld { floor }),
+            _ => Ok(first),
+        }
+    }
+
+    /// True if the event before `first` is of exactly this version.
+    fn carries(&self, version: ResourceVersion, first: Sequence) -> bool {
+        let mut found = false;
+        let Some(before) = first.checked_sub(1) else {
+            return false;
+        };
+        let read = self.history.read(before, |_, event| {
+            found = event.resource_version() == version;
+            std::ops::ControlFlow::Break(())
+        });
+        read.is_ok() && found
+    }
+}
+
+/// A version that a watch cannot resume from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("events are known only after version {floor}")]
+pub struct TooOld {
+    /// The oldest version that would do.
+    pub floor: ResourceVersion,
+}

@@ -31,6 +31,16 @@ impl EventKind {
             Self::Deleted => "DELETED",
         }
     }
+
+    /// What stands before the object in an event line.
+    #[must_use]
+    pub const fn line_head(self) -> &'static str {
+        match self {
+            Self::Added => "{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => "{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => "{\"type\":\"DELETED\",\"object\":",
+        }
+    }
 }
 
 /// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).

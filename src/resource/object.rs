@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ObjectKey, ResourceVersion};
+use super::{EventKind, ObjectKey, ResourceVersion};
 
 /// A piece of an object's bytes, `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,10 @@ pub struct ObjectParts {
     pub type_prefix_len: u32,
 }
 
-/// One object at one version, immutable and shared. The bytes are its compact JSON as a watch event carries it.
+/// One object at one version, immutable and shared.
+///
+/// Its bytes are kept inside the line of a watch event, `{"type":"…","object":{…}}` and a newline, as upstream
+/// sent it: the line serves watchers, the slices of it serve lists, and nothing is stored twice.
 #[derive(Debug)]
 pub struct Object {
     key: ObjectKey,
@@ -53,13 +56,30 @@ pub struct Object {
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
     type_prefix_len: u32,
-    bytes: Bytes,
+    /// Ends with the object, a closing brace and a newline.
+    line: Bytes,
+    /// Where in `line` the object starts; it ends two bytes before the line does.
+    start: u32,
 }
 
+fn line_head_len(kind: EventKind) -> u32 {
+    u32::try_from(kind.line_head().len()).expect("a line head is a few bytes")
+}
+
+/// What follows the object in its line.
+const LINE_END: &[u8] = b"}\n";
+
 impl Object {
-    /// Joins scanned parts with the bytes that they were found in.
+    /// Keeps scanned parts with the canonical event line that holds the object from `start` on.
+    ///
+    /// The spans in `parts` count from the object's first byte. A line that does not end with the object,
+    /// `}` and a newline is not canonical: use [`Object::new`] on the object's own bytes then.
     #[must_use]
-    pub fn new(parts: ObjectParts, bytes: Bytes) -> Self {
+    pub fn in_line(parts: ObjectParts, line: Bytes, start: u32) -> Self {
+        debug_assert!(
+            line.ends_with(LINE_END),
+            "an event line ends with its object"
+        );
         Self {
             key: ObjectKey::new(&parts.namespace, &parts.name),
             uid: parts.uid.into(),
@@ -72,8 +92,17 @@ impl Object {
                 .collect(),
             fields: parts.fields.into_iter().map(Into::into).collect(),
             type_prefix_len: parts.type_prefix_len,
-            bytes,
+            line,
+            start,
         }
+    }
+
+    /// Keeps scanned parts with the object's own bytes, copied once into a line of type `ADDED`.
+    #[must_use]
+    pub fn new(parts: ObjectParts, object: &[u8]) -> Self {
+        let head = EventKind::Added.line_head();
+        let line = [head.as_bytes(), object, LINE_END].concat();
+        Self::in_line(parts, line.into(), line_head_len(EventKind::Added))
     }
 
     /// Namespace and name.
@@ -114,26 +143,87 @@ impl Object {
         self.fields.get(index).map_or("", |value| value)
     }
 
-    /// The whole object, with `kind` and `apiVersion`.
+    /// The whole object as compact JSON, with `kind` and `apiVersion`.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    pub fn bytes(&self) -> &[u8] {
+        &self.line[self.start as usize..self.line.len() - LINE_END.len()]
     }
 
-    /// The object as a list item of a compiled-in kind, after its opening brace: `"metadata":{…}…}`.
+    /// Length of the event line in memory, in bytes.
+    #[must_use]
+    pub fn line_len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// The event line as it is kept, if it says `kind`.
+    #[must_use]
+    pub fn line_of(&self, kind: EventKind) -> Option<Bytes> {
+        let head = kind.line_head().as_bytes();
+        (self.start as usize == head.len() && self.line.starts_with(head))
+            .then(|| self.line.clone())
+    }
+
+    /// The object and the end of its event line; what stands before it is [`EventKind::line_head`].
+    #[must_use]
+    pub fn line_tail(&self) -> Bytes {
+        self.line.slice(self.start as usize..)
+    }
+
+    /// The object as a list item without its opening brace: `"metadata":{…}…}`; of a compiled-in kind
+    /// also without `kind` and `apiVersion`.
     #[must_use]
     pub fn item_tail(&self) -> Bytes {
-        self.bytes.slice(1 + self.type_prefix_len as usize..)
+        let start = self.start as usize + 1 + self.type_prefix_len as usize;
+        self.line.slice(start..self.line.len() - LINE_END.len())
     }
 
-    /// The object's bytes with another resource version, as DELETED events carry it (protocol.md §4.6).
+    /// The whole object without its opening brace, as a list item of a custom resource.
     #[must_use]
-    pub fn bytes_at(&self, version: ResourceVersion) -> Vec<u8> {
+    pub fn whole_tail(&self) -> Bytes {
+        self.line
+            .slice(self.start as usize + 1..self.line.len() - LINE_END.len())
+    }
+
+    /// The same object at another version: the last state of a deletion that was only noticed later.
+    #[must_use]
+    pub fn at_version(&self, version: ResourceVersion) -> Self {
+        let line = self.deleted_line(version);
+        let digits =
+            u32::try_from(version.to_string().len()).expect("a version has at most twenty digits");
+        Self {
+            key: self.key.clone(),
+            uid: self.uid.clone(),
+            resource_version: version,
+            version_span: Span {
+                start: self.version_span.start,
+                end: self.version_span.start + digits,
+            },
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            type_prefix_len: self.type_prefix_len,
+            start: line_head_len(EventKind::Deleted),
+            line,
+        }
+    }
+
+    /// A line of type `DELETED` with the object as it is but for the resource version, as watchers get
+    /// it whose selector the object left, or that see it deleted (protocol.md §4.6).
+    #[must_use]
+    pub fn deleted_line(&self, version: ResourceVersion) -> Bytes {
         let digits = version.to_string();
+        let object = &self.line[self.start as usize..];
         let (head, tail) = (
             self.version_span.start as usize,
             self.version_span.end as usize,
         );
-        [&self.bytes[..head], digits.as_bytes(), &self.bytes[tail..]].concat()
+        let line_head = EventKind::Deleted.line_head().as_bytes();
+        [
+            line_head,
+            &object[..head],
+            digits.as_bytes(),
+            &object[tail..],
+        ]
+        .concat()
+        .into()
     }
 }

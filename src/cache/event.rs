@@ -1,0 +1,111 @@
+//! One event of a resource's history, with the lines that watchers get, each made at most once.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::ring::Sequence;
+use crate::resource::{EventKind, Object, ResourceVersion};
+
+/// What happened to one object, and what it was before.
+#[derive(Debug)]
+pub struct Event {
+    sequence: Sequence,
+    kind: EventKind,
+    resource_version: ResourceVersion,
+    /// The new state; of a deletion the last one, with the deletion's version.
+    object: Arc<Object>,
+    previous: Option<Arc<Object>>,
+    added: OnceLock<Bytes>,
+    modified: OnceLock<Bytes>,
+    deleted: OnceLock<Bytes>,
+}
+
+impl Event {
+    pub(super) fn new(
+        sequence: Sequence,
+        kind: EventKind,
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+    ) -> Self {
+        let lines = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        let [added, modified, deleted] = lines;
+        Self {
+            sequence,
+            kind,
+            resource_version: object.resource_version(),
+            object,
+            previous,
+            added,
+            modified,
+            deleted,
+        }
+    }
+
+    /// Our own count of this event.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// What happened, seen without a selector.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    /// The version that the event carries on the wire.
+    #[must_use]
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.resource_version
+    }
+
+    /// The new state; of a deletion the last one, with the deletion's version.
+    #[must_use]
+    pub fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// The state before the event.
+    #[must_use]
+    pub fn previous(&self) -> Option<&Arc<Object>> {
+        self.previous.as_ref()
+    }
+
+    /// The event's line, newline included, for a watcher to whom it is of `kind`. Made once, then shared.
+    ///
+    /// An object that leaves a selector is `Deleted` to its watchers while the event itself is not: they
+    /// get the previous state with the event's version (protocol.md §4.6).
+    #[must_use]
+    pub fn line(&self, kind: EventKind) -> Bytes {
+        let (cell, left) = match kind {
+            EventKind::Added => (&self.added, false),
+            EventKind::Modified => (&self.modified, false),
+            EventKind::Deleted => (&self.deleted, self.kind != EventKind::Deleted),
+        };
+        let line = cell.get_or_init(|| match (&self.previous, left) {
+            (Some(previous), true) => previous.deleted_line(self.resource_version),
+            _ => self
+                .object
+                .line_of(kind)
+                .unwrap_or_else(|| relabelled(&self.object, kind)),
+        });
+        line.clone()
+    }
+
+    /// Bytes that keeping this event costs, about.
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>()
+            + self.object.line_len()
+            + self
+                .previous
+                .as_ref()
+                .map_or(0, |previous| previous.line_len())
+    }
+}
+
+fn relabelled(object: &Object, kind: EventKind) -> Bytes {
+    [kind.line_head().as_bytes(), &object.line_tail()]
+        .concat()
+        .into()
+}

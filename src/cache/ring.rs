@@ -1,0 +1,333 @@
+//! The broadcast ring: one writer appends, any number of readers follow at their own pace.
+//!
+//! A ring is a list of *segments*, each a fixed run of slots that are filled once and never changed. The writer fills a
+//! slot, then moves the head past it; readers look at the head, then at the slots below it. Eviction drops whole
+//! segments from a small directory that is replaced, never edited. So nobody waits: not the writer for a reader, not
+//! a reader for anyone. A reader keeps nothing but a sequence number between two reads, hence a stalled one costs its
+//! cursor and pins no memory; when its place is gone it is told so ([`Lagged`]).
+//!
+//! Why not slots that are overwritten in place: a reader would have to hold a slot against the writer, by a count
+//! per slot (a write to shared memory per reader and event) or by hazard pointers. Filled-once slots need neither.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::sync::{AtomicU64, OnceSlot, Ordering, Published};
+
+/// Our own gapless count of events; the first is 0. Never reused, not even across a relist.
+pub type Sequence = u64;
+
+/// A reader's place fell out of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ring's oldest sequence is {oldest} now")]
+pub struct Lagged {
+    /// The oldest sequence that can still be read.
+    pub oldest: Sequence,
+}
+
+/// When old segments leave. Memory decides first, then count, then age.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Slots of one segment: the grain of eviction and of growth.
+    pub segment_slots: usize,
+    /// At least so many events are kept, whatever their age, unless `bytes_max` forbids.
+    pub events_min: usize,
+    /// At most about so many events are kept (rounded up to a segment).
+    pub events_max: usize,
+    /// At most so many bytes of values, plus the newest segment.
+    pub bytes_max: usize,
+    /// Events younger than this stay while the other bounds allow.
+    pub age_min: Duration,
+}
+
+#[derive(Debug)]
+struct Segment<T> {
+    first: Sequence,
+    slots: Box<[OnceSlot<T>]>,
+}
+
+/// The segments that can be read, oldest first, without gaps: each starts where the one before it was sealed.
+#[derive(Debug)]
+struct Directory<T> {
+    segments: VecDeque<Arc<Segment<T>>>,
+    /// Start of the oldest segment, or the head while there is none.
+    oldest: Sequence,
+}
+
+impl<T> Directory<T> {
+    /// The segment that holds `sequence`, which is at least `oldest` and below the head.
+    fn segment_of(&self, sequence: Sequence) -> usize {
+        self.segments
+            .partition_point(|segment| segment.first <= sequence)
+            - 1
+    }
+}
+
+/// The readers' side of a ring.
+#[derive(Debug)]
+pub struct Ring<T> {
+    /// One past the newest event. Alone on its cache line: it is written per append and read by everyone.
+    head: CachePadded<AtomicU64>,
+    directory: Published<Directory<T>>,
+}
+
+impl<T> Ring<T> {
+    /// One past the newest sequence that can be read.
+    #[must_use]
+    pub fn head(&self) -> Sequence {
+        // Acquire: pairs with the Release in `RingWriter::append`; slots below the head are filled.
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// The oldest sequence that can be read; equals the head while the ring is empty.
+    #[must_use]
+    pub fn oldest(&self) -> Sequence {
+        self.directory.with(|directory| directory.oldest)
+    }
+
+    /// Shows the values from `from` on, in order, until `visit` breaks or the head is reached.
+    ///
+    /// Returns the sequence to read next: one past the last value shown.
+    ///
+    /// # Errors
+    /// [`Lagged`] when `from` was evicted; nothing is shown then.
+    pub fn read(
+        &self,
+        from: Sequence,
+        mut visit: impl FnMut(Sequence, &T) -> ControlFlow<()>,
+    ) -> Result<Sequence, Lagged> {
+        // The head is read before the directory, so every sequence below it has its segment there, or
+        // had it and was evicted.
+        let head = self.head();
+        if from >= head {
+            return Ok(from);
+        }
+        self.directory.with(|directory| {
+            if from < directory.oldest {
+                return Err(Lagged {
+                    oldest: directory.oldest,
+                });
+            }
+            let mut next = from;
+            let mut at = directory.segment_of(from);
+            while next < head {
+                let segment = &directory.segments[at];
+                let end = directory
+                    .segments
+                    .get(at + 1)
+                    .map_or(head, |after| after.first.min(head));
+                while next < end {
+                    let slot = &segment.slots[slot_index(next - segment.first)];
+                    let flow = slot
+                        .with(|value| visit(next, value.expect("slots below the head are filled")));
+                    next += 1;
+                    if flow.is_break() {
+                        return Ok(next);
+                    }
+                }
+                at += 1;
+            }
+            Ok(next)
+        })
+    }
+
+    /// The first readable sequence whose value does not satisfy `before`; the head if all do.
+    ///
+    /// `before` must hold for a prefix of the values and for none after it.
+    pub fn partition_point(&self, mut before: impl FnMut(&T) -> bool) -> Sequence {
+        let head = self.head();
+        self.directory.with(|directory| {
+            let (mut low, mut high) = (directory.oldest.min(head), head);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                let segment = &directory.segments[directory.segment_of(middle)];
+                let slot = &segment.slots[slot_index(middle - segment.first)];
+                if slot.with(|value| before(value.expect("slots below the head are filled"))) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        })
+    }
+}
+
+fn slot_index(offset: u64) -> usize {
+    usize::try_from(offset).expect("a segment's slots fit in memory")
+}
+
+/// What the writer knows of a segment beyond what readers need.
+#[derive(Debug)]
+struct Ledger {
+    events: usize,
+    bytes: usize,
+    newest_at: Instant,
+}
+
+/// The only writer of a ring. Not `Clone`.
+#[derive(Debug)]
+pub struct RingWriter<T> {
+    ring: Arc<Ring<T>>,
+    retention: Retention,
+    /// Readers get copies of this; kept here so that the writer needs not read them back.
+    segments: VecDeque<Arc<Segment<T>>>,
+    /// One entry a segment, same order.
+    ledgers: VecDeque<Ledger>,
+    head: Sequence,
+    events: usize,
+    bytes: usize,
+}
+
+impl<T> RingWriter<T> {
+    /// An empty ring. Slots are allocated with the first event.
+    #[must_use]
+    pub fn new(retention: Retention) -> Self {
+        assert!(
+            retention.segment_slots > 0,
+            "a segment holds at least one event"
+        );
+        let directory = Directory {
+            segments: VecDeque::new(),
+            oldest: 0,
+        };
+        let ring = Ring {
+            head: CachePadded::new(AtomicU64::new(0)),
+            directory: Published::new(Arc::new(directory)),
+        };
+        Self {
+            ring: Arc::new(ring),
+            retention,
+            segments: VecDeque::new(),
+            ledgers: VecDeque::new(),
+            head: 0,
+            events: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The readers' side.
+    #[must_use]
+    pub fn ring(&self) -> &Arc<Ring<T>> {
+        &self.ring
+    }
+
+    /// Events that can be read.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        self.events
+    }
+
+    /// Bytes of the values that can be read, as given to [`RingWriter::append`].
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends one value of `len` bytes; evicts what the bounds no longer allow. Returns its sequence.
+    pub fn append(&mut self, value: T, len: usize, now: Instant) -> Sequence {
+        if self.tail_is_sealed() {
+            self.open_segment(now);
+        }
+        let sequence = self.head;
+        let (Some(segment), Some(ledger)) = (self.segments.back(), self.ledgers.back_mut()) else {
+            unreachable!("a segment was opened above");
+        };
+        segment.slots[slot_index(sequence - segment.first)].fill(value);
+        ledger.events += 1;
+        ledger.bytes += len;
+        ledger.newest_at = now;
+        self.events += 1;
+        self.bytes += len;
+        self.head += 1;
+        // Release: pairs with the Acquire in `Ring::head`; publishes the slot filled above and the
+        // directory that leads to it.
+        self.ring.head.store(self.head, Ordering::Release);
+        if self.bytes > self.retention.bytes_max && self.evict(now) {
+            self.publish_directory();
+        }
+        sequence
+    }
+
+    /// Evicts what is old enough to go; for a tick while no events arrive.
+    pub fn expire(&mut self, now: Instant) {
+        if self.evict(now) {
+            self.publish_directory();
+        }
+    }
+
+    /// The moment of the newest event in the oldest segment: the next to be evicted by age.
+    #[must_use]
+    pub fn oldest_at(&self) -> Option<Instant> {
+        self.ledgers.front().map(|ledger| ledger.newest_at)
+    }
+
+    /// Full, or so heavy that evicting it whole would be too coarse.
+    fn tail_is_sealed(&self) -> bool {
+        self.ledgers.back().is_none_or(|tail| {
+            tail.events == self.retention.segment_slots || tail.bytes > self.retention.bytes_max / 8
+        })
+    }
+
+    fn open_segment(&mut self, now: Instant) {
+        self.evict(now);
+        let slots = (0..self.retention.segment_slots)
+            .map(|_| OnceSlot::empty())
+            .collect();
+        self.segments.push_back(Arc::new(Segment {
+            first: self.head,
+            slots,
+        }));
+        self.ledgers.push_back(Ledger {
+            events: 0,
+            bytes: 0,
+            newest_at: now,
+        });
+        self.publish_directory();
+    }
+
+    /// Drops the oldest segments while a bound says so; the newest one always stays. True if any left.
+    fn evict(&mut self, now: Instant) -> bool {
+        let before = self.segments.len();
+        while self.segments.len() > 1 && self.oldest_may_go(now) {
+            self.segments.pop_front();
+            let Some(ledger) = self.ledgers.pop_front() else {
+                break;
+            };
+            self.events -= ledger.events;
+            self.bytes -= ledger.bytes;
+        }
+        self.segments.len() < before
+    }
+
+    fn oldest_may_go(&self, now: Instant) -> bool {
+        let Some(oldest) = self.ledgers.front() else {
+            return false;
+        };
+        let old = now.saturating_duration_since(oldest.newest_at) > self.retention.age_min;
+        self.bytes > self.retention.bytes_max
+            || self.events > self.retention.events_max
+            || (old && self.events - oldest.events >= self.retention.events_min)
+    }
+
+    fn publish_directory(&self) {
+        let oldest = self
+            .segments
+            .front()
+            .map_or(self.head, |segment| segment.first);
+        self.ring.directory.publish(Arc::new(Directory {
+            segments: self.segments.clone(),
+            oldest,
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(all(test, fanout_loom))]
+mod models;

@@ -1,0 +1,192 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn retention(segment_slots: usize, events_max: usize) -> Retention {
+    Retention {
+        segment_slots,
+        events_min: 0,
+        events_max,
+        bytes_max: usize::MAX,
+        age_min: Duration::MAX,
+    }
+}
+
+fn read_all(ring: &Ring<u64>, from: Sequence) -> Result<(Vec<u64>, Sequence), Lagged> {
+    let mut seen = Vec::new();
+    let next = ring.read(from, |_, value| {
+        seen.push(*value);
+        ControlFlow::Continue(())
+    })?;
+    Ok((seen, next))
+}
+
+#[test]
+fn a_reader_sees_every_value_once_and_in_order() {
+    let mut writer = RingWriter::new(retention(4, 100));
+    let ring = Arc::clone(writer.ring());
+    let now = Instant::now();
+    (0..10).for_each(|value| assert_eq!(writer.append(value, 1, now), value));
+    assert_eq!(read_all(&ring, 3), Ok((vec![3, 4, 5, 6, 7, 8, 9], 10)));
+    assert_eq!(read_all(&ring, 10), Ok((vec![], 10)));
+}
+
+#[test]
+fn a_break_stops_after_the_value_it_was_given_for() {
+    let mut writer = RingWriter::new(retention(2, 100));
+    let ring = Arc::clone(writer.ring());
+    (0..6).for_each(|value| {
+        writer.append(value, 1, Instant::now());
+    });
+    assert_eq!(
+        ring.read(1, |_, value| if *value == 3 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }),
+        Ok(4)
+    );
+}
+
+#[test]
+fn a_reader_whose_place_is_gone_is_told_the_oldest_that_is_left() {
+    let mut writer = RingWriter::new(retention(2, 4));
+    let ring = Arc::clone(writer.ring());
+    // A nanosecond apart, so that age never holds anything.
+    let start = Instant::now();
+    (0..9).for_each(|value| {
+        writer.append(value, 1, start + Duration::from_nanos(value));
+    });
+    let Err(Lagged { oldest }) = read_all(&ring, 0) else {
+        panic!("the first values are gone")
+    };
+    assert_eq!(oldest, ring.oldest());
+    assert_eq!(read_all(&ring, oldest), Ok(((oldest..9).collect(), 9)));
+}
+
+#[test]
+fn young_events_stay_until_memory_or_count_says_otherwise() {
+    let keep = Retention {
+        segment_slots: 2,
+        events_min: 2,
+        events_max: 100,
+        bytes_max: 1000,
+        age_min: Duration::from_secs(75),
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    let start = Instant::now();
+    (0..8).for_each(|value| {
+        writer.append(value, 10, start);
+    });
+    assert_eq!(ring.oldest(), 0, "all are young");
+    writer.expire(start + Duration::from_secs(76));
+    assert_eq!(
+        (ring.oldest(), writer.events()),
+        (6, 2),
+        "the minimum stays"
+    );
+}
+
+#[test]
+fn bytes_bound_the_ring_however_young_its_events_are() {
+    let keep = Retention {
+        segment_slots: 64,
+        events_min: 100,
+        events_max: 1000,
+        bytes_max: 800,
+        age_min: Duration::from_secs(75),
+    };
+    let mut writer = RingWriter::new(keep);
+    let now = Instant::now();
+    for value in 0..1000 {
+        writer.append(value, 60, now);
+        assert!(
+            writer.bytes() <= 800 + 200,
+            "the bound and at most the newest segment: {}",
+            writer.bytes()
+        );
+    }
+    assert!(writer.events() > 5);
+}
+
+#[test]
+fn one_value_over_the_bound_is_still_delivered() {
+    let keep = Retention {
+        segment_slots: 4,
+        events_min: 0,
+        events_max: 100,
+        bytes_max: 10,
+        age_min: Duration::MAX,
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    (0..3).for_each(|value| {
+        writer.append(value, 1000, Instant::now());
+    });
+    assert_eq!(read_all(&ring, 2), Ok((vec![2], 3)));
+}
+
+#[test]
+fn a_partition_point_is_found_in_every_segment() {
+    let mut writer = RingWriter::new(retention(3, 8));
+    let ring = Arc::clone(writer.ring());
+    let start = Instant::now();
+    (0..20).for_each(|value| {
+        writer.append(value * 10, 1, start + Duration::from_nanos(value));
+    });
+    for sequence in ring.oldest()..20 {
+        assert_eq!(
+            ring.partition_point(|value| *value < sequence * 10),
+            sequence
+        );
+        assert_eq!(
+            ring.partition_point(|value| *value <= sequence * 10),
+            sequence + 1
+        );
+    }
+    assert_eq!(ring.partition_point(|_| false), ring.oldest());
+}
+
+proptest! {
+    /// Against a plain queue: any mix of appends and reads by several readers.
+    #[test]
+    fn every_reader_sees_each_value_once_or_is_told_that_it_lagged(
+        steps in prop::collection::vec((0_usize..5, 1_usize..40), 1..200),
+        slots in 1_usize..5,
+        events_max in 1_usize..12,
+        bytes_max in 20_usize..400,
+    ) {
+        let keep = Retention { segment_slots: slots, events_min: 0, events_max, bytes_max, age_min: Duration::MAX };
+        let mut writer = RingWriter::new(keep);
+        let ring = Arc::clone(writer.ring());
+        let mut model = VecDeque::new();
+        let mut cursors = [0_u64; 4];
+        let start = Instant::now();
+        for (at, (who, len)) in steps.into_iter().enumerate() {
+            if who == 0 {
+                let value = at as u64;
+                let sequence = writer.append(value, len, start + Duration::from_nanos(value));
+                prop_assert_eq!(sequence, model.len() as u64);
+                model.push_back(value);
+                continue;
+            }
+            let cursor = &mut cursors[who - 1];
+            match read_all(&ring, *cursor) {
+                Ok((seen, next)) => {
+                    let expected: Vec<_> = model.iter().skip(usize::try_from(*cursor).unwrap()).copied().collect();
+                    prop_assert_eq!(&seen, &expected);
+                    prop_assert_eq!(next, model.len() as u64);
+                    *cursor = next;
+                }
+                Err(Lagged { oldest }) => {
+                    prop_assert!(oldest > *cursor);
+                    prop_assert_eq!(oldest, ring.oldest());
+                    *cursor = oldest;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The cells and atomics of the cache, from std or from loom. Nothing else in the cache names them.
+//!
+//! Under `--cfg fanout_loom` the directory and snapshot cells become a mutex, which loom can follow; arc-swap, which
+//! stands there otherwise, has its own tests. What the models check is our part: the order of slot and head.
+
+#[cfg(not(fanout_loom))]
+pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(fanout_loom)]
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(not(fanout_loom))]
+mod cells {
+    use std::sync::{Arc, OnceLock};
+
+    use arc_swap::ArcSwap;
+
+    /// A place that is filled once and read without waiting.
+    #[derive(Debug)]
+    pub(in crate::cache) struct OnceSlot<T>(OnceLock<T>);
+
+    impl<T> OnceSlot<T> {
+        pub(in crate::cache) fn empty() -> Self {
+            Self(OnceLock::new())
+        }
+
+        /// Fills the slot. The ring's single writer fills each slot once.
+        pub(in crate::cache) fn fill(&self, value: T) {
+            let filled = self.0.set(value);
+            debug_assert!(filled.is_ok(), "a slot is filled once");
+        }
+
+        pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(Option<&T>) -> R) -> R {
+            read(self.0.get())
+        }
+    }
+
+    /// A shared value that one writer replaces; readers never wait.
+    #[derive(Debug)]
+    pub(in crate::cache) struct Published<T>(ArcSwap<T>);
+
+    impl<T> Published<T> {
+        pub(in crate::cache) fn new(value: Arc<T>) -> Self {
+            Self(ArcSwap::new(value))
+        }
+
+        pub(in crate::cache) fn publish(&self, value: Arc<T>) {
+            self.0.store(value);
+        }
+
+        pub(in crate::cache) fn load(&self) -> Arc<T> {
+            self.0.load_full()
+        }
+
+        /// Reads in place, without touching the reference count.
+        pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+            read(&self.0.load())
+        }
+    }
+}
+
+#[cfg(fanout_loom)]
+mod cells {
+    use std::sync::Arc;
+
+    use loom::sync::Mutex;
+    use loom::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Debug)]
+    pub(in crate::cache) struct OnceSlot<T> {
+        full: AtomicBool,
+        value: Mutex<Option<Arc<T>>>,
+    }
+
+    impl<T> OnceSlot<T> {
+        pub(in crate::cache) fn empty() -> Self {
+            Self {
+                full: AtomicBool::new(false),
+                value: Mutex::new(None),
+            }
+        }
+
+        pub(in crate::cache) fn fill(&self, value: T) {
+            *self
+                .value
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::new(value));
+            // Release: pairs with the Acquire in `with`, as OnceLock has it.
+            self.full.store(true, Ordering::Release);
+        }
+
+        pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(Option<&T>) -> R) -> R {
+            // Acquire: pairs with the Release in `fill`. Read first, so that a head published too
+            // early shows an empty slot here.
+            if !self.full.load(Ordering::Acquire) {
+                return read(None);
+            }
+            let value = self
+                .value
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .clone();
+            read(value.as_deref())
+        }
+    }
+
+    #[derive(Debug)]
+    pub(in crate::cache) struct Published<T>(Mutex<Arc<T>>);
+
+    impl<T> Published<T> {
+        pub(in crate::cache) fn new(value: Arc<T>) -> Self {
+            Self(Mutex::new(value))
+        }
+
+        pub(in crate::cache) fn publish(&self, value: Arc<T>) {
+            *self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) = value;
+        }
+
+        pub(in crate::cache) fn load(&self) -> Arc<T> {
+            self.0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .clone()
+        }
+
+        pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+            read(&self.load())
+        }
+    }
+}
+
+pub(super) use cells::{OnceSlot, Published};

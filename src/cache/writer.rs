@@ -1,0 +1,263 @@
+//! The one writer of a watch cache: applies what upstream sent, in order, and publishes it.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::event::Event;
+use super::objects::ObjectMap;
+use super::ring::{Retention, RingWriter};
+use super::snapshot::{Epoch, GAPS_MAX, Gap, Snapshot};
+use super::{Observer, WatchCache};
+use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
+
+/// One change as upstream reports it. Whether it adds or modifies is for the cache to know.
+#[derive(Debug)]
+pub enum Change {
+    /// The object's new state.
+    Put(Object),
+    /// The object's last state, with the version of its deletion.
+    Delete(Object),
+}
+
+impl Change {
+    /// The object in either case.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        match self {
+            Self::Put(object) | Self::Delete(object) => object,
+        }
+    }
+}
+
+/// A list that must not replace the cache's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the list is at version {listed}, the cache is at {current} already")]
+pub struct WentBack {
+    /// Version of the list.
+    pub listed: ResourceVersion,
+    /// Version of the cache.
+    pub current: ResourceVersion,
+}
+
+/// What a call did, for the driver to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Events published.
+    pub events: usize,
+    /// Changes left out because their version is not beyond the cache's: repeated or going backwards.
+    pub ignored: usize,
+}
+
+/// Sole owner of the right to change a [`WatchCache`]. Not `Clone`.
+#[derive(Debug)]
+pub struct Writer {
+    cache: Arc<WatchCache>,
+    ring: RingWriter<Arc<Event>>,
+    state: Snapshot,
+    observer: Arc<dyn Observer>,
+}
+
+impl Writer {
+    /// A cache with nothing in it, not ready until the first [`Writer::replace`].
+    #[must_use]
+    pub fn new(kind: ResourceKind, retention: Retention, observer: Arc<dyn Observer>) -> Self {
+        let ring = RingWriter::new(retention);
+        let cache = Arc::new(WatchCache::new(kind, Arc::clone(ring.ring())));
+        let zero = ResourceVersion(0);
+        let state = Snapshot {
+            epoch: Epoch(0),
+            sequence: 0,
+            resource_version: zero,
+            listed_at: zero,
+            objects: ObjectMap::default(),
+            gaps: Vec::new(),
+        };
+        Self {
+            cache,
+            ring,
+            state,
+            observer,
+        }
+    }
+
+    /// The readers' side.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<WatchCache> {
+        &self.cache
+    }
+
+    /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
+    /// the difference published in version order, so that open watches go on (design.md §6).
+    ///
+    /// # Errors
+    /// [`WentBack`] when the list is older than the cache: nothing changes then.
+    pub fn replace(
+        &mut self,
+        listed: Vec<Object>,
+        version: ResourceVersion,
+        now: Instant,
+    ) -> Result<Applied, WentBack> {
+        let current = self.state.resource_version;
+        if version < current {
+            return Err(WentBack {
+                listed: version,
+                current,
+            });
+        }
+        let first = self.state.epoch == Epoch(0);
+        self.state.epoch.0 += 1;
+        if first {
+            self.state.objects =
+                ObjectMap::from_objects(listed.into_iter().map(Arc::new).collect());
+            self.state.listed_at = version;
+            self.publish(version, &[], now);
+            return Ok(Applied::default());
+        }
+        let gap = Gap {
+            from: current,
+            to: version,
+        };
+        if gap.from.0 + 1 < gap.to.0 {
+            self.state.gaps.push(gap);
+            let surplus = self.state.gaps.len().saturating_sub(GAPS_MAX);
+            self.state.gaps.drain(..surplus);
+        }
+        let changes = difference(&self.state.objects, listed, version);
+        let events: Vec<_> = changes
+            .into_iter()
+            .filter_map(|change| self.append(change, now))
+            .collect();
+        self.publish(version, &events, now);
+        Ok(Applied {
+            events: events.len(),
+            ignored: 0,
+        })
+    }
+
+    /// Publishes a batch of changes at once: one snapshot, one round of waking.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>, now: Instant) -> Applied {
+        let mut applied = Applied::default();
+        let mut events = Vec::new();
+        for change in changes {
+            if self.knows(&change) {
+                applied.ignored += 1;
+                continue;
+            }
+            self.state.resource_version = change.object().resource_version();
+            events.extend(self.append(change, now));
+        }
+        applied.events = events.len();
+        if !events.is_empty() {
+            self.publish(self.state.resource_version, &events, now);
+        }
+        applied
+    }
+
+    /// Notes that nothing happened up to `version`: a bookmark from upstream.
+    pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
+        if version > self.state.resource_version {
+            self.publish(version, &[], now);
+        }
+    }
+
+    /// Lets old history go; for a tick while no events arrive.
+    pub fn expire(&mut self, now: Instant) {
+        self.ring.expire(now);
+    }
+
+    /// Size of the history: events, bytes, and the age of its oldest part.
+    #[must_use]
+    pub fn history_size(&self) -> (usize, usize, Option<Instant>) {
+        (self.ring.events(), self.ring.bytes(), self.ring.oldest_at())
+    }
+
+    /// Repeated or going backwards. One version may change several objects, if a foreign writer made them in
+    /// one transaction.
+    fn knows(&self, change: &Change) -> bool {
+        let object = change.object();
+        let (version, current) = (object.resource_version(), self.state.resource_version);
+        let held = || {
+            self.state
+                .objects
+                .object(object.key().as_str())
+                .map(|held| held.resource_version())
+        };
+        match version.cmp(&current) {
+            Ordering::Less => true,
+            Ordering::Equal => {
+                held().map_or(matches!(change, Change::Delete(_)), |held| held == version)
+            }
+            Ordering::Greater => false,
+        }
+    }
+
+    fn append(&mut self, change: Change, now: Instant) -> Option<Arc<Event>> {
+        let (kind, object, previous) = match change {
+            Change::Put(object) => {
+                let object = Arc::new(object);
+                let previous = self.state.objects.insert(Arc::clone(&object));
+                (
+                    if previous.is_some() {
+                        EventKind::Modified
+                    } else {
+                        EventKind::Added
+                    },
+                    object,
+                    previous,
+                )
+            }
+            // An object that was never here: no watcher can have seen it.
+            Change::Delete(object) => {
+                let previous = self.state.objects.remove(object.key().as_str())?;
+                (EventKind::Deleted, Arc::new(object), Some(previous))
+            }
+        };
+        let event = Arc::new(Event::new(self.state.sequence, kind, object, previous));
+        let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
+        debug_assert_eq!(sequence, event.sequence(), "state and ring count alike");
+        self.state.sequence += 1;
+        Some(event)
+    }
+
+    /// History first, then the snapshot, then the views, then the version that bookmarks may speak of: a reader
+    /// who sees a later step finds the earlier ones done.
+    fn publish(&mut self, version: ResourceVersion, events: &[Arc<Event>], now: Instant) {
+        self.state.resource_version = version;
+        self.cache.publish(self.state.clone());
+        self.observer
+            .dispatch(events, self.state.sequence, version, now);
+    }
+}
+
+/// The changes that lead from the cached objects to the listed ones, in version order. Deletions carry the
+/// list's version, or the one before the object that took their place.
+fn difference(cached: &ObjectMap, listed: Vec<Object>, version: ResourceVersion) -> Vec<Change> {
+    let keys: HashSet<_, foldhash::fast::RandomState> =
+        listed.iter().map(|object| object.key().clone()).collect();
+    let mut changes: Vec<Change> = Vec::new();
+    for object in cached.iter().filter(|object| !keys.contains(object.key())) {
+        changes.push(Change::Delete(object.at_version(version)));
+    }
+    for object in listed {
+        match cached.object(object.key().as_str()) {
+            Some(before)
+                if before.resource_version() == object.resource_version()
+                    && before.uid() == object.uid() => {}
+            Some(before) if before.uid() != object.uid() => {
+                // At the version before its successor's the old object was gone already.
+                let gone_at = ResourceVersion(object.resource_version().0.saturating_sub(1));
+                changes.push(Change::Delete(before.at_version(gone_at)));
+                changes.push(Change::Put(object));
+            }
+            _ => changes.push(Change::Put(object)),
+        }
+    }
+    // Stable: what shares a version stays in the order above, deletions of a recreated object first.
+    changes.sort_by_key(|change| change.object().resource_version());
+    changes
+}
+
+#[cfg(test)]
+mod tests;

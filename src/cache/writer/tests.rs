@@ -1,0 +1,273 @@
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::{RewindError, Sequence, TooOld};
+use crate::resource::{Gvr, Layout, ObjectParts, Span};
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn dispatch(&self, _: &[Arc<Event>], _: Sequence, _: ResourceVersion, _: Instant) {}
+}
+
+fn writer(events_max: usize) -> Writer {
+    let kind = ResourceKind {
+        gvr: Gvr::new("", "v1", "configmaps"),
+        kind: "ConfigMap".into(),
+        list_kind: "ConfigMapList".into(),
+        namespaced: true,
+        layout: Layout::Typed,
+    };
+    let keep = Retention {
+        segment_slots: 4,
+        events_min: 0,
+        events_max,
+        bytes_max: usize::MAX,
+        age_min: Duration::MAX,
+    };
+    Writer::new(kind, keep, Arc::new(Nobody))
+}
+
+fn object(name: &str, uid: &str, version: u64) -> Object {
+    let bytes = format!("{{\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}");
+    let start = 32;
+    let parts = ObjectParts {
+        namespace: "ns".into(),
+        name: name.into(),
+        uid: uid.into(),
+        resource_version: ResourceVersion(version),
+        version_span: Span {
+            start,
+            end: start + u32::try_from(version.to_string().len()).unwrap(),
+        },
+        ..ObjectParts::default()
+    };
+    Object::new(parts, bytes.as_bytes())
+}
+
+fn events_from(writer: &Writer, from: Sequence) -> Vec<String> {
+    let mut seen = Vec::new();
+    let read = writer.cache().history().read(from, |_, event| {
+        seen.push(format!(
+            "{} {} {}",
+            event.kind().as_str(),
+            event.object().key().name(),
+            event.resource_version()
+        ));
+        ControlFlow::Continue(())
+    });
+    assert!(read.is_ok(), "{read:?}");
+    seen
+}
+
+#[test]
+fn a_cache_is_not_ready_before_its_first_list() {
+    let mut writer = writer(100);
+    assert!(writer.cache().snapshot().is_none());
+    writer
+        .replace(
+            vec![object("a", "1", 3)],
+            ResourceVersion(7),
+            Instant::now(),
+        )
+        .unwrap();
+    let snapshot = writer.cache().snapshot().unwrap();
+    assert_eq!(
+        (
+            snapshot.resource_version,
+            snapshot.objects.len(),
+            snapshot.sequence
+        ),
+        (ResourceVersion(7), 1, 0)
+    );
+}
+
+#[test]
+fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    writer
+        .replace(vec![object("a", "1", 3)], ResourceVersion(7), now)
+        .unwrap();
+    let changes = [
+        Change::Put(object("a", "1", 3)),
+        Change::Put(object("b", "2", 8)),
+        Change::Put(object("a", "1", 9)),
+        Change::Put(object("a", "1", 9)),
+        Change::Delete(object("b", "2", 10)),
+        Change::Put(object("c", "3", 5)),
+    ];
+    assert_eq!(
+        writer.apply(changes, now),
+        Applied {
+            events: 3,
+            ignored: 3
+        }
+    );
+    assert_eq!(
+        events_from(&writer, 0),
+        ["ADDED b 8", "MODIFIED a 9", "DELETED b 10"]
+    );
+}
+
+#[test]
+fn a_relist_publishes_the_difference_in_version_order() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    let first = vec![
+        object("gone", "1", 1),
+        object("kept", "2", 2),
+        object("moved", "3", 3),
+        object("reborn", "4", 4),
+    ];
+    writer.replace(first, ResourceVersion(10), now).unwrap();
+    let second = vec![
+        object("kept", "2", 2),
+        object("moved", "3", 15),
+        object("new", "5", 12),
+        object("reborn", "6", 18),
+    ];
+    assert_eq!(
+        writer
+            .replace(second, ResourceVersion(20), now)
+            .map(|a| a.events),
+        Ok(5)
+    );
+    assert_eq!(
+        events_from(&writer, 0),
+        [
+            "ADDED new 12",
+            "MODIFIED moved 15",
+            "DELETED reborn 17",
+            "ADDED reborn 18",
+            "DELETED gone 20"
+        ]
+    );
+    let deleted = writer.cache().history();
+    deleted
+        .read(4, |_, event| {
+            assert_eq!(
+                &*event.line(EventKind::Deleted),
+                b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"20\"}}}\n"
+            );
+            ControlFlow::Break(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_older_list_changes_nothing() {
+    let mut writer = writer(100);
+    writer
+        .replace(
+            vec![object("a", "1", 3)],
+            ResourceVersion(7),
+            Instant::now(),
+        )
+        .unwrap();
+    let went_back = WentBack {
+        listed: ResourceVersion(6),
+        current: ResourceVersion(7),
+    };
+    assert_eq!(
+        writer.replace(vec![], ResourceVersion(6), Instant::now()),
+        Err(went_back)
+    );
+    assert_eq!(writer.cache().snapshot().unwrap().objects.len(), 1);
+}
+
+#[test]
+fn a_watch_resumes_where_history_is_certain() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    writer
+        .replace(vec![object("a", "1", 3)], ResourceVersion(10), now)
+        .unwrap();
+    writer.apply([Change::Put(object("a", "1", 12))], now);
+    writer
+        .replace(vec![object("a", "1", 15)], ResourceVersion(20), now)
+        .unwrap();
+    let resume = |version| writer.cache().resume_after(ResourceVersion(version));
+    let too_old = |floor| {
+        Err(TooOld {
+            floor: ResourceVersion(floor),
+        })
+    };
+    assert_eq!(resume(9), too_old(10), "older than the first list");
+    assert_eq!(resume(10), Ok(0));
+    assert_eq!(resume(11), Ok(0));
+    assert_eq!(resume(12), Ok(1), "where the watch was lost");
+    assert_eq!(resume(13), too_old(20), "nobody knows what happened there");
+    assert_eq!(resume(15), Ok(2), "our own event carries it");
+    assert_eq!(resume(16), too_old(20));
+    assert_eq!(resume(20), Ok(2));
+    assert_eq!(resume(99), Ok(2), "the future is silent, not refused");
+}
+
+#[test]
+fn eviction_raises_the_floor() {
+    let mut writer = writer(4);
+    let now = Instant::now();
+    writer.replace(vec![], ResourceVersion(10), now).unwrap();
+    for version in 11..=30 {
+        writer.apply(
+            [Change::Put(object("a", "1", version))],
+            now + Duration::from_secs(version),
+        );
+    }
+    let oldest = writer.cache().history().oldest();
+    let floor = 10 + oldest;
+    assert!(oldest > 0);
+    assert_eq!(
+        writer.cache().resume_after(ResourceVersion(floor)),
+        Ok(oldest)
+    );
+    assert_eq!(
+        writer.cache().resume_after(ResourceVersion(floor - 1)),
+        Err(TooOld {
+            floor: ResourceVersion(floor)
+        })
+    );
+}
+
+proptest! {
+    /// The snapshot, rewound to any version that the history reaches, is what a plain map was then.
+    #[test]
+    fn any_version_in_the_history_can_be_told_again(
+        steps in prop::collection::vec((0_u8..4, 0_u8..6), 1..80),
+        events_max in 8_usize..40,
+    ) {
+        let mut writer = writer(events_max);
+        let now = Instant::now();
+        writer.replace(vec![], ResourceVersion(1), now).unwrap();
+        let mut model: BTreeMap<String, u64> = BTreeMap::new();
+        let mut past = vec![(1, model.clone())];
+        for (version, (what, name)) in (2..).zip(steps) {
+            let name = format!("n{name}");
+            let change = if what == 0 { Change::Delete(object(&name, "u", version)) } else { Change::Put(object(&name, "u", version)) };
+            writer.apply([change], now + Duration::from_nanos(version));
+            if what == 0 { model.remove(&name); } else { model.insert(name, version); }
+            past.push((version, model.clone()));
+        }
+        let cache = writer.cache();
+        let snapshot = cache.snapshot().unwrap();
+        let floor = crate::cache::floor(&snapshot, cache.history());
+        for (version, expected) in past {
+            let told = snapshot.rewound(cache.history(), ResourceVersion(version));
+            if version > snapshot.resource_version.0 {
+                prop_assert!(matches!(told, Err(RewindError::Future)));
+            } else if ResourceVersion(version) < floor {
+                prop_assert!(matches!(told, Err(RewindError::Evicted)));
+            } else {
+                let objects = told.unwrap();
+                let told: BTreeMap<_, _> = objects.iter().map(|o| (o.key().name().to_owned(), o.resource_version().0)).collect();
+                prop_assert_eq!(told, expected);
+            }
+        }
+    }
+}
