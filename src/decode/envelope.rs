@@ -143,7 +143,7 @@ fn read_object(
     let Some(event_kind) = kind.event_kind() else {
         return match kind {
             WireKind::Bookmark => bookmark_parts(json).map(WatchLine::Bookmark),
-            _ => json
+            WireKind::Added | WireKind::Modified | WireKind::Deleted | WireKind::Error => json
                 .skip()
                 .map(|at| WatchLine::Error(scan_status(json.bytes_of(at)))),
         };

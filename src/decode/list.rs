@@ -56,7 +56,7 @@ pub fn scan_list(bytes: &[u8]) -> Result<ListPage, ScanError> {
         Ok(())
     })?;
     json.end()?;
-    page.resource_version = version.ok_or(ScanError::Missing {
+    page.resource_version = version.ok_or_else(|| ScanError::Missing {
         what: "metadata.resourceVersion",
         offset: json.at(),
     })?;

@@ -106,7 +106,7 @@ pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError>
             _ => json.skip().map(drop),
         })
     })?;
-    let (resource_version, at) = version.ok_or(ScanError::Missing {
+    let (resource_version, at) = version.ok_or_else(|| ScanError::Missing {
         what: "metadata.resourceVersion",
         offset: json.at(),
     })?;
