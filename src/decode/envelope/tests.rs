@@ -107,14 +107,14 @@ fn bookmarks_and_errors_come_out_as_what_they_are() {
             (bookmark.resource_version, bookmark.initial_events_end),
             (ResourceVersion(31), false)
         ),
-        other => panic!("{other:?}"),
+        other @ (WatchLine::Event { .. } | WatchLine::Error(_)) => panic!("{other:?}"),
     }
     match scan_line(EXPIRED.as_bytes(), pods()).unwrap() {
         WatchLine::Error(status) => {
             assert_eq!((status.code, &*status.reason), (410, "Expired"));
             assert!(status.is_expired());
         }
-        other => panic!("{other:?}"),
+        other @ (WatchLine::Event { .. } | WatchLine::Bookmark(_)) => panic!("{other:?}"),
     }
 }
 

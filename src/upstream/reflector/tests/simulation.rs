@@ -46,6 +46,8 @@ struct Write {
 /// The API server: all history, of which clients may see what lies above `floor`.
 struct Model {
     history: Vec<Write>,
+    /// The state after each write of `history`.
+    states: Vec<State>,
     revision: u64,
     floor: u64,
 }
@@ -54,11 +56,15 @@ const KEYS: u64 = 24;
 
 impl Model {
     fn state_at(&self, version: u64) -> State {
-        let mut state = State::new();
-        for write in self.between(0, version) {
-            apply(&mut state, write);
-        }
-        state
+        let write_count = self.write_count(version);
+        let last = write_count.checked_sub(1);
+        last.map_or_else(State::new, |last| self.states[last].clone())
+    }
+
+    /// How many writes had happened at `version`.
+    fn write_count(&self, version: u64) -> usize {
+        self.history
+            .partition_point(|write| write.version <= version)
     }
 
     fn write(&mut self, dice: &mut Dice) {
@@ -66,19 +72,23 @@ impl Model {
         self.revision += 1 + dice.below(3);
         #[allow(clippy::cast_possible_truncation, reason = "below 24")]
         let key = dice.below(KEYS) as u8;
-        let exists = self.state_at(self.revision).contains_key(&key);
+        let mut state = self.state_at(self.revision);
+        let exists = state.contains_key(&key);
         let kind = match (exists, dice.once_in(3)) {
             (false, _) => EventKind::Added,
             (true, false) => EventKind::Modified,
             (true, true) => EventKind::Deleted,
         };
         let version = self.revision;
-        self.history.push(Write { version, key, kind });
+        let write = Write { version, key, kind };
+        apply(&mut state, write);
+        self.history.push(write);
+        self.states.push(state);
     }
 
     fn between(&self, after: u64, up_to: u64) -> Vec<Write> {
-        let range = |write: &&Write| write.version > after && write.version <= up_to;
-        self.history.iter().filter(range).copied().collect()
+        let range = self.write_count(after)..self.write_count(up_to);
+        self.history[range].to_vec()
     }
 
     /// Where a replica stands that answers such a request; `None` when it is behind what was asked for.
@@ -152,6 +162,7 @@ impl World {
         };
         let mut model = Model {
             history: Vec::new(),
+            states: Vec::new(),
             revision: 1,
             floor: 1,
         };
