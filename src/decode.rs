@@ -1,6 +1,24 @@
 //! Bytes from upstream to objects and events. Pure: no sockets, no clock.
+//!
+//! ```text
+//! socket chunks ─▶ LineFramer ─▶ one line ─▶ scan_line ─▶ kind + ObjectParts | Bookmark | UpstreamStatus
+//! list body     ─▶ scan_list  ─▶ item spans ─▶ watch_form ─▶ scan_object ─▶ ObjectParts
+//! ```
+//!
+//! Nothing here builds a JSON tree. The scanner walks an object once and notes where the few parts stand that
+//! the gateway reads; all else is skipped, checked only for matching brackets and closed strings. What the API
+//! server wrote goes to clients as it came.
 
 mod envelope;
 mod framer;
+mod json;
 mod list;
 mod scanner;
+mod status;
+
+pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
+pub use framer::{FrameTooLong, LineFramer};
+pub use json::{DEPTH_MAX, ScanError};
+pub use list::{ListPage, scan_list, watch_form};
+pub use scanner::{Bookmark, scan_bookmark, scan_object};
+pub use status::{UpstreamStatus, scan_status};

@@ -1,1 +1,194 @@
-//! The envelope of a watch event.
+//! The envelope of a watch event: `{"type":…,"object":…}`. Does not cut lines out of a stream.
+
+use crate::resource::{EventKind, FieldTable, ObjectParts, Span};
+
+use super::json::{Json, ScanError};
+use super::scanner::{Bookmark, bookmark_parts, object_parts, scan_bookmark, scan_object};
+use super::status::{UpstreamStatus, scan_status};
+
+/// The word in an event's `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireKind {
+    /// `ADDED`.
+    Added,
+    /// `MODIFIED`.
+    Modified,
+    /// `DELETED`.
+    Deleted,
+    /// `BOOKMARK`: the object holds a version only.
+    Bookmark,
+    /// `ERROR`: the object is a `Status`, and the stream ends.
+    Error,
+}
+
+impl WireKind {
+    /// What happened to an object; `None` for bookmarks and errors.
+    #[must_use]
+    pub const fn event_kind(self) -> Option<EventKind> {
+        match self {
+            Self::Added => Some(EventKind::Added),
+            Self::Modified => Some(EventKind::Modified),
+            Self::Deleted => Some(EventKind::Deleted),
+            Self::Bookmark | Self::Error => None,
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Some(match word {
+            "ADDED" => Self::Added,
+            "MODIFIED" => Self::Modified,
+            "DELETED" => Self::Deleted,
+            "BOOKMARK" => Self::Bookmark,
+            "ERROR" => Self::Error,
+            _ => return None,
+        })
+    }
+}
+
+/// An event's type, and where its object stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventEnvelope {
+    /// The event's type.
+    pub kind: WireKind,
+    /// The object's bytes, from its opening to its closing brace.
+    pub object: Span,
+}
+
+/// One line of a watch, read whole.
+#[derive(Clone, Debug)]
+pub enum WatchLine {
+    /// Something happened to an object.
+    Event {
+        /// What happened.
+        kind: EventKind,
+        /// Where the object's bytes stand in the line.
+        object: Span,
+        /// What was found in the object; spans count from its opening brace.
+        parts: ObjectParts,
+    },
+    /// A version-only event; its span counts from the object's opening brace.
+    Bookmark(Bookmark),
+    /// The stream ends with this.
+    Error(UpstreamStatus),
+}
+
+/// Reads the envelope alone. Any order of keys, unknown keys and blanks are accepted.
+///
+/// # Errors
+/// The line is not one whole object in UTF-8, or `type` is missing or unknown, or `object` is missing or no object.
+pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
+    let mut json = Json::new(line)?;
+    let mut kind = None;
+    let mut object = None;
+    json.object("a watch event", |json, key| {
+        match &*key.decode()? {
+            "type" => kind = Some(wire_kind(json)?),
+            "object" if json.peek() == Some(b'{') => object = Some(json.skip()?),
+            "object" => return json.expected("an object"),
+            _ => json.skip().map(drop)?,
+        }
+        Ok(())
+    })?;
+    json.end()?;
+    Ok(EventEnvelope {
+        kind: kind.ok_or_else(|| missing("type", &json))?,
+        object: object.ok_or_else(|| missing("object", &json))?,
+    })
+}
+
+/// Reads envelope and object in one pass, as long as `type` stands before `object`, as it always does in practice.
+///
+/// # Errors
+/// As [`scan_event`], and as `scan_object` and `scan_bookmark` for the object.
+pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError> {
+    if let Some(offset) = memchr::memchr(b'\n', line) {
+        return Err(ScanError::Expected {
+            what: "an event on one line",
+            offset,
+        });
+    }
+    let mut json = Json::new(line)?;
+    let mut kind = None;
+    let mut read = None;
+    let mut unread = None;
+    json.object("a watch event", |json, key| {
+        match &*key.decode()? {
+            "type" => kind = Some(wire_kind(json)?),
+            "object" => match kind {
+                Some(kind) => read = Some(read_object(json, kind, fields)?),
+                None => unread = Some(json.skip()?),
+            },
+            _ => json.skip().map(drop)?,
+        }
+        Ok(())
+    })?;
+    json.end()?;
+    if let Some(read) = read {
+        return Ok(read);
+    }
+    let kind = kind.ok_or_else(|| missing("type", &json))?;
+    let object = unread.ok_or_else(|| missing("object", &json))?;
+    late_object(line, object, kind, fields)
+}
+
+fn read_object(
+    json: &mut Json<'_>,
+    kind: WireKind,
+    fields: FieldTable,
+) -> Result<WatchLine, ScanError> {
+    if json.peek() != Some(b'{') {
+        return json.expected("an object");
+    }
+    let start = json.at();
+    let Some(event_kind) = kind.event_kind() else {
+        return match kind {
+            WireKind::Bookmark => bookmark_parts(json).map(WatchLine::Bookmark),
+            WireKind::Added | WireKind::Modified | WireKind::Deleted | WireKind::Error => json
+                .skip()
+                .map(|at| WatchLine::Error(scan_status(json.bytes_of(at)))),
+        };
+    };
+    let parts = object_parts(json, fields)?;
+    Ok(WatchLine::Event {
+        kind: event_kind,
+        object: super::json::span(start, json.at())?,
+        parts,
+    })
+}
+
+/// For the line whose `type` came last.
+fn late_object(
+    line: &[u8],
+    object: Span,
+    kind: WireKind,
+    fields: FieldTable,
+) -> Result<WatchLine, ScanError> {
+    let bytes = object.of(line);
+    Ok(match kind.event_kind() {
+        Some(kind) => WatchLine::Event {
+            kind,
+            object,
+            parts: scan_object(bytes, fields)?,
+        },
+        None if kind == WireKind::Bookmark => WatchLine::Bookmark(scan_bookmark(bytes)?),
+        None => WatchLine::Error(scan_status(bytes)),
+    })
+}
+
+fn wire_kind(json: &mut Json<'_>) -> Result<WireKind, ScanError> {
+    const WHAT: &str = "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR";
+    json.peek();
+    let offset = json.at();
+    let word = json.string(WHAT)?;
+    WireKind::of(&word.decode()?).ok_or(ScanError::Expected { what: WHAT, offset })
+}
+
+const fn missing(what: &'static str, json: &Json<'_>) -> ScanError {
+    ScanError::Missing {
+        what,
+        offset: json.at(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

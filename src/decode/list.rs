@@ -1,1 +1,137 @@
-//! The envelope of a list page.
+//! The envelope of a list page. Does not look into the items.
+
+use crate::resource::{Layout, ResourceVersion, Span};
+
+use super::json::{Json, ScanError};
+
+/// One page of a list: where its items stand, and what its metadata says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// The list's kind, such as `PodList`.
+    pub kind: String,
+    /// `v1` or `apps/v1`.
+    pub api_version: String,
+    /// Dynamic where `apiVersion` is the first key.
+    pub layout: Layout,
+    /// The version that the list shows.
+    pub resource_version: ResourceVersion,
+    /// Asks for the next page; empty on the last.
+    pub continue_token: String,
+    /// Items after this page, where upstream knows.
+    pub remaining_item_count: Option<i64>,
+    /// The items' bytes, in list order.
+    pub items: Vec<Span>,
+}
+
+/// Reads a list body. Keys may stand in any order; `items` may be `null`.
+///
+/// # Errors
+/// The bytes are not one whole object in UTF-8, an item is no object, or the resource version is missing or unusable.
+pub fn scan_list(bytes: &[u8]) -> Result<ListPage, ScanError> {
+    let mut json = Json::new(bytes)?;
+    let mut page = ListPage {
+        kind: String::new(),
+        api_version: String::new(),
+        layout: Layout::Typed,
+        resource_version: ResourceVersion(0),
+        continue_token: String::new(),
+        remaining_item_count: None,
+        items: Vec::new(),
+    };
+    let mut version = None;
+    let mut is_first = true;
+    json.object("a list", |json, key| {
+        let key = key.decode()?;
+        if is_first && key == "apiVersion" {
+            page.layout = Layout::Dynamic;
+        }
+        is_first = false;
+        match &*key {
+            "kind" => page.kind = json.string("kind")?.decode()?.into_owned(),
+            "apiVersion" => page.api_version = json.string("apiVersion")?.decode()?.into_owned(),
+            "metadata" => version = metadata(json, &mut page)?,
+            "items" => items(json, &mut page.items)?,
+            _ => json.skip().map(drop)?,
+        }
+        Ok(())
+    })?;
+    json.end()?;
+    page.resource_version = version.ok_or_else(|| ScanError::Missing {
+        what: "metadata.resourceVersion",
+        offset: json.at(),
+    })?;
+    Ok(page)
+}
+
+fn metadata(
+    json: &mut Json<'_>,
+    page: &mut ListPage,
+) -> Result<Option<ResourceVersion>, ScanError> {
+    let mut version = None;
+    json.object("metadata", |json, key| {
+        match &*key.decode()? {
+            "resourceVersion" => version = Some(json.version("metadata.resourceVersion")?.0),
+            "continue" => {
+                page.continue_token = json
+                    .string_or_null("metadata.continue")?
+                    .unwrap_or_default();
+            }
+            "remainingItemCount" => {
+                page.remaining_item_count = json.scalar()?.and_then(|count| count.parse().ok());
+            }
+            _ => json.skip().map(drop)?,
+        }
+        Ok(())
+    })?;
+    Ok(version)
+}
+
+fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
+    spans.clear();
+    if json.peek() == Some(b'n') {
+        return json.skip().map(drop);
+    }
+    json.array("items", |json| {
+        if json.peek() != Some(b'{') {
+            return json.expected("an item");
+        }
+        spans.push(json.skip()?);
+        Ok(())
+    })
+}
+
+/// A list item as a watch event would carry it: of compiled-in kinds with `kind` and `apiVersion` put first, which
+/// list items leave out (protocol.md §3.8). An item that begins with either is copied as it is. Newlines, which JSON
+/// allows only between tokens, are left out, because a frame ends at a newline.
+#[must_use]
+pub fn watch_form(item: &[u8], kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
+    let prefix = match (layout, first_key(item)) {
+        (Layout::Dynamic, _) | (_, None | Some("kind" | "apiVersion")) => String::new(),
+        (Layout::Typed, Some(_)) => format!(
+            "\"kind\":{},\"apiVersion\":{},",
+            serde_json::Value::from(kind),
+            serde_json::Value::from(api_version)
+        ),
+    };
+    let (brace, rest) = item.split_at(usize::from(!prefix.is_empty()));
+    let mut form = Vec::with_capacity(item.len() + prefix.len());
+    form.extend_from_slice(brace);
+    form.extend_from_slice(prefix.as_bytes());
+    form.extend_from_slice(rest);
+    if memchr::memchr2(b'\n', b'\r', &form).is_some() {
+        form.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+        form.shrink_to_fit();
+    }
+    form
+}
+
+/// The first key, without its quotes; `None` where the item is empty or no object.
+fn first_key(item: &[u8]) -> Option<&str> {
+    let blank = |byte: &u8| !byte.is_ascii_whitespace();
+    let inside = item.strip_prefix(b"{")?;
+    let key = inside[inside.iter().position(blank)?..].strip_prefix(b"\"")?;
+    std::str::from_utf8(&key[..memchr::memchr(b'"', key)?]).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,236 @@
-//! Finds an object's parts in its JSON bytes.
+//! Finds an object's parts in its JSON bytes. Does not check the object against any schema.
+
+use crate::resource::{FieldTable, ObjectParts, ResourceVersion, Span};
+
+use super::json::{Json, ScanError, Text, span};
+
+/// The annotation that closes a streamed list (KEP-3157); its value must be exactly `true`.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// A version-only event (protocol.md §4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// Everything up to here has been delivered.
+    pub resource_version: ResourceVersion,
+    /// Where the digits of `metadata.resourceVersion` stand in the object, without quotes.
+    pub version_span: Span,
+    /// Whether this one closes a streamed list.
+    pub initial_events_end: bool,
+}
+
+/// Finds the parts of one object.
+///
+/// Field values are unescaped strings, or the text of numbers and booleans; what is absent, `null`, an object or an array
+/// counts as the field's default. Of keys that stand twice the last one counts.
+///
+/// # Errors
+/// The bytes are not one whole object in UTF-8 on one line, or name or resource version are missing or unusable.
+pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
+    if let Some(offset) = memchr::memchr(b'\n', bytes) {
+        // Frames end at newlines, so an object with one inside could not be sent on.
+        return Err(ScanError::Expected {
+            what: "an object on one line",
+            offset,
+        });
+    }
+    let mut json = Json::new(bytes)?;
+    let parts = object_parts(&mut json, fields)?;
+    json.end()?;
+    Ok(parts)
+}
+
+/// Finds what a bookmark says.
+///
+/// # Errors
+/// The bytes are not one whole object in UTF-8, or the resource version is missing or unusable.
+pub fn scan_bookmark(bytes: &[u8]) -> Result<Bookmark, ScanError> {
+    let mut json = Json::new(bytes)?;
+    let bookmark = bookmark_parts(&mut json)?;
+    json.end()?;
+    Ok(bookmark)
+}
+
+/// Reads an object from where `json` stands; spans count from the object's opening brace.
+pub(super) fn object_parts(
+    json: &mut Json<'_>,
+    fields: FieldTable,
+) -> Result<ObjectParts, ScanError> {
+    json.peek();
+    let base = json.at();
+    let mut found = Found {
+        parts: ObjectParts {
+            fields: fields
+                .fields()
+                .iter()
+                .map(|field| field.default.to_owned())
+                .collect(),
+            ..ObjectParts::default()
+        },
+        version: None,
+    };
+    let mut prefix = Prefix::None;
+    json.object("an object", |json, key| {
+        prefix.see(json, key, base);
+        match &*key.decode()? {
+            "metadata" => found.metadata(json),
+            name => found.fields_below(json, fields, &[name]),
+        }
+    })?;
+    found.finish(prefix, base, json.at())
+}
+
+/// Reads a bookmark from where `json` stands; the span counts from the object's opening brace.
+pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError> {
+    json.peek();
+    let base = json.at();
+    let mut version = None;
+    let mut initial_events_end = false;
+    json.object("an object", |json, key| {
+        if key.decode()? != "metadata" {
+            return json.skip().map(drop);
+        }
+        json.object("metadata", |json, key| match &*key.decode()? {
+            "resourceVersion" => {
+                version = Some(json.version("metadata.resourceVersion")?);
+                Ok(())
+            }
+            "annotations" if json.peek() == Some(b'{') => {
+                json.object("metadata.annotations", |json, key| {
+                    let value = json.scalar()?;
+                    if key.decode()? == INITIAL_EVENTS_END {
+                        initial_events_end = value.as_deref() == Some("true");
+                    }
+                    Ok(())
+                })
+            }
+            _ => json.skip().map(drop),
+        })
+    })?;
+    let (resource_version, at) = version.ok_or_else(|| ScanError::Missing {
+        what: "metadata.resourceVersion",
+        offset: json.at(),
+    })?;
+    Ok(Bookmark {
+        resource_version,
+        version_span: relative(at, base)?,
+        initial_events_end,
+    })
+}
+
+struct Found {
+    parts: ObjectParts,
+    version: Option<(ResourceVersion, Span)>,
+}
+
+impl Found {
+    fn metadata(&mut self, json: &mut Json<'_>) -> Result<(), ScanError> {
+        json.object("metadata", |json, key| {
+            let slot = match &*key.decode()? {
+                "name" => &mut self.parts.name,
+                "namespace" => &mut self.parts.namespace,
+                "uid" => &mut self.parts.uid,
+                "resourceVersion" => {
+                    self.version = Some(json.version("metadata.resourceVersion")?);
+                    return Ok(());
+                }
+                "labels" => return self.labels(json),
+                _ => return json.skip().map(drop),
+            };
+            *slot = json
+                .string_or_null("a string in metadata")?
+                .unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    fn labels(&mut self, json: &mut Json<'_>) -> Result<(), ScanError> {
+        self.parts.labels.clear();
+        if json.peek() == Some(b'n') {
+            return json.skip().map(drop);
+        }
+        json.object("metadata.labels", |json, key| {
+            let value = json.string_or_null("a label's value")?.unwrap_or_default();
+            self.parts.labels.push((key.decode()?.into_owned(), value));
+            Ok(())
+        })
+    }
+
+    /// Reads the value at `path` if a field stands there, goes down if one stands below, else skips.
+    /// Goes no deeper than the longest path of the table.
+    fn fields_below(
+        &mut self,
+        json: &mut Json<'_>,
+        fields: FieldTable,
+        path: &[&str],
+    ) -> Result<(), ScanError> {
+        let starts = |field: &&crate::resource::Field| field.path.starts_with(path);
+        if !fields.fields().iter().any(|field| starts(&field)) {
+            return json.skip().map(drop);
+        }
+        if let Some(index) = fields.fields().iter().position(|field| field.path == path) {
+            if let Some(value) = json.scalar()? {
+                self.parts.fields[index] = value;
+            }
+            return Ok(());
+        }
+        if json.peek() != Some(b'{') {
+            return json.skip().map(drop);
+        }
+        json.object("an object", |json, key| {
+            let key = key.decode()?;
+            let deeper: smallvec::SmallVec<[&str; 4]> =
+                path.iter().copied().chain([&*key]).collect();
+            self.fields_below(json, fields, &deeper)
+        })
+    }
+
+    fn finish(mut self, prefix: Prefix, base: usize, end: usize) -> Result<ObjectParts, ScanError> {
+        let missing = |what| ScanError::Missing { what, offset: end };
+        if self.parts.name.is_empty() {
+            return Err(missing("metadata.name"));
+        }
+        let (version, at) = self
+            .version
+            .ok_or_else(|| missing("metadata.resourceVersion"))?;
+        self.parts.resource_version = version;
+        self.parts.version_span = relative(at, base)?;
+        if let Prefix::Whole(len) = prefix {
+            self.parts.type_prefix_len = len;
+        }
+        Ok(self.parts)
+    }
+}
+
+/// How much of a leading `"kind":…,"apiVersion":…,` has been seen.
+#[derive(Clone, Copy)]
+enum Prefix {
+    None,
+    Kind,
+    Both,
+    Whole(u32),
+    Other,
+}
+
+impl Prefix {
+    /// Told of each key of the object, with `json` at its value.
+    fn see(&mut self, json: &mut Json<'_>, key: Text<'_>, base: usize) {
+        let is_string = json.peek() == Some(b'"');
+        *self = match (*self, key.raw) {
+            (Self::None, "kind") if is_string => Self::Kind,
+            (Self::Kind, "apiVersion") if is_string => Self::Both,
+            // The third key's quote ends the prefix; the brace before it does not belong to it.
+            (Self::Both, _) => {
+                u32::try_from(key.start - 1 - (base + 1)).map_or(Self::Other, Self::Whole)
+            }
+            (Self::Whole(len), _) => Self::Whole(len),
+            _ => Self::Other,
+        };
+    }
+}
+
+fn relative(at: Span, base: usize) -> Result<Span, ScanError> {
+    span(at.start as usize - base, at.end as usize - base)
+}
+
+#[cfg(test)]
+mod tests;

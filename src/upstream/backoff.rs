@@ -1,1 +1,64 @@
-//! How long to wait before trying again.
+//! How long to wait before trying again. Reads no clock and draws no random numbers.
+
+use std::time::{Duration, Instant};
+
+/// The first step. This and the three below are client-go's reflector's (protocol.md §7.1), so that a herd of gateways behaves like a
+/// herd of informers, which API servers are sized for.
+pub const STEP_FIRST: Duration = Duration::from_millis(800);
+/// The longest step; with full jitter a wait is at most twice as long.
+pub const STEP_MAX: Duration = Duration::from_secs(30);
+/// So long without a wait counts as health, and the steps begin anew.
+pub const RESET_AFTER: Duration = Duration::from_secs(120);
+/// Longest `Retry-After` that is believed. The API server asks for at most 30 s; a proxy's hour must not stop a cache for an hour.
+pub const FLOOR_MAX: Duration = Duration::from_secs(300);
+
+/// Exponential waits with full jitter: a wait is one step and up to one more, and the step doubles each time.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    step: Duration,
+    healthy_since: Option<Instant>,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Backoff {
+    /// At the first step.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            step: STEP_FIRST,
+            healthy_since: None,
+        }
+    }
+
+    /// The next wait. `random` is uniform over all of `u64`.
+    pub fn next(&mut self, now: Instant, random: u64) -> Duration {
+        self.next_at_least(now, random, Duration::ZERO)
+    }
+
+    /// The next wait, no shorter than `floor`, which is what `Retry-After` asked for (believed up to [`FLOOR_MAX`]).
+    /// The jitter comes on top of the floor, because everybody else was given the same floor.
+    pub fn next_at_least(&mut self, now: Instant, random: u64, floor: Duration) -> Duration {
+        let healthy = |since| now.saturating_duration_since(since) > RESET_AFTER;
+        if self.healthy_since.is_some_and(healthy) {
+            self.step = STEP_FIRST;
+        }
+        let delay = self.step.max(floor.min(FLOOR_MAX)) + fraction(self.step, random);
+        self.step = (self.step * 2).min(STEP_MAX);
+        self.healthy_since = Some(now + delay);
+        delay
+    }
+}
+
+/// The part `random / 2^64` of `whole`, to the nearest 2^-32.
+fn fraction(whole: Duration, random: u64) -> Duration {
+    let nanos = (whole.as_nanos() * u128::from(random >> 32)) >> 32;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,312 @@
-//! Decides list, watch, relist and back-off; performs nothing.
+//! Decides list, watch, relist and back-off; performs nothing. Owns no connection, no clock and no objects.
+//!
+//! ```text
+//!            ┌─────────── 410 · version ahead · watch refused · frames unreadable ───────────┐
+//!            ▼                                                                               │
+//! start ─▶ Initial ── streamed list: marker bookmark ──────────────────────────────────▶   Live ──▶ (404 too often) Stopped
+//!            │  ▲                                                                         │  ▲
+//!            │  └ cut: side buffer dropped, again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
+//!            └──────────────────────────────────────────────────────────────────────────▶     again from the last version
+//! ```
+//!
+//! The driver's loop: ask [`Reflector::next_action`], perform it, tell each thing that comes of it to
+//! [`Reflector::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
+//!
+//! It follows client-go's reflector (protocol.md §7.1) but for three things: a watch that breaks off or ends early is
+//! resumed from the last version and never leads to a relist; a page that failed is asked for again, not the whole list;
+//! and after 410 it waits one step of back-off, so that a herd of gateways does not list at one moment.
+
+use std::time::{Duration, Instant};
+
+use crate::resource::ResourceVersion;
+
+use super::backoff::Backoff;
+
+mod decision;
+mod report;
+
+pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
+pub use report::{Failure, Input};
+
+/// A watch that ends sooner and brought nothing is not asked for again at once (client-go's "very short watch").
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// So many 404 in a row mean that the resource was removed. With back-off this takes some twenty seconds, longer than
+/// an API server needs to publish a new custom resource.
+const NOT_FOUND_MAX: u32 = 5;
+/// So many opened streams may break off before the end of initial data; then pages are tried, which make progress one by one.
+const CUT_STREAMS_MAX: u32 = 2;
+/// So many watches from one version may be refused or unreadable; then the objects are listed, because the version may be at fault.
+const BAD_WATCHES_MAX: u32 = 3;
+
+/// Whether initial data is asked for as a stream (KEP-3157).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streaming {
+    /// First as a stream; in pages where upstream cannot.
+    Preferred,
+    /// In pages.
+    Never,
+}
+
+/// How fresh the very first data must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitialVersion {
+    /// Whatever upstream's cache holds.
+    Any,
+    /// Consistent.
+    Latest,
+}
+
+/// How a reflector goes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReflectorOptions {
+    /// Stream or pages.
+    pub streaming: Streaming,
+    /// Items per page (client-go and kube-rs: 500).
+    pub page_len: u32,
+    /// The version of state that is held already: watch from there, list nothing.
+    pub start_from: Option<ResourceVersion>,
+    /// Freshness of the first data where nothing is held.
+    pub initial: InitialVersion,
+}
+
+/// What a reflector has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events and bookmarks dropped because their version was not beyond the held state's.
+    pub ignored: u64,
+    /// Initial data that was older than the held state and had to be believed.
+    pub went_back: u64,
+    relists: [u64; RelistReason::ALL.len()],
+}
+
+impl Counters {
+    /// How often all objects were asked for, by reason. Retries of one page or of a refused request do not count.
+    #[must_use]
+    pub const fn relists(&self, reason: RelistReason) -> u64 {
+        self.relists[reason as usize]
+    }
+}
+
+/// The state machine of one resource. See the module's words for how to drive it.
+///
+/// Invariants: while `Live`, `version` is that of the last event, bookmark or initial data whose effect was to apply it, and it only
+/// rises; an attempt that failed leaves a pause wanted unless the failure was upstream's way of saying "ask differently".
+#[derive(Debug)]
+pub struct Reflector {
+    options: ReflectorOptions,
+    phase: Phase,
+    backoff: Backoff,
+    pause: Pause,
+    attempt: Attempt,
+    not_found_count: u32,
+    bad_watch_count: u32,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Initial(Initial),
+    Live { version: ResourceVersion },
+    Stopped(StopReason),
+}
+
+/// A search for initial data; `held` is the version of the state that is meanwhile served.
+#[derive(Clone, Debug)]
+struct Initial {
+    reason: RelistReason,
+    ask: ListVersion,
+    means: Means,
+    page: Option<Page>,
+    held: Option<ResourceVersion>,
+    cut_stream_count: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    Stream,
+    Pages,
+    /// One page with everything: for lists that outlive their tokens.
+    Whole,
+}
+
+/// The page that came last.
+#[derive(Clone, Debug)]
+struct Page {
+    version: ResourceVersion,
+    token: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Pause {
+    No,
+    Wanted { floor: Duration },
+    Until(Instant),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    opened_at: Option<Instant>,
+    progressed: bool,
+}
+
+impl Reflector {
+    /// Nothing asked for yet.
+    #[must_use]
+    pub fn new(options: ReflectorOptions) -> Self {
+        let mut counters = Counters::default();
+        let phase = match options.start_from {
+            Some(version) => Phase::Live { version },
+            None => {
+                counters.relists[RelistReason::Start as usize] = 1;
+                let ask = match options.initial {
+                    InitialVersion::Any => ListVersion::Any,
+                    InitialVersion::Latest => ListVersion::Latest,
+                };
+                Phase::Initial(Initial::new(options, RelistReason::Start, ask))
+            }
+        };
+        Self {
+            options,
+            phase,
+            backoff: Backoff::new(),
+            pause: Pause::No,
+            attempt: Attempt::default(),
+            not_found_count: 0,
+            bad_watch_count: 0,
+            counters,
+        }
+    }
+
+    /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
+    pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
+        if let Phase::Stopped(reason) = self.phase {
+            return Action::Stop(reason);
+        }
+        if let Pause::Wanted { floor } = self.pause {
+            self.pause = Pause::Until(now + self.backoff.next_at_least(now, random, floor));
+        }
+        if let Pause::Until(at) = self.pause
+            && now < at
+        {
+            return Action::WaitUntil(at);
+        }
+        self.pause = Pause::No;
+        self.attempt = Attempt::default();
+        match &self.phase {
+            Phase::Stopped(reason) => Action::Stop(*reason),
+            Phase::Live { version } => Action::Watch { after: *version },
+            Phase::Initial(initial) => initial.action(self.options.page_len),
+        }
+    }
+
+    /// Takes in what happened, and says what to do with it.
+    pub fn observe(&mut self, input: Input, now: Instant) -> Effect {
+        if matches!(input, Input::WatchOpened | Input::ListPage { .. }) {
+            self.not_found_count = 0;
+        }
+        match (&mut self.phase, input) {
+            (Phase::Stopped(_), _) => Effect::Ignored,
+            (_, Input::WatchOpened) => {
+                self.attempt.opened_at = Some(now);
+                Effect::None
+            }
+            (
+                Phase::Initial(_),
+                Input::ListPage {
+                    resource_version,
+                    continue_token,
+                },
+            ) => self.page(resource_version, continue_token),
+            (Phase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
+            (
+                Phase::Initial(_),
+                Input::Bookmark {
+                    resource_version,
+                    initial_events_end: true,
+                },
+            ) => self.initial_done(resource_version),
+            // A plain bookmark before the marker promises nothing about the side buffer.
+            (Phase::Initial(_), Input::Bookmark { .. }) => Effect::None,
+            (Phase::Initial(_), Input::WatchEnded) => self.initial_failed(&Failure::Transport),
+            (Phase::Initial(_), Input::WatchError(status)) => {
+                self.initial_failed(&Failure::Status(status))
+            }
+            (Phase::Initial(_), Input::WatchFailed(failure) | Input::ListFailed(failure)) => {
+                self.initial_failed(&failure)
+            }
+            (
+                Phase::Live { version },
+                Input::Event {
+                    resource_version, ..
+                },
+            ) => {
+                if resource_version <= *version {
+                    self.counters.ignored += 1;
+                    return Effect::Ignored;
+                }
+                *version = resource_version;
+                self.progressed();
+                Effect::Live
+            }
+            (
+                Phase::Live { .. },
+                Input::Bookmark {
+                    resource_version, ..
+                },
+            ) => self.bookmark(resource_version),
+            (Phase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
+            (Phase::Live { .. }, Input::WatchError(status)) => {
+                self.live_failed(&Failure::Status(status))
+            }
+            (Phase::Live { .. }, Input::WatchFailed(failure)) => self.live_failed(&failure),
+            (Phase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => Effect::Ignored,
+        }
+    }
+
+    /// The version of the held state; `None` before there is any.
+    #[must_use]
+    pub const fn version(&self) -> Option<ResourceVersion> {
+        match &self.phase {
+            Phase::Live { version } => Some(*version),
+            Phase::Initial(initial) => initial.held,
+            Phase::Stopped(_) => None,
+        }
+    }
+
+    /// Whether the held state follows upstream, as opposed to waiting for initial data.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live { .. })
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn progressed(&mut self) {
+        self.attempt.progressed = true;
+        self.bad_watch_count = 0;
+    }
+
+    const fn pause(&mut self, floor_seconds: u32) {
+        self.pause = Pause::Wanted {
+            floor: Duration::from_secs(floor_seconds as u64),
+        };
+    }
+
+    /// Counts one more 404, and whether it was one too many.
+    fn not_found(&mut self) {
+        self.not_found_count += 1;
+        if self.not_found_count >= NOT_FOUND_MAX {
+            self.phase = Phase::Stopped(StopReason::Gone);
+        }
+    }
+}
+
+mod initial;
+mod live;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! Walks JSON bytes by structure. Builds no tree, and judges only what it is asked to read.
+
+use std::borrow::Cow;
+
+use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
+
+/// Deepest nesting of brackets that is walked. Kubernetes' own objects stay below 30; custom resources are free, and
+/// serde_json's limit of 128 has been met in the wild.
+pub const DEPTH_MAX: usize = 1024;
+
+/// Why bytes are not the JSON that was expected. Offsets count from the start of the scanned bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScanError {
+    /// Something else stands there, or the bytes end.
+    #[error("expected {what} at offset {offset}")]
+    Expected {
+        /// What should stand there.
+        what: &'static str,
+        /// Where.
+        offset: usize,
+    },
+    /// The object ended without a field it must have.
+    #[error("expected {what} before the end of its object at offset {offset}")]
+    Missing {
+        /// Path of the field.
+        what: &'static str,
+        /// One past the object that lacks it.
+        offset: usize,
+    },
+    /// More nested brackets than [`DEPTH_MAX`].
+    #[error("nested deeper than {DEPTH_MAX} at offset {offset}")]
+    TooDeep {
+        /// The bracket that is too much.
+        offset: usize,
+    },
+    /// The bytes are not UTF-8.
+    #[error("invalid UTF-8 at offset {offset}")]
+    Utf8 {
+        /// First bad byte.
+        offset: usize,
+    },
+    /// A resource version that is no unsigned decimal number.
+    #[error("unusable resource version at offset {offset}")]
+    Version {
+        /// First byte of the digits.
+        offset: usize,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidResourceVersion,
+    },
+    /// More bytes than a [`Span`] can name.
+    #[error("longer than 4 GiB")]
+    TooLong,
+}
+
+/// A string as it stands between its quotes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text<'a> {
+    pub(super) raw: &'a str,
+    /// Offset of the first byte after the opening quote.
+    pub(super) start: usize,
+    escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The string's value. Only strings with a backslash cost an allocation.
+    pub(super) fn decode(self) -> Result<Cow<'a, str>, ScanError> {
+        if !self.escaped {
+            return Ok(Cow::Borrowed(self.raw));
+        }
+        serde_json::from_str(&format!("\"{}\"", self.raw))
+            .map(Cow::Owned)
+            .map_err(|_| ScanError::Expected {
+                what: "a string with valid escapes",
+                offset: self.start,
+            })
+    }
+}
+
+/// A place in JSON text. All methods leave it after what they read.
+#[derive(Debug)]
+pub(super) struct Json<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Json<'a> {
+    /// Checks length and encoding once, so that no later step has to.
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ScanError> {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(ScanError::TooLong);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|error| ScanError::Utf8 {
+            offset: error.valid_up_to(),
+        })?;
+        Ok(Self { text, at: 0 })
+    }
+
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Skips blanks and shows the next byte.
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(&byte) = bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    /// The bytes of a span that this walk gave.
+    pub(super) fn bytes_of(&self, span: Span) -> &'a [u8] {
+        &self.text.as_bytes()[span.start as usize..span.end as usize]
+    }
+
+    pub(super) const fn expected<T>(&self, what: &'static str) -> Result<T, ScanError> {
+        Err(ScanError::Expected {
+            what,
+            offset: self.at,
+        })
+    }
+
+    fn take(&mut self, byte: u8, what: &'static str) -> Result<(), ScanError> {
+        if self.peek() == Some(byte) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.expected(what)
+    }
+
+    /// Nothing but blanks may follow.
+    pub(super) fn end(&mut self) -> Result<(), ScanError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => self.expected("nothing more"),
+        }
+    }
+
+    /// Visits the keys of an object; `visit` must read or skip each value.
+    pub(super) fn object(
+        &mut self,
+        what: &'static str,
+        mut visit: impl FnMut(&mut Self, Text<'a>) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        self.take(b'{', what)?;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let key = self.string("a key")?;
+            self.take(b':', "a colon")?;
+            visit(self, key)?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.expected("a comma or the end of an object"),
+            }
+        }
+    }
+
+    /// Visits the values of an array; `visit` must read or skip each.
+    pub(super) fn array(
+        &mut self,
+        what: &'static str,
+        mut visit: impl FnMut(&mut Self) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        self.take(b'[', what)?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            visit(self)?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.expected("a comma or the end of an array"),
+            }
+        }
+    }
+
+    pub(super) fn string(&mut self, what: &'static str) -> Result<Text<'a>, ScanError> {
+        self.take(b'"', what)?;
+        let start = self.at;
+        let bytes = self.text.as_bytes();
+        let mut escaped = false;
+        loop {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            let Some(found) = memchr::memchr2(b'"', b'\\', rest) else {
+                self.at = bytes.len();
+                return self.expected("the end of a string");
+            };
+            self.at += found + 1;
+            if rest[found] == b'"' {
+                // Both ends stand beside a quote, which is one byte long: always a boundary of characters.
+                let raw = &self.text[start..self.at - 1];
+                return Ok(Text {
+                    raw,
+                    start,
+                    escaped,
+                });
+            }
+            escaped = true;
+            self.at += 1;
+        }
+    }
+
+    /// A string's value; `null` counts as absent.
+    pub(super) fn string_or_null(
+        &mut self,
+        what: &'static str,
+    ) -> Result<Option<String>, ScanError> {
+        if self.peek() == Some(b'n') {
+            return match self.word()? {
+                "null" => Ok(None),
+                _ => self.expected(what),
+            };
+        }
+        Ok(Some(self.string(what)?.decode()?.into_owned()))
+    }
+
+    /// Strings by value, numbers and booleans by their text; `null`, objects and arrays count as absent.
+    pub(super) fn scalar(&mut self) -> Result<Option<String>, ScanError> {
+        match self.peek() {
+            Some(b'"') => Ok(Some(self.string("a string")?.decode()?.into_owned())),
+            Some(b'{' | b'[') => self.skip().map(|_| None),
+            _ => Ok(match self.word()? {
+                "null" => None,
+                word => Some(word.to_owned()),
+            }),
+        }
+    }
+
+    /// A resource version's number, and where its digits stand.
+    pub(super) fn version(
+        &mut self,
+        what: &'static str,
+    ) -> Result<(ResourceVersion, Span), ScanError> {
+        let text = self.string(what)?;
+        let version = text.raw.parse().map_err(|source| ScanError::Version {
+            offset: text.start,
+            source,
+        })?;
+        Ok((version, span(text.start, text.start + text.raw.len())?))
+    }
+
+    /// Passes over any value and says where it stood.
+    pub(super) fn skip(&mut self) -> Result<Span, ScanError> {
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            Some(b'"') => self.string("a string").map(drop)?,
+            Some(b'{' | b'[') => self.skip_container()?,
+            _ => self.word().map(drop)?,
+        }
+        span(start, self.at)
+    }
+
+    /// A number, `true`, `false` or `null`.
+    fn word(&mut self) -> Result<&'a str, ScanError> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let len = rest
+            .bytes()
+            .position(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-' | b'+' | b'.' | b'E'))
+            .unwrap_or(rest.len());
+        let word = &rest[..len];
+        let is_number = |first: u8| matches!(first, b'-' | b'0'..=b'9');
+        if matches!(word, "true" | "false" | "null") || word.bytes().next().is_some_and(is_number) {
+            self.at += len;
+            return Ok(word);
+        }
+        self.expected("a value")
+    }
+
+    fn skip_container(&mut self) -> Result<(), ScanError> {
+        let bytes = self.text.as_bytes();
+        let mut open = Brackets::default();
+        while let Some(&byte) = bytes.get(self.at) {
+            match byte {
+                b'"' => {
+                    self.string("a string")?;
+                    continue;
+                }
+                b'{' | b'[' => open.push(byte, self.at)?,
+                b'}' | b']' => {
+                    if !open.pop(byte) {
+                        return self.expected("the other kind of closing bracket");
+                    }
+                    if open.count == 0 {
+                        self.at += 1;
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+        self.expected("a closing bracket")
+    }
+}
+
+/// The brackets that stand open, one bit each: set for `{`.
+#[derive(Default)]
+struct Brackets {
+    bits: [u64; DEPTH_MAX / 64],
+    count: usize,
+}
+
+impl Brackets {
+    fn push(&mut self, bracket: u8, offset: usize) -> Result<(), ScanError> {
+        if self.count == DEPTH_MAX {
+            return Err(ScanError::TooDeep { offset });
+        }
+        let (word, bit) = (self.count / 64, 1 << (self.count % 64));
+        if bracket == b'{' {
+            self.bits[word] |= bit;
+        } else {
+            self.bits[word] &= !bit;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether `bracket` closes the one opened last; the caller keeps at least one open.
+    fn pop(&mut self, bracket: u8) -> bool {
+        self.count -= 1;
+        let is_object = self.bits[self.count / 64] >> (self.count % 64) & 1 == 1;
+        is_object == (bracket == b'}')
+    }
+}
+
+/// A span from offsets that were checked to fit when the walk began.
+pub(super) fn span(start: usize, end: usize) -> Result<Span, ScanError> {
+    match (u32::try_from(start), u32::try_from(end)) {
+        (Ok(start), Ok(end)) => Ok(Span { start, end }),
+        _ => Err(ScanError::TooLong),
+    }
+}

@@ -1,0 +1,174 @@
+//! The phase that asks for all objects: streamed, in pages, or whole.
+
+use super::report::Remedy;
+use super::{
+    Action, CUT_STREAMS_MAX, Effect, Failure, Initial, ListVersion, Means, Page, Phase, Reflector,
+    ReflectorOptions, RelistReason, Streaming,
+};
+use crate::resource::ResourceVersion;
+
+impl Initial {
+    pub(super) const fn new(
+        options: ReflectorOptions,
+        reason: RelistReason,
+        ask: ListVersion,
+    ) -> Self {
+        Self {
+            reason,
+            ask,
+            means: match options.streaming {
+                Streaming::Preferred => Means::Stream,
+                Streaming::Never => Means::Pages,
+            },
+            page: None,
+            held: None,
+            cut_stream_count: 0,
+        }
+    }
+
+    pub(super) fn action(&self, page_len: u32) -> Action {
+        if self.means == Means::Stream {
+            return Action::WatchList {
+                resource_version: self.ask,
+                reason: self.reason,
+            };
+        }
+        Action::List {
+            resource_version: self.ask,
+            continue_token: self.page.as_ref().map(|page| page.token.clone()),
+            limit: (self.means == Means::Pages).then_some(page_len),
+            reason: self.reason,
+        }
+    }
+
+    /// The same search from its beginning; whatever came so far is void.
+    fn again(&mut self, reason: RelistReason) {
+        self.reason = reason;
+        self.page = None;
+    }
+
+    /// Whether data of this version would take the held state back although something newer was asked for.
+    fn is_behind(&self, version: ResourceVersion) -> bool {
+        self.ask != ListVersion::Latest && self.held.is_some_and(|held| version < held)
+    }
+}
+
+impl Reflector {
+    /// A page came. Pages of different versions do not add up to a state, and a token that repeats leads nowhere.
+    pub(super) fn page(&mut self, version: ResourceVersion, token: String) -> Effect {
+        let Phase::Initial(initial) = &mut self.phase else {
+            return Effect::Ignored;
+        };
+        if let Some(before) = &initial.page
+            && (before.version != version || before.token == token)
+        {
+            initial.means = Means::Whole;
+            return self.restart(RelistReason::PagesExpired, 0);
+        }
+        if token.is_empty() {
+            return self.initial_done(version);
+        }
+        initial.page = Some(Page { version, token });
+        Effect::InitialItem
+    }
+
+    /// All objects are there. Data older than the held state is believed only where the latest was asked for: then upstream
+    /// itself went back, as after a restored backup.
+    pub(super) fn initial_done(&mut self, version: ResourceVersion) -> Effect {
+        let Phase::Initial(initial) = &mut self.phase else {
+            return Effect::Ignored;
+        };
+        if initial.is_behind(version) {
+            initial.ask = ListVersion::Latest;
+            return self.restart(RelistReason::VersionAhead, 0);
+        }
+        if initial.held.is_some_and(|held| version < held) {
+            self.counters.went_back += 1;
+        }
+        self.phase = Phase::Live { version };
+        self.progressed();
+        Effect::InitialDone {
+            resource_version: version,
+        }
+    }
+
+    /// An attempt to get initial data failed, or ended before the end of the data.
+    pub(super) fn initial_failed(&mut self, failure: &Failure) -> Effect {
+        let wait = failure.retry_after_seconds();
+        let was_opened = self.attempt.opened_at.is_some();
+        let Phase::Initial(initial) = &mut self.phase else {
+            return Effect::Ignored;
+        };
+        let is_stream = initial.means == Means::Stream;
+        match failure.remedy() {
+            Remedy::Relist if initial.page.is_some() => {
+                initial.means = Means::Whole;
+                self.restart(RelistReason::PagesExpired, wait)
+            }
+            Remedy::Relist => {
+                initial.ask = ListVersion::Latest;
+                self.restart(RelistReason::Expired, wait)
+            }
+            Remedy::RelistAhead => {
+                initial.ask = ListVersion::Latest;
+                self.restart(RelistReason::VersionAhead, wait)
+            }
+            Remedy::NotFound => {
+                if is_stream {
+                    initial.means = Means::Pages;
+                }
+                initial.page = None;
+                self.pause(wait);
+                self.not_found();
+                Effect::Restarted
+            }
+            // Refused for what it asks: the next way of asking may be tried at once.
+            Remedy::Refused if is_stream => {
+                initial.means = Means::Pages;
+                self.counted_again(RelistReason::StreamRefused)
+            }
+            Remedy::Inside | Remedy::Unreadable if is_stream => {
+                initial.means = Means::Pages;
+                self.restart(RelistReason::StreamRefused, wait)
+            }
+            Remedy::Reconnect if is_stream && was_opened => {
+                initial.cut_stream_count += 1;
+                if initial.cut_stream_count >= CUT_STREAMS_MAX {
+                    initial.means = Means::Pages;
+                }
+                self.restart(RelistReason::Interrupted, wait)
+            }
+            // A token may be what is refused; what cannot be read once may be read another time.
+            Remedy::Refused | Remedy::Unreadable if initial.page.is_some() => {
+                initial.means = Means::Whole;
+                self.restart(RelistReason::PagesExpired, wait)
+            }
+            // The same request later; pages that came stay.
+            Remedy::Again
+            | Remedy::Inside
+            | Remedy::Refused
+            | Remedy::Reconnect
+            | Remedy::Unreadable => {
+                self.pause(wait);
+                if is_stream {
+                    Effect::Restarted
+                } else {
+                    Effect::None
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
+        self.pause(wait_seconds);
+        self.counted_again(reason)
+    }
+
+    fn counted_again(&mut self, reason: RelistReason) -> Effect {
+        if let Phase::Initial(initial) = &mut self.phase {
+            initial.again(reason);
+            self.counters.relists[reason as usize] += 1;
+        }
+        Effect::Restarted
+    }
+}

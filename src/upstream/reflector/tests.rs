@@ -1,0 +1,456 @@
+//! Rules as time tables; the simulation stands in its own file.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the clock only gives an origin; all times are computed from it"
+)]
+
+use super::*;
+use crate::decode::UpstreamStatus;
+use crate::resource::EventKind;
+
+mod simulation;
+
+fn rv(version: u64) -> ResourceVersion {
+    ResourceVersion(version)
+}
+
+fn http(code: u16) -> Failure {
+    Failure::Status(UpstreamStatus::of_code(code))
+}
+
+fn busy(code: u16, seconds: u32) -> Failure {
+    Failure::Status(UpstreamStatus::of_code(code).over_http(code, Some(seconds)))
+}
+
+fn version_ahead() -> Failure {
+    Failure::Status(UpstreamStatus {
+        version_too_large: true,
+        ..UpstreamStatus::of_code(504)
+    })
+}
+
+fn event(version: u64) -> Input {
+    Input::Event {
+        kind: EventKind::Modified,
+        resource_version: rv(version),
+    }
+}
+
+fn bookmark(version: u64) -> Input {
+    Input::Bookmark {
+        resource_version: rv(version),
+        initial_events_end: false,
+    }
+}
+
+fn marker(version: u64) -> Input {
+    Input::Bookmark {
+        resource_version: rv(version),
+        initial_events_end: true,
+    }
+}
+
+fn page(version: u64, token: &str) -> Input {
+    Input::ListPage {
+        resource_version: rv(version),
+        continue_token: token.to_owned(),
+    }
+}
+
+fn stream(resource_version: ListVersion, reason: RelistReason) -> Action {
+    Action::WatchList {
+        resource_version,
+        reason,
+    }
+}
+
+fn list(
+    resource_version: ListVersion,
+    token: Option<&str>,
+    limit: Option<u32>,
+    reason: RelistReason,
+) -> Action {
+    Action::List {
+        resource_version,
+        continue_token: token.map(str::to_owned),
+        limit,
+        reason,
+    }
+}
+
+/// A reflector and a clock that moves only when told; without jitter.
+struct Table {
+    reflector: Reflector,
+    start: Instant,
+    now: Instant,
+}
+
+const STREAMED: ReflectorOptions = ReflectorOptions {
+    streaming: Streaming::Preferred,
+    page_len: 500,
+    start_from: None,
+    initial: InitialVersion::Latest,
+};
+const PAGED: ReflectorOptions = ReflectorOptions {
+    streaming: Streaming::Never,
+    initial: InitialVersion::Any,
+    ..STREAMED
+};
+
+impl Table {
+    fn new(options: ReflectorOptions) -> Self {
+        let start = Instant::now();
+        Self {
+            reflector: Reflector::new(options),
+            start,
+            now: start,
+        }
+    }
+
+    /// Live at `version` without having listed, with an open watch.
+    fn live_at(version: u64) -> Self {
+        let mut table = Self::new(ReflectorOptions {
+            start_from: Some(rv(version)),
+            ..STREAMED
+        });
+        table.does(0, Action::Watch { after: rv(version) });
+        table.told(Input::WatchOpened, Effect::None);
+        table
+    }
+
+    /// At `at_ms` the reflector wants to do `expected`; until then it waits.
+    #[track_caller]
+    fn does(&mut self, at_ms: u64, expected: Action) {
+        let at = self.start + Duration::from_millis(at_ms);
+        if at > self.now {
+            assert_eq!(
+                self.reflector.next_action(self.now, 0),
+                Action::WaitUntil(at)
+            );
+            self.now = at;
+        }
+        assert_eq!(self.reflector.next_action(self.now, 0), expected);
+        assert_eq!(
+            self.reflector.next_action(self.now, 0),
+            expected,
+            "asked again"
+        );
+    }
+
+    #[track_caller]
+    fn told(&mut self, input: Input, expected: Effect) {
+        assert_eq!(self.reflector.observe(input, self.now), expected);
+    }
+
+    /// Time goes by while a request is under way.
+    fn passes(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    #[track_caller]
+    fn relisted(&self, reason: RelistReason, expected: u64) {
+        assert_eq!(
+            self.reflector.counters().relists(reason),
+            expected,
+            "{reason:?}"
+        );
+    }
+}
+
+const fn done(version: u64) -> Effect {
+    Effect::InitialDone {
+        resource_version: ResourceVersion(version),
+    }
+}
+
+const fn relisting(reason: RelistReason) -> Effect {
+    Effect::Relisting { reason }
+}
+
+use ListVersion::{Any, AtLeast, Latest};
+use RelistReason as Why;
+
+#[test]
+fn a_streamed_list_becomes_a_watch() {
+    let mut table = Table::new(STREAMED);
+    table.does(0, stream(Latest, Why::Start));
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(event(9), Effect::InitialItem);
+    table.told(event(4), Effect::InitialItem);
+    table.told(bookmark(9), Effect::None);
+    assert_eq!(
+        (table.reflector.is_live(), table.reflector.version()),
+        (false, None)
+    );
+    table.told(marker(9), done(9));
+    table.told(event(9), Effect::Ignored);
+    table.told(event(10), Effect::Live);
+    table.told(bookmark(10), Effect::None);
+    table.told(
+        bookmark(12),
+        Effect::Progress {
+            resource_version: rv(12),
+        },
+    );
+    table.told(event(11), Effect::Ignored);
+    table.told(bookmark(11), Effect::Ignored);
+    assert_eq!(table.reflector.counters().ignored, 3);
+    table.told(Input::WatchEnded, Effect::None);
+    table.does(0, Action::Watch { after: rv(12) });
+    table.relisted(Why::Start, 1);
+}
+
+#[test]
+fn pages_follow_their_tokens_and_lead_to_a_watch() {
+    let mut table = Table::new(PAGED);
+    table.does(0, list(Any, None, Some(500), Why::Start));
+    table.told(page(9, "a"), Effect::InitialItem);
+    table.does(0, list(Any, Some("a"), Some(500), Why::Start));
+    table.told(page(9, ""), done(9));
+    table.does(0, Action::Watch { after: rv(9) });
+}
+
+#[test]
+fn held_state_is_resumed_without_a_list() {
+    let mut table = Table::live_at(7);
+    table.told(event(7), Effect::Ignored);
+    table.told(event(8), Effect::Live);
+    for reason in Why::ALL {
+        table.relisted(reason, 0);
+    }
+}
+
+#[test]
+fn a_refused_stream_falls_back_to_pages_at_once_and_is_tried_again_next_time() {
+    for code in [400, 405, 406, 415, 422] {
+        let mut table = Table::new(STREAMED);
+        table.does(0, stream(Latest, Why::Start));
+        table.told(Input::WatchFailed(http(code)), Effect::Restarted);
+        table.does(0, list(Latest, None, Some(500), Why::StreamRefused));
+        table.told(page(5, ""), done(5));
+        table.does(0, Action::Watch { after: rv(5) });
+        table.told(Input::WatchFailed(http(410)), relisting(Why::Expired));
+        table.does(800, stream(Latest, Why::Expired));
+    }
+}
+
+#[test]
+fn a_stream_that_upstream_cannot_do_falls_back_to_pages_after_a_wait() {
+    for failure in [http(500), Failure::Protocol, http(404)] {
+        let reason = if failure == http(404) {
+            Why::Start
+        } else {
+            Why::StreamRefused
+        };
+        let mut table = Table::new(STREAMED);
+        table.does(0, stream(Latest, Why::Start));
+        table.told(Input::WatchFailed(failure), Effect::Restarted);
+        table.does(800, list(Latest, None, Some(500), reason));
+    }
+    let mut table = Table::new(STREAMED);
+    table.does(0, stream(Latest, Why::Start));
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(
+        Input::WatchError(UpstreamStatus::of_code(500)),
+        Effect::Restarted,
+    );
+    table.does(800, list(Latest, None, Some(500), Why::StreamRefused));
+}
+
+#[test]
+fn initial_data_that_stops_before_its_end_begins_again() {
+    let mut table = Table::new(STREAMED);
+    table.does(0, stream(Latest, Why::Start));
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(event(4), Effect::InitialItem);
+    table.told(Input::WatchEnded, Effect::Restarted);
+    table.does(800, stream(Latest, Why::Interrupted));
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    // Twice is enough: pages keep what they have.
+    table.does(2_400, list(Latest, None, Some(500), Why::Interrupted));
+}
+
+#[test]
+fn a_busy_or_unreachable_upstream_is_asked_the_same_again() {
+    let mut table = Table::new(STREAMED);
+    let same = stream(Latest, Why::Start);
+    table.does(0, same.clone());
+    table.told(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    table.does(800, same.clone());
+    table.told(Input::WatchFailed(busy(429, 5)), Effect::Restarted);
+    table.does(5_800, same.clone());
+    table.told(Input::WatchFailed(http(503)), Effect::Restarted);
+    table.does(9_000, same.clone());
+    table.told(Input::WatchFailed(http(401)), Effect::Restarted);
+    table.does(15_400, same);
+    table.relisted(Why::Start, 1);
+}
+
+#[test]
+fn a_page_that_fails_is_asked_for_again_and_the_pages_before_stay() {
+    let mut table = Table::new(PAGED);
+    table.does(0, list(Any, None, Some(500), Why::Start));
+    table.told(page(9, "a"), Effect::InitialItem);
+    let second = list(Any, Some("a"), Some(500), Why::Start);
+    let failures = [busy(429, 2), http(500), Failure::Transport, http(403)];
+    for (failure, at_ms) in failures.into_iter().zip([2_000, 3_600, 6_800, 13_200]) {
+        table.told(Input::ListFailed(failure), Effect::None);
+        table.does(at_ms, second.clone());
+    }
+    table.told(page(9, ""), done(9));
+}
+
+#[test]
+fn pages_that_no_longer_belong_together_are_asked_for_whole() {
+    let expired = || Input::ListFailed(http(410));
+    for odd in [
+        expired(),
+        page(8, "b"),
+        page(9, "a"),
+        Input::ListFailed(http(400)),
+    ] {
+        let mut table = Table::new(PAGED);
+        table.does(0, list(Any, None, Some(500), Why::Start));
+        table.told(page(9, "a"), Effect::InitialItem);
+        table.told(odd, Effect::Restarted);
+        table.does(800, list(Any, None, None, Why::PagesExpired));
+        table.told(page(10, ""), done(10));
+    }
+}
+
+#[test]
+fn lost_history_leads_to_a_paced_relist_of_the_latest() {
+    let expired = UpstreamStatus::of_code(410);
+    let failures = [
+        Input::WatchFailed(Failure::Status(expired.clone())),
+        Input::WatchError(expired),
+    ];
+    for failure in failures {
+        let mut table = Table::live_at(7);
+        table.told(failure, relisting(Why::Expired));
+        assert_eq!(table.reflector.version(), Some(rv(7)));
+        table.does(800, stream(Latest, Why::Expired));
+        table.told(Input::WatchOpened, Effect::None);
+        table.told(marker(70), done(70));
+        table.relisted(Why::Expired, 1);
+    }
+}
+
+#[test]
+fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
+    let mut table = Table::live_at(7);
+    table.told(
+        Input::WatchFailed(version_ahead()),
+        relisting(Why::VersionAhead),
+    );
+    table.does(800, stream(Latest, Why::VersionAhead));
+}
+
+#[test]
+fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
+    for odd in [Input::WatchFailed(version_ahead()), marker(6)] {
+        let mut table = Table::live_at(7);
+        table.told(Input::WatchFailed(Failure::Protocol), Effect::None);
+        table.does(800, Action::Watch { after: rv(7) });
+        table.told(Input::WatchFailed(Failure::Protocol), Effect::None);
+        table.does(2_400, Action::Watch { after: rv(7) });
+        table.told(
+            Input::WatchFailed(Failure::Protocol),
+            relisting(Why::Unparsable),
+        );
+        table.does(5_600, stream(AtLeast(rv(7)), Why::Unparsable));
+        table.told(odd, Effect::Restarted);
+        table.does(12_000, stream(Latest, Why::VersionAhead));
+        // Upstream itself went back: believed, and counted.
+        table.told(marker(5), done(5));
+        assert_eq!(table.reflector.counters().went_back, 1);
+    }
+}
+
+#[test]
+fn trouble_on_a_watch_never_leads_to_a_relist() {
+    let mut table = Table::live_at(7);
+    let again = Action::Watch { after: rv(7) };
+    let failures = [
+        Failure::Transport,
+        busy(429, 1),
+        http(500),
+        http(503),
+        http(504),
+        http(401),
+        http(403),
+        busy(500, 120),
+    ];
+    let waits_ms = [800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 120_000];
+    let mut at_ms = 0;
+    for (failure, wait_ms) in failures.into_iter().zip(waits_ms) {
+        table.told(Input::WatchFailed(failure), Effect::None);
+        at_ms += wait_ms;
+        table.does(at_ms, again.clone());
+    }
+    for reason in Why::ALL {
+        table.relisted(reason, 0);
+    }
+}
+
+#[test]
+fn a_clean_end_is_followed_by_the_next_watch_at_once_unless_it_came_at_once() {
+    let mut table = Table::live_at(7);
+    table.passes(1_000);
+    table.told(Input::WatchEnded, Effect::None);
+    table.does(1_000, Action::Watch { after: rv(7) });
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(event(8), Effect::Live);
+    table.told(Input::WatchEnded, Effect::None);
+    table.does(1_000, Action::Watch { after: rv(8) });
+    table.told(Input::WatchOpened, Effect::None);
+    // A repeated event is no sign of life.
+    table.told(event(8), Effect::Ignored);
+    table.passes(999);
+    table.told(Input::WatchEnded, Effect::None);
+    table.does(2_799, Action::Watch { after: rv(8) });
+}
+
+#[test]
+fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_anew() {
+    let mut table = Table::live_at(7);
+    table.told(Input::WatchFailed(http(422)), Effect::None);
+    table.does(800, Action::Watch { after: rv(7) });
+    table.told(Input::WatchFailed(http(422)), Effect::None);
+    table.does(2_400, Action::Watch { after: rv(7) });
+    table.told(Input::WatchOpened, Effect::None);
+    table.told(event(8), Effect::Live);
+    for at_ms in [5_600, 12_000] {
+        table.told(Input::WatchFailed(http(422)), Effect::None);
+        table.does(at_ms, Action::Watch { after: rv(8) });
+    }
+    table.told(Input::WatchFailed(http(422)), relisting(Why::WatchRefused));
+    table.does(24_800, stream(AtLeast(rv(8)), Why::WatchRefused));
+}
+
+#[test]
+fn a_resource_that_stays_unknown_is_given_up() {
+    let mut table = Table::live_at(7);
+    for at_ms in [800, 2_400, 5_600, 12_000] {
+        table.told(Input::WatchFailed(http(404)), Effect::None);
+        table.does(at_ms, Action::Watch { after: rv(7) });
+    }
+    table.told(Input::WatchFailed(http(404)), Effect::None);
+    table.does(12_000, Action::Stop(StopReason::Gone));
+    table.told(event(8), Effect::Ignored);
+}
+
+#[test]
+fn a_resource_that_appears_late_is_not_given_up() {
+    let mut table = Table::new(PAGED);
+    for at_ms in [800, 2_400, 5_600, 12_000] {
+        table.reflector.next_action(table.now, 0);
+        table.told(Input::ListFailed(http(404)), Effect::Restarted);
+        table.does(at_ms, list(Any, None, Some(500), Why::Start));
+    }
+    table.told(page(3, ""), done(3));
+    table.does(12_000, Action::Watch { after: rv(3) });
+    table.told(Input::WatchFailed(http(404)), Effect::None);
+    table.does(24_800, Action::Watch { after: rv(3) });
+}
