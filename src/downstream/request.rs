@@ -1,1 +1,132 @@
-//! What a request asks for.
+//! What a request asks for: path, verb, options, and the plan that follows from them. It reads no data and no clock.
+
+use crate::resource::{FieldTable, ResourceKind};
+use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector};
+
+use super::status::Status;
+
+mod accept;
+mod options;
+mod path;
+mod plan;
+mod query;
+
+pub use accept::{Purpose, Representation, negotiate, wants_pretty};
+pub use options::ListOptions;
+pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};
+pub use plan::{
+    Bookmarks, Freshness, ListPlan, ListRead, Marker, WatchPlan, WatchStart, WatchTimeout,
+};
+pub use query::Query;
+
+/// A list or watch that the cache may answer: what is selected and how it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Which objects.
+    pub selector: Selector,
+    /// From which state, and how it goes on.
+    pub plan: Plan,
+}
+
+/// One of the two ways to read a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// One answer.
+    List(ListPlan),
+    /// A stream.
+    Watch(WatchPlan),
+}
+
+/// Why a list or watch does not become a [`Read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The client's mistake; this is the answer.
+    Answer(Status),
+    /// Only upstream knows what to say: an unknown field label, a shard selector, a path that routing there may
+    /// not know.
+    Forward,
+}
+
+impl Read {
+    /// Takes a request through the server's checks in the server's order, so that of several faults the same one is
+    /// told: label grammar, field grammar, option combinations, field labels, name conflict, continue token and
+    /// resource version (protocol.md §0, rows 11–14). The media type is negotiated before this.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn decide(
+        path: &ResourcePath,
+        options: &ListOptions,
+        kind: &ResourceKind,
+    ) -> Result<Self, Refusal> {
+        if !is_routed(path, kind) {
+            return Err(Refusal::Forward);
+        }
+        let bad = |message: String| Refusal::Answer(Status::bad_request(message));
+        let labels =
+            LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
+        let fields = match FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))
+        {
+            // Kinds without a scope differ in whether they know the field.
+            Ok(fields) if fields.names_namespace() && !kind.namespaced => {
+                return Err(Refusal::Forward);
+            }
+            Ok(fields) => fields,
+            Err(FieldSelectorError::Syntax(message)) => return Err(bad(message)),
+            Err(FieldSelectorError::UnknownLabel(_)) => return Err(Refusal::Forward),
+        };
+        if !options.shard_selector.is_empty() {
+            return Err(Refusal::Forward);
+        }
+        options.validate().map_err(Refusal::Answer)?;
+        let fields = with_name(path, fields).map_err(Refusal::Answer)?;
+        let namespace = path.namespace.clone().filter(|_| kind.namespaced);
+        let selector = Selector {
+            namespace,
+            labels,
+            fields,
+        };
+        let plan = if options.watch || path.form == PathForm::WatchPrefix {
+            WatchPlan::decide(options).map(Plan::Watch)
+        } else if is_single(&selector, kind) {
+            ListPlan::decide_single(options).map(Plan::List)
+        } else {
+            ListPlan::decide(options).map(Plan::List)
+        };
+        let plan = plan.map_err(Refusal::Answer)?;
+        Ok(Self { selector, plan })
+    }
+}
+
+/// Whether upstream surely has a route for a list or watch by this path. `namespaces` is a resource of its own, whose
+/// paths look as if they had a scope.
+fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
+    let is_namespace = path.namespace.is_some() && path.namespace == path.name;
+    let scope_ok = kind.namespaced || path.namespace.is_none() || is_namespace;
+    let name_ok = match (path.form, &path.name) {
+        (PathForm::ProxyPrefix, _) | (PathForm::Plain, Some(_)) => false,
+        (PathForm::WatchPrefix, Some(_)) => !kind.namespaced || path.namespace.is_some(),
+        (PathForm::WatchPrefix | PathForm::Plain, None) => true,
+    };
+    path.spelling == Spelling::Clean && path.subresource.is_none() && scope_ok && name_ok
+}
+
+/// A name in the path, which only the `/watch/` prefix allows here, selects that one object (protocol.md §1.2).
+fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector, Status> {
+    match &path.name {
+        None => Ok(fields),
+        Some(name) if fields.is_empty() => Ok(FieldSelector::named(name)),
+        Some(name) if fields.pinned_name() == Some(name) => Ok(fields),
+        Some(_) => Err(Status::bad_request(
+            "fieldSelector metadata.name doesn't match requested name",
+        )),
+    }
+}
+
+/// Whether upstream would look up one key instead of scanning a range (protocol.md §3.1).
+fn is_single(selector: &Selector, kind: &ResourceKind) -> bool {
+    selector.fields.pinned_name().is_some() && (!kind.namespaced || selector.namespace.is_some())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,172 @@
-//! The one table from errors to Kubernetes Status answers.
+//! The one table from errors to answers: Kubernetes Status objects and the few plain texts. It decides nothing.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+mod json;
+mod plain;
+mod rows;
+
+pub use json::go_json;
+pub use plain::PlainText;
+pub use rows::Denied;
+
+/// The value of `Cache-Control` on every answer that passed authentication's outer filter (protocol.md §3.11).
+pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
+
+/// A failure as a Kubernetes `v1` Status (protocol.md §6). Built by the constructors, one per row of the tables there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason such as `NotFound`; empty where the server gives none.
+    pub reason: &'static str,
+    /// What a person reads.
+    pub message: String,
+    /// Details; `None` and an empty value differ on the wire.
+    pub details: Option<Box<Details>>,
+    /// The token in `metadata.continue`; empty but for an expired token that can go on inconsistently.
+    pub continue_token: String,
+}
+
+/// What a Status is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// Name of the object.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub name: String,
+    /// API group.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub group: String,
+    /// Kind; for most errors the resource's plural name.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub kind: String,
+    /// Single faults.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// Seconds after which to ask again; 0 is absent. Mirrored in the `Retry-After` header.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+/// One fault of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// Machine-readable kind of fault.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// What a person reads, without the field's name.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message: Cow<'static, str>,
+    /// Which field or parameter.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub field: &'static str,
+}
+
+impl Status {
+    /// Compact JSON with the newline that ends it, byte for byte as the server writes it.
+    #[must_use]
+    pub fn to_json(&self) -> Bytes {
+        let mut json = go_json(&self.wire());
+        json.push(b'\n');
+        json.into()
+    }
+
+    /// JSON indented by two spaces without a final newline, for clients that get pretty answers (protocol.md §5.6).
+    #[must_use]
+    pub fn to_pretty_json(&self) -> Bytes {
+        json::go_json_indented(&self.wire()).into()
+    }
+
+    /// The line of a watch stream that ends it with this failure (protocol.md §4.3).
+    #[must_use]
+    pub fn error_event(&self) -> Bytes {
+        let mut line = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+        line.append(&mut go_json(&self.wire()));
+        line.extend_from_slice(b"}\n");
+        line.into()
+    }
+
+    /// Seconds after which the client may ask again.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u32> {
+        let seconds = self.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then_some(seconds)
+    }
+
+    /// The HTTP answer with compact JSON and the headers of protocol.md §3.11, but for `Audit-Id` and `Date`.
+    #[must_use]
+    pub fn to_response(&self) -> Response<Bytes> {
+        let mut response = Response::new(self.to_json());
+        *response.status_mut() = status_code(self.code);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, NO_CACHE);
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if response.status() == StatusCode::FORBIDDEN {
+            let headers = response.headers_mut();
+            headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        }
+        response
+    }
+
+    fn wire(&self) -> Wire<'_> {
+        Wire {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Metadata {
+                continue_token: &self.continue_token,
+            },
+            status: "Failure",
+            message: &self.message,
+            reason: self.reason,
+            details: self.details.as_deref(),
+            code: self.code,
+        }
+    }
+}
+
+fn status_code(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The fields in the order of the wire.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Metadata<'a>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
+    continue_token: &'a str,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;

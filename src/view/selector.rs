@@ -1,1 +1,43 @@
-//! Label and field selectors.
+//! Which objects a reader asked for: scope, label selector, field selector. It parses and matches; it never encodes.
+
+use crate::resource::Object;
+
+mod field;
+mod label;
+mod quote;
+
+pub use field::{FieldSelector, FieldSelectorError, pinned_in};
+pub use label::{LabelSelector, SelectorError};
+pub use quote::{quoted, quoted_byte};
+
+/// Everything that narrows a list or watch of one resource. Equal selectors share a view, however they were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Selector {
+    /// The namespace of the path; `None` for all namespaces and for cluster-scoped resources.
+    pub namespace: Option<String>,
+    /// Conditions on labels.
+    pub labels: LabelSelector,
+    /// Conditions on fields.
+    pub fields: FieldSelector,
+}
+
+impl Selector {
+    /// Whether the object is in scope and meets both selectors.
+    #[must_use]
+    pub fn matches(&self, object: &Object) -> bool {
+        self.namespace
+            .as_deref()
+            .is_none_or(|namespace| namespace == object.key().namespace())
+            && self.fields.matches(object)
+            && self.labels.matches(object)
+    }
+
+    /// Whether every object of the resource matches.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

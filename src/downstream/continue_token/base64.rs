@@ -1,0 +1,54 @@
+//! URL-safe base64 without padding, as lax as Go's: line breaks are skipped and left-over bits ignored.
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+pub(super) fn encode(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().enumerate().fold(0_u32, |group, (at, byte)| {
+            group | u32::from(*byte) << (16 - 8 * at)
+        });
+        for at in 0..=chunk.len() {
+            let digit = group >> (18 - 6 * at) & 63;
+            out.push(char::from(ALPHABET[digit as usize]));
+        }
+    }
+    out
+}
+
+/// The bytes, or where the first wrong byte of the text stands.
+pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
+    let mut out = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut group, mut digits) = (0_u32, 0_u8);
+    for (at, byte) in text.iter().enumerate() {
+        if matches!(byte, b'\r' | b'\n') {
+            continue;
+        }
+        group = group << 6 | digit(*byte).ok_or(at)?;
+        digits += 1;
+        if digits == 4 {
+            out.extend_from_slice(&group.to_be_bytes()[1..]);
+            (group, digits) = (0, 0);
+        }
+    }
+    match digits {
+        // A lone digit holds no byte; the fault is told at the digit.
+        1 => return Err(text.len() - 1),
+        2 => out.extend_from_slice(&(group << 12).to_be_bytes()[1..2]),
+        3 => out.extend_from_slice(&(group << 6).to_be_bytes()[1..3]),
+        _ => {}
+    }
+    Ok(out)
+}
+
+fn digit(byte: u8) -> Option<u32> {
+    let digit = match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'-' => 62,
+        b'_' => 63,
+        _ => return None,
+    };
+    Some(digit.into())
+}

@@ -1,0 +1,192 @@
+//! Whether bytes are one JSON value, with the faults told in the words of Go's decoder. It builds nothing.
+
+use crate::view::selector::quoted_byte;
+
+const DEPTH_MAX: usize = 10_000; // Go's own limit
+const UNEXPECTED_END: &str = "unexpected end of JSON input";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Object,
+    Array,
+}
+
+#[derive(Clone, Copy)]
+enum Expect {
+    Value,
+    ValueOrClose,
+    Key,
+    KeyOrClose,
+    Colon,
+    Next,
+}
+
+struct Checker<'a> {
+    rest: &'a [u8],
+    inside: Vec<Inside>,
+}
+
+/// Checks the whole input. The error is Go's message.
+pub(super) fn check(json: &[u8]) -> Result<(), String> {
+    let mut checker = Checker {
+        rest: json,
+        inside: Vec::new(),
+    };
+    let mut expect = Expect::Value;
+    // Every round takes at least one byte, or returns.
+    loop {
+        while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = checker.rest {
+            checker.rest = rest;
+        }
+        if checker.rest.is_empty() && checker.inside.is_empty() && matches!(expect, Expect::Next) {
+            return Ok(());
+        }
+        expect = checker.step(expect)?;
+    }
+}
+
+impl Checker<'_> {
+    fn step(&mut self, expect: Expect) -> Result<Expect, String> {
+        let byte = self.take()?;
+        match (expect, byte) {
+            (Expect::ValueOrClose, b']') | (Expect::KeyOrClose, b'}') => {
+                self.inside.pop();
+                Ok(Expect::Next)
+            }
+            (Expect::Value | Expect::ValueOrClose, _) => self.value(byte),
+            (Expect::Key | Expect::KeyOrClose, b'"') => {
+                self.string()?;
+                Ok(Expect::Colon)
+            }
+            (Expect::Key | Expect::KeyOrClose, _) => Err(unexpected(
+                byte,
+                "looking for beginning of object key string",
+            )),
+            (Expect::Colon, b':') => Ok(Expect::Value),
+            (Expect::Colon, _) => Err(unexpected(byte, "after object key")),
+            (Expect::Next, _) => self.after_value(byte),
+        }
+    }
+
+    fn after_value(&mut self, byte: u8) -> Result<Expect, String> {
+        match (self.inside.last(), byte) {
+            (None, _) => Err(unexpected(byte, "after top-level value")),
+            (Some(Inside::Object), b',') => Ok(Expect::Key),
+            (Some(Inside::Array), b',') => Ok(Expect::Value),
+            (Some(Inside::Object), b'}') | (Some(Inside::Array), b']') => {
+                self.inside.pop();
+                Ok(Expect::Next)
+            }
+            (Some(Inside::Object), _) => Err(unexpected(byte, "after object key:value pair")),
+            (Some(Inside::Array), _) => Err(unexpected(byte, "after array element")),
+        }
+    }
+
+    fn value(&mut self, first: u8) -> Result<Expect, String> {
+        match first {
+            b'{' => return self.open(Inside::Object, Expect::KeyOrClose),
+            b'[' => return self.open(Inside::Array, Expect::ValueOrClose),
+            b'"' => self.string()?,
+            b'-' | b'0'..=b'9' => self.number(first)?,
+            b't' => self.literal("true")?,
+            b'f' => self.literal("false")?,
+            b'n' => self.literal("null")?,
+            _ => return Err(unexpected(first, "looking for beginning of value")),
+        }
+        Ok(Expect::Next)
+    }
+
+    fn open(&mut self, inside: Inside, expect: Expect) -> Result<Expect, String> {
+        if self.inside.len() == DEPTH_MAX {
+            return Err("exceeded max depth".to_owned());
+        }
+        self.inside.push(inside);
+        Ok(expect)
+    }
+
+    fn string(&mut self) -> Result<(), String> {
+        loop {
+            match self.take()? {
+                b'"' => return Ok(()),
+                b'\\' => match self.take()? {
+                    b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
+                    b'u' => {
+                        for _ in 0..4 {
+                            let digit = self.take()?;
+                            if !digit.is_ascii_hexdigit() {
+                                let place = "in \\u hexadecimal character escape";
+                                return Err(unexpected(digit, place));
+                            }
+                        }
+                    }
+                    other => return Err(unexpected(other, "in string escape code")),
+                },
+                control @ ..0x20 => return Err(unexpected(control, "in string literal")),
+                _ => {}
+            }
+        }
+    }
+
+    fn number(&mut self, first: u8) -> Result<(), String> {
+        let mut digit = first;
+        if digit == b'-' {
+            digit = self.take()?;
+        }
+        match digit {
+            b'0' => {}
+            b'1'..=b'9' => self.digits(),
+            _ => return Err(unexpected(digit, "in numeric literal")),
+        }
+        if self.skip(b".") {
+            self.digit("after decimal point in numeric literal")?;
+            self.digits();
+        }
+        if self.skip(b"eE") {
+            self.skip(b"+-");
+            self.digit("in exponent of numeric literal")?;
+            self.digits();
+        }
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), String> {
+        for wanted in word.bytes().skip(1) {
+            let byte = self.take()?;
+            if byte != wanted {
+                let wanted = quoted_byte(wanted);
+                let place = format!("in literal {word} (expecting {wanted})");
+                return Err(unexpected(byte, &place));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<u8, String> {
+        let (byte, rest) = self.rest.split_first().ok_or(UNEXPECTED_END)?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+
+    fn skip(&mut self, any_of: &[u8]) -> bool {
+        let found = self.rest.first().is_some_and(|byte| any_of.contains(byte));
+        if found {
+            self.rest = &self.rest[1..];
+        }
+        found
+    }
+
+    fn digit(&mut self, place: &str) -> Result<(), String> {
+        match self.take()? {
+            b'0'..=b'9' => Ok(()),
+            other => Err(unexpected(other, place)),
+        }
+    }
+
+    fn digits(&mut self) {
+        while self.skip(b"0123456789") {}
+    }
+}
+
+fn unexpected(byte: u8, place: &str) -> String {
+    format!("invalid character {} {place}", quoted_byte(byte))
+}

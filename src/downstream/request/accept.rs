@@ -1,0 +1,200 @@
+//! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
+
+use crate::resource::Layout;
+
+use super::query::Query;
+
+/// Beyond this many elements the server's sort is not stable, so its choice is not foretold here.
+const ELEMENT_COUNT_MAX: usize = 12;
+
+const SERVED: [&str; 3] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+const JSON: &str = SERVED[0];
+
+/// What a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Representation {
+    /// Compact JSON of whole objects, which the cache holds.
+    Json,
+    /// Anything else, refusals included: upstream answers.
+    Forward,
+}
+
+/// What the answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// One body.
+    List,
+    /// A stream; never indented.
+    Watch,
+}
+
+/// Runs the server's choice among media types. Only the first `Accept` header counts.
+#[must_use]
+pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {
+    let header = accept.first().copied().unwrap_or_default();
+    if header.is_empty() {
+        return Representation::Json;
+    }
+    if layout == Layout::Typed && !router_accepts(header) {
+        return Representation::Forward;
+    }
+    if header.split(',').count() > ELEMENT_COUNT_MAX {
+        return Representation::Forward;
+    }
+    let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
+    sort(&mut elements);
+    for element in elements {
+        for served in SERVED {
+            if element.covers(served) && element.allows(served, layout) {
+                let indented = element.pretty && purpose == Purpose::List;
+                return if served == JSON && !element.converts() && !indented {
+                    Representation::Json
+                } else {
+                    Representation::Forward
+                };
+            }
+        }
+    }
+    Representation::Forward
+}
+
+/// Whether a client that accepts JSON gets it indented: by the `pretty` parameter, else by who it says it is.
+#[must_use]
+pub fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
+    match query.first("pretty") {
+        Some(value) if !value.is_empty() => {
+            matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+        }
+        _ => user_agent.is_some_and(|agent| {
+            ["curl", "Wget", "Mozilla/5.0"]
+                .iter()
+                .any(|name| agent.starts_with(name))
+        }),
+    }
+}
+
+/// The router before built-in kinds compares whole types and knows `*/*` only (§5.1 step 2).
+fn router_accepts(header: &str) -> bool {
+    header.split(',').any(|element| {
+        let media_type = element.split(';').next().unwrap_or_default().trim();
+        media_type == "*/*" || SERVED.contains(&media_type)
+    })
+}
+
+/// One element of an `Accept` header. Of a repeated parameter the last one counts.
+struct Element<'a> {
+    main: &'a str,
+    sub: &'a str,
+    q: f32,
+    /// `as`, `g`, `v`.
+    conversion: [Option<&'a str>; 3],
+    stream: &'a str,
+    server_version: &'a str,
+    pretty: bool,
+}
+
+impl<'a> Element<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let trim = |text: &'a str| text.trim_matches(' ');
+        let mut pieces = trim(text).split(';');
+        let media_type = pieces.next()?;
+        let (main, sub) = match media_type.split_once('/') {
+            Some((main, sub)) if !sub.is_empty() => {
+                (trim(main), sub.strip_suffix('/').unwrap_or(sub))
+            }
+            _ if trim(media_type.strip_suffix('/').unwrap_or(media_type)) == "*" => ("*", "*"),
+            _ => return None,
+        };
+        if sub.contains('/') {
+            return None;
+        }
+        let mut element = Self {
+            main,
+            sub: trim(sub),
+            q: 1.0,
+            conversion: [None; 3],
+            stream: "",
+            server_version: "",
+            pretty: false,
+        };
+        for piece in pieces {
+            let Some((key, value)) = piece.split_once('=') else {
+                continue;
+            };
+            let once = value.strip_suffix('=').unwrap_or(value);
+            if !value.is_empty() && !once.contains('=') {
+                element.set(trim(key), once);
+            }
+        }
+        Some(element)
+    }
+
+    fn set(&mut self, key: &str, value: &'a str) {
+        let trimmed = value.trim_matches(' ');
+        match key {
+            "q" => self.q = value.parse().unwrap_or(0.0),
+            "as" => self.conversion[0] = Some(trimmed),
+            "g" => self.conversion[1] = Some(trimmed),
+            "v" => self.conversion[2] = Some(trimmed),
+            "stream" => self.stream = trimmed,
+            "sv" => self.server_version = trimmed,
+            "pretty" => self.pretty = trimmed == "1",
+            _ => {}
+        }
+    }
+
+    fn converts(&self) -> bool {
+        self.conversion.iter().any(Option::is_some)
+    }
+
+    fn covers(&self, served: &str) -> bool {
+        let (main, sub) = served.split_once('/').unwrap_or((served, ""));
+        match (self.main, self.sub) {
+            ("*", "*") => true,
+            (wanted, "*") => wanted == main,
+            (wanted, wanted_sub) => wanted == main && wanted_sub == sub,
+        }
+    }
+
+    fn allows(&self, served: &str, layout: Layout) -> bool {
+        let streamable = served != "application/yaml";
+        let stream_ok = self.stream.is_empty() || self.stream == "watch" && streamable;
+        if !stream_ok || !matches!(self.server_version, "" | "v1") {
+            return false;
+        }
+        let protobuf = served == SERVED[2];
+        if !self.converts() {
+            return !protobuf || layout == Layout::Typed;
+        }
+        let [kind, group, version] = self.conversion.map(Option::unwrap_or_default);
+        group == "meta.k8s.io"
+            && matches!(version, "v1" | "v1beta1")
+            && match kind {
+                "Table" => !protobuf,
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => true,
+                _ => false,
+            }
+    }
+
+    /// The server's order. It is no ordering in the strict sense, so how it is sorted by matters too.
+    fn precedes(&self, other: &Self) -> bool {
+        self.q > other.q
+            || self.main != "*" && other.main == "*"
+            || self.sub != "*" && other.sub == "*"
+    }
+}
+
+/// Go sorts up to a dozen elements by insertion; so is it done here.
+fn sort(elements: &mut [Element<'_>]) {
+    for end in 1..elements.len() {
+        let mut at = end;
+        while at > 0 && elements[at].precedes(&elements[at - 1]) {
+            elements.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Query strings as Go's `url.ParseQuery` reads them. It knows no parameter by name.
+
+use std::borrow::Cow;
+
+/// Pairs beyond this many make Go refuse the whole query (its `urlmaxqueryparams` limit).
+const PAIR_COUNT_MAX: usize = 10_000;
+
+/// The decoded pairs in their order. Pairs with a broken escape or with `;` are left out, as the server does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    /// Reads the part of a URL after `?`. Bytes that are not UTF-8 become U+FFFD.
+    #[must_use]
+    pub fn parse(query: Option<&str>) -> Self {
+        let query = query.unwrap_or_default();
+        if query.bytes().filter(|byte| *byte == b'&').count() >= PAIR_COUNT_MAX {
+            return Self::default();
+        }
+        let pairs = query
+            .split('&')
+            .filter(|pair| !pair.is_empty() && !pair.contains(';'))
+            .filter_map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((
+                    unescape(key, Plus::IsBlank)?,
+                    unescape(value, Plus::IsBlank)?,
+                ))
+            })
+            .collect();
+        Self { pairs }
+    }
+
+    /// The first value of a parameter; later ones do not count.
+    #[must_use]
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.pairs
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| &**value)
+    }
+}
+
+/// What `+` stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plus {
+    IsBlank,
+    IsPlus,
+}
+
+/// Resolves `%XX`; `None` where an escape is broken.
+pub(super) fn unescape(text: &str, plus: Plus) -> Option<String> {
+    if !text.bytes().any(|b| matches!(b, b'%' | b'+')) {
+        return Some(text.to_owned());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match first {
+            b'%' => {
+                let [high, low, tail @ ..] = tail else {
+                    return None;
+                };
+                out.push(hex(*high)? << 4 | hex(*low)?);
+                rest = tail;
+            }
+            b'+' if plus == Plus::IsBlank => out.push(b' '),
+            byte => out.push(*byte),
+        }
+    }
+    Some(match String::from_utf8_lossy(&out) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) => text,
+    })
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}

@@ -1,0 +1,309 @@
+//! The rows of the table: one constructor per failure that the gateway itself answers.
+
+use std::fmt::Display;
+
+use super::plain::sanitized;
+use super::{Cause, Details, Status};
+use crate::resource::{Gvr, ResourceVersion};
+use crate::view::selector::quoted;
+
+/// What a user was denied (protocol.md §6.7).
+#[derive(Clone, Copy, Debug)]
+pub struct Denied<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// The verb as authorization names it.
+    pub verb: &'a str,
+    /// The resource.
+    pub resource: &'a Gvr,
+    /// The subresource; empty for none.
+    pub subresource: &'a str,
+    /// The namespace; empty for the cluster scope.
+    pub namespace: &'a str,
+    /// The object's name, also one pinned by a field selector; empty for none.
+    pub name: &'a str,
+    /// The authorizer's reason; empty for none.
+    pub reason: &'a str,
+}
+
+impl Status {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: String::new(),
+        }
+    }
+
+    fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    fn about(self, gvr: &Gvr, name: &str) -> Self {
+        self.with_details(Details {
+            name: name.to_owned(),
+            group: gvr.group.to_string(),
+            kind: gvr.resource.to_string(),
+            ..Details::default()
+        })
+    }
+
+    fn retry_in(self, seconds: u32) -> Self {
+        self.with_details(Details {
+            retry_after_seconds: seconds,
+            ..Details::default()
+        })
+    }
+
+    /// 400: the request makes no sense; the message is all there is.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401: no or bad credentials.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403 for a resource request.
+    #[must_use]
+    pub fn forbidden(denied: &Denied<'_>) -> Self {
+        let Denied { user, verb, .. } = denied;
+        let gvr = denied.resource;
+        let target = match denied.subresource {
+            "" => gvr.resource.to_string(),
+            subresource => format!("{}/{subresource}", gvr.resource),
+        };
+        let scope = match denied.namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {}", quoted(namespace)),
+        };
+        let mut cause = sanitized(&format!(
+            "User {} cannot {verb} resource {} in API group {} {scope}",
+            quoted(user),
+            quoted(&target),
+            quoted(&gvr.group),
+        ));
+        if !denied.reason.is_empty() {
+            cause.push_str(": ");
+            cause.push_str(denied.reason);
+        }
+        let mut subject = gvr.group_resource();
+        if !denied.name.is_empty() {
+            subject = format!("{subject} {}", quoted(denied.name));
+        }
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {cause}"))
+            .about(gvr, denied.name)
+    }
+
+    /// 403 for a path that is no resource.
+    #[must_use]
+    pub fn forbidden_path(user: &str, verb: &str, path: &str, reason: &str) -> Self {
+        let mut cause = sanitized(&format!(
+            "User {} cannot {verb} path {}",
+            quoted(user),
+            quoted(path)
+        ));
+        if !reason.is_empty() {
+            cause.push_str(": ");
+            cause.push_str(reason);
+        }
+        Self::new(403, "Forbidden", format!("forbidden: {cause}")).with_details(Details::default())
+    }
+
+    /// 404 for an absent object.
+    #[must_use]
+    pub fn not_found(gvr: &Gvr, name: &str) -> Self {
+        let message = format!("{} {} not found", gvr.group_resource(), quoted(name));
+        Self::new(404, "NotFound", message).about(gvr, name)
+    }
+
+    /// 404 for a resource that a built-in group does not have.
+    #[must_use]
+    pub fn unknown_resource() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with_details(Details::default())
+    }
+
+    /// 405 as built-in kinds give it.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).with_details(Details::default())
+    }
+
+    /// 405 as custom resources, and watches of what cannot be watched, give it.
+    #[must_use]
+    pub fn verb_not_supported(gvr: &Gvr, verb: &str) -> Self {
+        let kind = quoted(&gvr.group_resource());
+        let message = format!("{verb} is not supported on resources of kind {kind}");
+        Self::new(405, "MethodNotAllowed", message).about(gvr, "")
+    }
+
+    /// 406: none of these media types was acceptable.
+    #[must_use]
+    pub fn not_acceptable(media_types: &[&str]) -> Self {
+        let message = format!(
+            "only the following media types are accepted: {}",
+            media_types.join(", ")
+        );
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    /// 409: an update met a newer version.
+    #[must_use]
+    pub fn conflict(gvr: &Gvr, name: &str, cause: impl Display) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {}: {cause}",
+            gvr.group_resource(),
+            quoted(name)
+        );
+        Self::new(409, "Conflict", message).about(gvr, name)
+    }
+
+    /// 409: the name is taken.
+    #[must_use]
+    pub fn already_exists(gvr: &Gvr, name: &str) -> Self {
+        let message = format!("{} {} already exists", gvr.group_resource(), quoted(name));
+        Self::new(409, "AlreadyExists", message).about(gvr, name)
+    }
+
+    /// 410: a list at an exact version that is no longer kept.
+    #[must_use]
+    pub fn expired_list() -> Self {
+        let message = "The resourceVersion for the provided list is too old.";
+        Self::new(410, "Expired", message)
+    }
+
+    /// 410: a continue token whose version is no longer kept; `token` goes on at the latest version instead.
+    #[must_use]
+    pub fn expired_continue(token: impl Into<String>) -> Self {
+        let message = "The provided continue parameter is too old to display a consistent list result. You can start \
+            a new list without the continue parameter, or use the continue token in this response to retrieve the \
+            remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+            that were created, modified, or deleted between the time the first chunk was returned and now may show \
+            up in the list.";
+        let mut status = Self::new(410, "Expired", message);
+        status.continue_token = token.into();
+        status
+    }
+
+    /// 410, in-stream only: a watch from before the oldest resumable version `floor`.
+    #[must_use]
+    pub fn expired_watch(requested: ResourceVersion, floor: ResourceVersion) -> Self {
+        let message = format!("too old resource version: {requested} ({floor})");
+        Self::new(410, "Expired", message)
+    }
+
+    /// 422: faults of list options, each told as `field: message`. The message names equal faults once.
+    #[must_use]
+    pub fn invalid(group: &str, kind: &str, causes: Vec<Cause>) -> Self {
+        let mut faults: Vec<String> = Vec::with_capacity(causes.len());
+        for cause in &causes {
+            let fault = format!("{}: {}", cause.field, cause.message);
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+        let faults = match &*faults {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        Self::new(
+            422,
+            "Invalid",
+            format!("{kind}.{group} \"\" is invalid: {faults}"),
+        )
+        .with_details(Details {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes,
+            ..Details::default()
+        })
+    }
+
+    /// 429: over a limit, or the cache is not ready.
+    #[must_use]
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::new(429, "TooManyRequests", message).retry_in(retry_after_seconds)
+    }
+
+    /// 429: the resource's cache is being filled (protocol.md §6.9).
+    #[must_use]
+    pub fn initializing(retry_after_seconds: u32) -> Self {
+        Self::too_many_requests("storage is (re)initializing", retry_after_seconds)
+    }
+
+    /// 500 with the reason `InternalError`.
+    #[must_use]
+    pub fn internal_error(cause: impl Display) -> Self {
+        let cause = cause.to_string();
+        let message = format!("Internal error occurred: {cause}");
+        Self::new(500, "InternalError", message).with_details(Details {
+            causes: vec![Cause {
+                message: cause.into(),
+                ..Cause::default()
+            }],
+            ..Details::default()
+        })
+    }
+
+    /// 500 with the reason `InternalError` and the bare text, as watch streams tell storage faults (§4.3).
+    #[must_use]
+    pub fn stream_failure(message: impl Into<String>) -> Self {
+        Self::new(500, "InternalError", message)
+    }
+
+    /// 500 without a reason: an error that upstream does not dress up (protocol.md §6.18).
+    #[must_use]
+    pub fn untyped(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
+    /// 503: not now.
+    #[must_use]
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    /// 503 with a hint when to come back.
+    #[must_use]
+    pub fn unavailable_for(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::service_unavailable(message).retry_in(retry_after_seconds)
+    }
+
+    /// 504: the version asked for has not been reached; 0 seconds leave the hint out.
+    #[must_use]
+    pub fn timeout_too_large(
+        requested: ResourceVersion,
+        current: ResourceVersion,
+        retry_after_seconds: u32,
+    ) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
+        Self::new(504, "Timeout", message).with_details(Details {
+            causes: vec![Cause {
+                reason: "ResourceVersionTooLarge",
+                message: "Too large resource version".into(),
+                field: "",
+            }],
+            retry_after_seconds,
+            ..Details::default()
+        })
+    }
+
+    /// 504: the request's own deadline passed.
+    #[must_use]
+    pub fn timeout(message: impl Display) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {message}")).with_details(Details::default())
+    }
+}

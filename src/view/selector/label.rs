@@ -1,0 +1,118 @@
+//! Label selectors: an AND of terms on labels. Parsing is in [`grammar`]; what counts as a key or value in [`names`].
+
+use std::fmt;
+
+use crate::resource::Object;
+
+mod grammar;
+mod names;
+
+/// Why a label selector was refused; its text is the whole message of the server's 400 (protocol.md §2.5).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SelectorError(String);
+
+/// An AND of terms on labels, in canonical form: terms sorted and unique, `==` and one-element sets as `=`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LabelSelector {
+    terms: Vec<Term>,
+}
+
+/// One label and what it must be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Term {
+    key: Box<str>,
+    test: Test,
+}
+
+/// Sets are sorted, unique and never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Test {
+    In(Vec<Box<str>>),
+    NotIn(Vec<Box<str>>),
+    Exists,
+    Absent,
+    Greater(i64),
+    Less(i64),
+}
+
+impl LabelSelector {
+    /// Reads the `labelSelector` parameter.
+    ///
+    /// # Errors
+    /// The server's message, where the grammar, a key or a value is broken.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut terms = grammar::parse(text).map_err(SelectorError)?;
+        terms.sort_unstable();
+        terms.dedup();
+        Ok(Self { terms })
+    }
+
+    /// Whether the object's labels meet every term.
+    #[must_use]
+    pub fn matches(&self, object: &Object) -> bool {
+        self.terms
+            .iter()
+            .all(|term| term.test.holds(object.label(&term.key)))
+    }
+
+    /// Whether there is no term, so that everything matches.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+}
+
+impl Test {
+    fn holds(&self, label: Option<&str>) -> bool {
+        let listed = |set: &[Box<str>], value: &str| set.iter().any(|one| &**one == value);
+        let number = || label.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::In(set) => label.is_some_and(|value| listed(set, value)),
+            Self::NotIn(set) => !label.is_some_and(|value| listed(set, value)),
+            Self::Exists => label.is_some(),
+            Self::Absent => label.is_none(),
+            Self::Greater(bound) => number().is_some_and(|value| value > *bound),
+            Self::Less(bound) => number().is_some_and(|value| value < *bound),
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    /// The canonical form, which parses to an equal selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            term.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.test {
+            Test::In(set) => write_set(f, key, ["=", " in "], set),
+            Test::NotIn(set) => write_set(f, key, ["!=", " notin "], set),
+            Test::Exists => f.write_str(key),
+            Test::Absent => write!(f, "!{key}"),
+            Test::Greater(bound) => write!(f, "{key}>{bound}"),
+            Test::Less(bound) => write!(f, "{key}<{bound}"),
+        }
+    }
+}
+
+fn write_set(
+    f: &mut fmt::Formatter<'_>,
+    key: &str,
+    [one, many]: [&str; 2],
+    set: &[Box<str>],
+) -> fmt::Result {
+    match set {
+        [value] => write!(f, "{key}{one}{value}"),
+        _ => write!(f, "{key}{many}({})", set.join(",")),
+    }
+}

@@ -1,0 +1,281 @@
+//! The label selector grammar of apimachinery, token by token, so that the messages come out alike (protocol.md §2.5).
+
+use std::collections::BTreeSet;
+
+use super::names::{key_fault, value_fault};
+use super::{Term, Test};
+use crate::view::selector::quote::quoted;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    End,
+    Symbol,
+    Word,
+}
+
+/// A piece of the selector. `in` and `notin` are words; only where an operator is due do they mean more.
+#[derive(Clone, Copy, Debug)]
+struct Token<'a> {
+    kind: Kind,
+    text: &'a str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Is,
+    IsNot,
+    In,
+    NotIn,
+    Greater,
+    Less,
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<Term>, String> {
+    let mut parser = Parser { rest: text };
+    let mut terms = Vec::new();
+    let first = parser.peek();
+    if first.kind == Kind::End {
+        return Ok(terms);
+    }
+    if !first.begins_term() {
+        return Err(format!(
+            "found '{}', expected: !, identifier, or 'end of string'",
+            first.text
+        ));
+    }
+    loop {
+        let term = parser.term();
+        terms.push(term.map_err(|fault| format!("unable to parse requirement: {fault}"))?);
+        let next = parser.take();
+        match (next.kind, next.text) {
+            (Kind::End, _) => return Ok(terms),
+            (Kind::Symbol, ",") => {}
+            (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+        }
+        let next = parser.peek();
+        if !next.begins_term() {
+            return Err(format!(
+                "found '{}', expected: identifier after ','",
+                next.text
+            ));
+        }
+    }
+}
+
+impl Token<'_> {
+    fn is(self, symbol: &str) -> bool {
+        self.kind == Kind::Symbol && self.text == symbol
+    }
+
+    fn begins_term(self) -> bool {
+        self.kind == Kind::Word || self.is("!")
+    }
+}
+
+/// Reads tokens off the front of `rest`. Once at the end it stays there.
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        lex(self.rest).0
+    }
+
+    fn take(&mut self) -> Token<'a> {
+        let (token, rest) = lex(self.rest);
+        self.rest = rest;
+        token
+    }
+
+    fn term(&mut self) -> Result<Term, String> {
+        let mut token = self.take();
+        let negated = token.is("!");
+        if negated {
+            token = self.take();
+        }
+        if token.kind != Kind::Word {
+            return Err(format!("found '{}', expected: identifier", token.text));
+        }
+        let key = token.text;
+        if let Some(fault) = key_fault(key) {
+            return Err(invalid("<nil>", key, &fault));
+        }
+        let next = self.peek();
+        let test = if negated {
+            Test::Absent
+        } else if next.kind == Kind::End || next.is(",") {
+            Test::Exists
+        } else {
+            self.comparison(key)?
+        };
+        Ok(Term {
+            key: key.into(),
+            test,
+        })
+    }
+
+    fn comparison(&mut self, key: &str) -> Result<Test, String> {
+        let operator = self.operator()?;
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.set()?,
+            Operator::Is | Operator::IsNot | Operator::Greater | Operator::Less => {
+                BTreeSet::from([self.value()?])
+            }
+        };
+        let mut faults = Vec::new();
+        let mut bound = 0;
+        if matches!(operator, Operator::Greater | Operator::Less) {
+            for (index, value) in values.iter().enumerate() {
+                match value.parse() {
+                    Ok(number) => bound = number,
+                    Err(_) => faults.push(invalid(
+                        &format!("values[{index}]"),
+                        value,
+                        "for 'Gt', 'Lt' operators, the value must be an integer",
+                    )),
+                }
+            }
+        }
+        for (index, value) in values.iter().enumerate() {
+            if let Some(fault) = value_fault(value) {
+                faults.push(invalid(&format!("values[{index}][{key}]"), value, &fault));
+            }
+        }
+        match &*faults {
+            [] => {}
+            [one] => return Err(one.clone()),
+            many => return Err(format!("[{}]", many.join(", "))),
+        }
+        let values = values.into_iter().map(Into::into).collect();
+        Ok(match operator {
+            Operator::Is | Operator::In => Test::In(values),
+            Operator::IsNot | Operator::NotIn => Test::NotIn(values),
+            Operator::Greater => Test::Greater(bound),
+            Operator::Less => Test::Less(bound),
+        })
+    }
+
+    fn operator(&mut self) -> Result<Operator, String> {
+        let token = self.take();
+        Ok(match token.text {
+            "=" | "==" => Operator::Is,
+            "!=" => Operator::IsNot,
+            "in" => Operator::In,
+            "notin" => Operator::NotIn,
+            ">" => Operator::Greater,
+            "<" => Operator::Less,
+            text => {
+                return Err(format!(
+                    "found '{text}', expected: in, notin, =, ==, !=, gt, lt"
+                ));
+            }
+        })
+    }
+
+    fn value(&mut self) -> Result<&'a str, String> {
+        let next = self.peek();
+        if next.kind == Kind::End || next.is(",") {
+            return Ok("");
+        }
+        let token = self.take();
+        match token.kind {
+            Kind::Word => Ok(token.text),
+            Kind::End | Kind::Symbol => {
+                Err(format!("found '{}', expected: identifier", token.text))
+            }
+        }
+    }
+
+    fn set(&mut self) -> Result<BTreeSet<&'a str>, String> {
+        let open = self.take();
+        if !open.is("(") {
+            return Err(format!("found '{}' expected: '('", open.text));
+        }
+        let next = self.peek();
+        if next.is(")") {
+            self.take();
+            return Ok(BTreeSet::from([""]));
+        }
+        if next.kind != Kind::Word && !next.is(",") {
+            return Err(format!(
+                "found '{}', expected: ',', ')' or identifier",
+                next.text
+            ));
+        }
+        let values = self.listed_values()?;
+        self.take();
+        Ok(values)
+    }
+
+    /// The values up to, but without, the closing parenthesis. A comma with nothing beside it stands for `""`.
+    fn listed_values(&mut self) -> Result<BTreeSet<&'a str>, String> {
+        let mut values = BTreeSet::new();
+        loop {
+            let token = self.take();
+            let next = self.peek();
+            if token.kind == Kind::Word {
+                values.insert(token.text);
+                if next.is(")") {
+                    return Ok(values);
+                }
+                if !next.is(",") {
+                    return Err(format!("found '{}', expected: ',' or ')'", next.text));
+                }
+            } else if token.is(",") {
+                if values.is_empty() || next.is(",") || next.is(")") {
+                    values.insert("");
+                }
+                if next.is(")") {
+                    return Ok(values);
+                }
+            } else {
+                return Err(format!(
+                    "found '{}', expected: ',', or identifier",
+                    token.text
+                ));
+            }
+        }
+    }
+}
+
+fn invalid(field: &str, value: &str, detail: &str) -> String {
+    format!("{field}: Invalid value: {}: {detail}", quoted(value))
+}
+
+fn is_symbol(byte: u8) -> bool {
+    matches!(byte, b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<')
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// The first token and what follows it. A NUL byte right after a token is dropped with it; where a
+/// token is due it ends all, as in the server's lexer.
+fn lex(text: &str) -> (Token<'_>, &str) {
+    let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
+    let bytes = text.as_bytes();
+    let token = |kind, len: usize, skip: usize| {
+        let (text, rest) = (&text[..len], &text[len + skip..]);
+        (Token { kind, text }, rest)
+    };
+    let nul_at = |index: usize| usize::from(bytes.get(index) == Some(&0));
+    match *bytes {
+        [] => token(Kind::End, 0, 0),
+        [0, ..] => (
+            Token {
+                kind: Kind::End,
+                text: "",
+            },
+            "",
+        ),
+        [b'=' | b'!', b'=', ..] => token(Kind::Symbol, 2, nul_at(2)),
+        [first, ..] if is_symbol(first) => token(Kind::Symbol, 1, nul_at(1)),
+        _ => {
+            let ends = |byte: &u8| *byte == 0 || is_symbol(*byte) || is_blank(*byte);
+            let len = bytes.iter().position(ends).unwrap_or(bytes.len());
+            token(Kind::Word, len, nul_at(len))
+        }
+    }
+}

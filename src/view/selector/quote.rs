@@ -1,0 +1,62 @@
+//! Quoting of strings as Go's `%q` does, which the server's messages use. It does not quote for JSON.
+
+use std::fmt::Write as _;
+
+/// The text between double quotes, with what cannot be printed escaped (Go's `strconv.Quote`).
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            _ => escape(c, &mut out),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// One byte, read as Latin-1, between single quotes, as Go's JSON decoder names an unexpected character.
+#[must_use]
+pub fn quoted_byte(byte: u8) -> String {
+    let mut out = String::from("'");
+    match byte {
+        b'\'' => out.push_str("\\'"),
+        _ => escape(char::from(byte), &mut out),
+    }
+    out.push('\'');
+    out
+}
+
+fn escape(c: char, out: &mut String) {
+    let short = match c {
+        '\\' => "\\\\",
+        '\x07' => "\\a",
+        '\x08' => "\\b",
+        '\x0c' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\x0b' => "\\v",
+        _ => "",
+    };
+    let code = u32::from(c);
+    let written = if !short.is_empty() {
+        out.write_str(short)
+    } else if code < 0x20 || code == 0x7f {
+        write!(out, "\\x{code:02x}")
+    } else if printable(c) {
+        out.write_char(c)
+    } else if code < 0x1_0000 {
+        write!(out, "\\u{code:04x}")
+    } else {
+        write!(out, "\\U{code:08x}")
+    };
+    debug_assert!(written.is_ok(), "a String takes every write");
+}
+
+/// Rust and Go draw the line of printable characters alike but for grapheme extenders and newer Unicode.
+fn printable(c: char) -> bool {
+    c.is_ascii() || c.escape_debug().len() == 1
+}
