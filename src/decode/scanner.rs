@@ -21,10 +21,11 @@ pub struct Bookmark {
 /// Finds the parts of one object.
 ///
 /// Field values are unescaped strings, or the text of numbers and booleans; what is absent, `null`, an object or an array
-/// counts as the field's default. Of keys that stand twice the last one counts.
+/// counts as the field's default. Keys that stand twice, which the API server never writes, are not reported; the last one usually
+/// counts.
 ///
 /// # Errors
-/// The bytes are not one whole object in UTF-8 on one line, or name or resource version are missing or unusable.
+/// The bytes are not one whole object in UTF-8 on one line, from brace on, or name or resource version are missing or unusable.
 pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
     if let Some(offset) = memchr::memchr(b'\n', bytes) {
         // Frames end at newlines, so an object with one inside could not be sent on.
@@ -33,7 +34,7 @@ pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts, Scan
             offset,
         });
     }
-    let mut json = Json::new(bytes)?;
+    let mut json = at_brace(bytes)?;
     let parts = object_parts(&mut json, fields)?;
     json.end()?;
     Ok(parts)
@@ -44,10 +45,19 @@ pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts, Scan
 /// # Errors
 /// The bytes are not one whole object in UTF-8, or the resource version is missing or unusable.
 pub fn scan_bookmark(bytes: &[u8]) -> Result<Bookmark, ScanError> {
-    let mut json = Json::new(bytes)?;
+    let mut json = at_brace(bytes)?;
     let bookmark = bookmark_parts(&mut json)?;
     json.end()?;
     Ok(bookmark)
+}
+
+/// Spans count from the brace, so it must be the first byte.
+fn at_brace(bytes: &[u8]) -> Result<Json<'_>, ScanError> {
+    let json = Json::new(bytes)?;
+    if bytes.first() == Some(&b'{') {
+        return Ok(json);
+    }
+    json.expected("an object")
 }
 
 /// Reads an object from where `json` stands; spans count from the object's opening brace.
@@ -124,6 +134,11 @@ struct Found {
 
 impl Found {
     fn metadata(&mut self, json: &mut Json<'_>) -> Result<(), ScanError> {
+        self.parts = ObjectParts {
+            fields: std::mem::take(&mut self.parts.fields),
+            ..ObjectParts::default()
+        };
+        self.version = None;
         json.object("metadata", |json, key| {
             let slot = match &*key.decode()? {
                 "name" => &mut self.parts.name,

@@ -23,6 +23,8 @@ use crate::resource::ResourceVersion;
 use super::backoff::Backoff;
 
 mod decision;
+mod initial;
+mod live;
 mod report;
 
 pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
@@ -296,7 +298,7 @@ impl Reflector {
         };
     }
 
-    /// Counts one more 404, and whether it was one too many.
+    /// Counts one more 404, and gives up when it is one too many.
     fn not_found(&mut self) {
         self.not_found_count += 1;
         if self.not_found_count >= NOT_FOUND_MAX {
@@ -304,9 +306,6 @@ impl Reflector {
         }
     }
 }
-
-mod initial;
-mod live;
 
 #[cfg(test)]
 mod tests;

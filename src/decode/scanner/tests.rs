@@ -112,6 +112,8 @@ fn check_error(text: &str, expected: &str) {
 fn an_error_says_what_was_expected_and_where() {
     check_error("", "expected an object at offset 0");
     check_error("[]", "expected an object at offset 0");
+    // Found by fuzzing: spans would have pointed beside the digits.
+    check_error(" {}", "expected an object at offset 0");
     check_error(
         "{}",
         "expected metadata.name before the end of its object at offset 2",

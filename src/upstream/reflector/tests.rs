@@ -338,6 +338,19 @@ fn lost_history_leads_to_a_paced_relist_of_the_latest() {
 }
 
 #[test]
+fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_history_is_lost() {
+    let mut table = Table::live_at(7);
+    for at_ms in [800, 2_400] {
+        table.told(Input::WatchFailed(http(400)), Effect::None);
+        table.does(at_ms, Action::Watch { after: rv(7) });
+    }
+    table.told(Input::WatchFailed(http(400)), relisting(Why::WatchRefused));
+    table.does(5_600, stream(AtLeast(rv(7)), Why::WatchRefused));
+    table.told(Input::WatchFailed(http(410)), Effect::Restarted);
+    table.does(12_000, stream(Latest, Why::Expired));
+}
+
+#[test]
 fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
     let mut table = Table::live_at(7);
     table.told(

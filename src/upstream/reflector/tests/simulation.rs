@@ -98,6 +98,8 @@ impl Model {
         match ask {
             Any => Some(stands),
             Latest => Some(self.revision),
+            // Some replicas do not keep the promise.
+            AtLeast(_) if dice.once_in(4) => Some(stands),
             AtLeast(version) => Some(stands).filter(|stands| *stands >= version.0),
         }
     }
@@ -272,7 +274,7 @@ impl World {
         if let Some(failure) = self.refusal() {
             return self.end(Input::ListFailed(failure));
         }
-        let (version, from): (u64, u8) = match token {
+        let (mut version, from): (u64, u8) = match token {
             Some(token) => {
                 let (version, from) = token.split_once(':').unwrap();
                 (version.parse().unwrap(), from.parse().unwrap())
@@ -284,6 +286,10 @@ impl World {
         };
         if from > 0 && version < self.model.floor {
             return self.end(Input::ListFailed(http(410)));
+        }
+        if from > 0 && self.faults == Faults::All && self.dice.once_in(12) {
+            // A server that takes pages from whatever it holds just then.
+            version = self.model.revision;
         }
         let state = self.model.state_at(version);
         let rest: Vec<Write> = state.range(from..).map(as_added).collect();
@@ -311,6 +317,9 @@ impl World {
                 return self.end(end);
             }
             self.tell(input_of(write), &[write])?;
+            if self.dice.once_in(20) {
+                self.tell(bookmark(version), &[])?;
+            }
             self.disturb();
         }
         // Changes may come before the marker, which then stands behind them.
@@ -337,7 +346,11 @@ impl World {
         // A server that starts too early repeats what was seen.
         let repeats = self.faults != Faults::None && self.dice.once_in(3);
         let back = if repeats { self.dice.below(8) } else { 0 };
-        self.follow(after.saturating_sub(back))
+        let from = after.saturating_sub(back);
+        if repeats {
+            self.tell(bookmark(from), &[])?;
+        }
+        self.follow(from)
     }
 
     /// Delivers changes after `sent` until something ends the watch, or in quiet times until nothing is left.
