@@ -1,1 +1,337 @@
-//! Connections to the API server.
+//! Connections to the API server: the requests of the gateway itself and those it passes on. Knows no resource and decodes no body.
+
+mod body;
+mod credentials;
+mod send_error;
+mod source;
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
+use kube_client::Config;
+use kube_client::client::ConfigExt;
+use kube_client::config::AuthInfo;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use credentials::Credentials;
+use transport::{Lane, Purpose, TransportSettings};
+
+pub use body::{RequestBody, ResponseBody};
+pub use send_error::SendError;
+pub use source::{ConnectError, UpstreamSource};
+
+/// Whose name a passed-on request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The gateway's own credentials, replacing whatever the caller sent.
+    Gateway,
+    /// The caller's own `Authorization`, over connections without any credential of the gateway: a client certificate
+    /// on them would turn every caller into the gateway (ecosystem.md §0.2).
+    Caller,
+}
+
+/// What [`Client::rebuild`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rebuild {
+    /// Configuration and credentials were read again; new requests use new connections.
+    Done,
+    /// The last attempt is too recent, or another one is running; nothing was done.
+    TooSoon,
+}
+
+/// The way to one API server. Cheap to clone; all clones share connections.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// Reads configuration and credentials and prepares connections. Nothing is sent, so an unreachable server is not
+    /// noticed here.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, one line each.
+    pub async fn connect(source: UpstreamSource) -> Result<Self, ConnectError> {
+        let stack = Stack::load(source.clone()).await?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                source,
+                stack: ArcSwap::from_pointee(stack),
+                rebuilt_at: Mutex::new(None),
+            }),
+        })
+    }
+
+    /// Sends a request of the gateway's own that ends soon: list, review, discovery. The URI needs only path and query.
+    ///
+    /// # Errors
+    /// [`SendError`] when no response came; answers of the server, whatever their status, are `Ok`.
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Into<RequestBody>,
+    {
+        let stack = self.shared.stack.load_full();
+        self.send_own(&stack, &stack.gateway.calls, request).await
+    }
+
+    /// Sends a watch of the gateway's own, over connections that carry nothing but a few watches, so that neither flow
+    /// control nor a GOAWAY meant for other traffic touches them.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_watch<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Into<RequestBody>,
+    {
+        let stack = self.shared.stack.load_full();
+        self.send_own(&stack, &stack.gateway.watches, request).await
+    }
+
+    /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
+    /// are only the target and, for [`Identity::Gateway`], the gateway's credentials.
+    ///
+    /// There is no time-out: proxied subresources may think as long as they like, and a caller that loses patience drops
+    /// this future, which cancels the request upstream.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn forward(
+        &self,
+        identity: Identity,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        self.pass_on(&stack, &stack.lanes(identity).forwards, identity, request)
+            .await
+    }
+
+    /// Passes on a request that asks to upgrade its connection, over HTTP/1.1 whatever the server offers.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_upgrade(
+        &self,
+        identity: Identity,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        self.pass_on(&stack, &stack.lanes(identity).upgrades, identity, request)
+            .await
+    }
+
+    /// Reads configuration and credentials again and replaces all connections; running streams go on over the old ones.
+    /// At most one attempt per [`REBUILD_INTERVAL_MIN`]. Happens by itself when the server refuses the gateway (401).
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; the old connections stay in use then.
+    pub async fn rebuild(&self) -> Result<Rebuild, ConnectError> {
+        let Ok(mut rebuilt_at) = self.shared.rebuilt_at.try_lock() else {
+            return Ok(Rebuild::TooSoon);
+        };
+        if rebuilt_at.is_some_and(|at| at.elapsed() < REBUILD_INTERVAL_MIN) {
+            return Ok(Rebuild::TooSoon);
+        }
+        *rebuilt_at = Some(Instant::now());
+        let stack = Stack::load(self.shared.source.clone()).await?;
+        self.shared.stack.store(Arc::new(stack));
+        tracing::info!("upstream credentials read again");
+        Ok(Rebuild::Done)
+    }
+
+    /// The URI that request paths are joined to.
+    #[must_use]
+    pub fn base(&self) -> Uri {
+        self.shared.stack.load().base.clone()
+    }
+
+    async fn send_own<B>(
+        &self,
+        stack: &Stack,
+        lane: &Lane,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Into<RequestBody>,
+    {
+        let mut request = request.map(Into::into);
+        request
+            .headers_mut()
+            .entry(USER_AGENT)
+            .or_insert(HeaderValue::from_static(OWN_USER_AGENT));
+        tokio::time::timeout(
+            RESPONSE_HEAD_TIMEOUT,
+            self.pass_on(stack, lane, Identity::Gateway, request),
+        )
+        .await
+        .map_err(|_elapsed| SendError::Timeout)?
+    }
+
+    async fn pass_on(
+        &self,
+        stack: &Stack,
+        lane: &Lane,
+        identity: Identity,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        *request.uri_mut() = join(&stack.base, request.uri())?;
+        // The transport speaks what ALPN chose; a version left over from the caller's connection would be refused.
+        *request.version_mut() = Version::HTTP_11;
+        // Host and :authority follow from the URI.
+        request.headers_mut().remove(HOST);
+        if identity == Identity::Gateway {
+            request.headers_mut().remove(AUTHORIZATION);
+            stack.credentials.attach(request.headers_mut()).await?;
+        }
+        let response = send_with_retry(lane, request).await?;
+        if identity == Identity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
+            self.renew().await;
+        }
+        Ok(response)
+    }
+
+    /// After a refusal of the gateway's own credentials: they may have been replaced on disk. The refusal itself still
+    /// goes to whoever asked.
+    async fn renew(&self) {
+        if let Err(error) = self.rebuild().await {
+            tracing::warn!(%error, "credentials were refused and cannot be read again");
+        }
+    }
+}
+
+struct Shared {
+    source: UpstreamSource,
+    stack: ArcSwap<Stack>,
+    /// When the last rebuild began; locked while one runs.
+    rebuilt_at: Mutex<Option<Instant>>,
+}
+
+/// Everything that follows from one reading of the configuration.
+struct Stack {
+    base: Uri,
+    credentials: Credentials,
+    gateway: Lanes,
+    caller: Lanes,
+}
+
+impl Stack {
+    /// On the blocking pool: files are read and an exec plugin may run for seconds or ask a question.
+    async fn load(source: UpstreamSource) -> Result<Self, ConnectError> {
+        tokio::task::spawn_blocking(move || Self::build(&source.read()?))
+            .await
+            .map_err(|_panicked| ConnectError::Interrupted)?
+    }
+
+    fn build(config: &Config) -> Result<Self, ConnectError> {
+        transport::install_crypto_provider();
+        let mut bare = config.clone();
+        bare.auth_info = AuthInfo::default();
+        Ok(Self {
+            base: config.cluster_url.clone(),
+            credentials: Credentials::new(config)?,
+            gateway: Lanes::new(config)?,
+            caller: Lanes::new(&bare)?,
+        })
+    }
+
+    const fn lanes(&self, identity: Identity) -> &Lanes {
+        match identity {
+            Identity::Gateway => &self.gateway,
+            Identity::Caller => &self.caller,
+        }
+    }
+}
+
+/// Connections by purpose; they are opened when first needed.
+struct Lanes {
+    calls: Lane,
+    watches: Lane,
+    forwards: Lane,
+    upgrades: Lane,
+}
+
+impl Lanes {
+    fn new(config: &Config) -> Result<Self, ConnectError> {
+        let tls = config
+            .rustls_client_config()
+            .map_err(|error| ConnectError::from_tls(&error))?;
+        let settings = TransportSettings {
+            tls,
+            server_name: config.tls_server_name.clone(),
+        };
+        Ok(Self {
+            calls: Lane::new(&settings, Purpose::Call)?,
+            watches: Lane::new(&settings, Purpose::Watch)?,
+            forwards: Lane::new(&settings, Purpose::Forward)?,
+            upgrades: Lane::new(&settings, Purpose::Upgrade)?,
+        })
+    }
+}
+
+/// A GOAWAY or an idle time-out may race with a request. Reading again is harmless, so reads are repeated once; the rest
+/// is the caller's decision.
+async fn send_with_retry(
+    lane: &Lane,
+    request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, SendError> {
+    let again = match *request.method() {
+        Method::GET | Method::HEAD => copy_of(&request),
+        _ => None,
+    };
+    match (lane.send(request).await, again) {
+        (Err(SendError::Broken(error)), Some(request)) => {
+            tracing::debug!(%error, "upstream connection broke, reading again");
+            lane.send(request).await
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// The same request once more, if its body is at hand. Extensions are left out.
+fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let mut copy = Request::new(request.body().again()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// Puts scheme, authority and path prefix of `base` before the path and query of `target`, whose bytes stay as they are.
+fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
+    let prefix = base.path().trim_end_matches('/');
+    let wanted = target
+        .path_and_query()
+        .map_or("/", uri::PathAndQuery::as_str);
+    let path = if prefix.is_empty() {
+        target
+            .path_and_query()
+            .cloned()
+            .unwrap_or(uri::PathAndQuery::from_static("/"))
+    } else {
+        format!("{prefix}{wanted}")
+            .parse()
+            .map_err(SendError::Target)?
+    };
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Ok(Uri::from_parts(parts).expect("invariant: the base was checked to have scheme and host"))
+}
+
+/// At most one reading of credentials in this time: a server that refuses everybody must not turn into a storm of exec
+/// plugins.
+pub const REBUILD_INTERVAL_MIN: Duration = Duration::from_secs(30);
+
+/// The server bounds its own work at 60 s (protocol.md §3.11); what is silent for longer is gone.
+const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+
+const OWN_USER_AGENT: &str = concat!("kube-fanout/", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Bodies of requests to the API server and of its responses. They stream; nothing is collected here.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What a request carries.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// Nothing.
+    Empty,
+    /// Bytes at hand; empty once they are sent.
+    Full(Bytes),
+    /// A caller's body as it arrives, trailers included.
+    Stream(Incoming),
+}
+
+impl RequestBody {
+    /// The same body once more, unless it is a stream.
+    pub(super) fn again(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Full(bytes) => Some(Self::Full(bytes.clone())),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
+impl From<()> for RequestBody {
+    fn from((): ()) -> Self {
+        Self::Empty
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Full(bytes)
+    }
+}
+
+impl From<Incoming> for RequestBody {
+    /// A body that has ended already becomes [`RequestBody::Empty`], which may be sent twice.
+    fn from(body: Incoming) -> Self {
+        if body.is_end_stream() {
+            Self::Empty
+        } else {
+            Self::Stream(body)
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A response's body. It holds its place on the connection until it is dropped or has ended.
+#[derive(Debug)]
+pub struct ResponseBody {
+    incoming: Incoming,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl ResponseBody {
+    pub(super) const fn new(incoming: Incoming, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            incoming,
+            place: Some(place),
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
+        if let Poll::Ready(None | Some(Err(_))) = polled {
+            this.place = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,73 @@
+//! The gateway's own credentials as request headers. kube-client keeps them fresh: token files are read again, exec plugins run again.
+
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Empty;
+use kube_client::Config;
+use kube_client::client::ConfigExt;
+use kube_client::client::middleware::{AuthLayer, ExtraHeaders};
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use super::{ConnectError, SendError};
+
+/// Adds `Authorization` and, if the kubeconfig impersonates, the headers for that.
+///
+/// kube-client offers this as a tower layer only. It is laid around a service that answers with the headers it was
+/// given, so that our transport needs no type of that stack.
+pub(super) struct Credentials {
+    headers: Headers,
+}
+
+impl Credentials {
+    /// Runs an exec plugin if the configuration names one: call it where blocking is allowed.
+    pub(super) fn new(config: &Config) -> Result<Self, ConnectError> {
+        let refused = |error: kube_client::Error| ConnectError::credentials(&error);
+        let extra = config.extra_headers_layer().map_err(refused)?.layer(Echo);
+        let headers = match config.auth_layer().map_err(refused)? {
+            Some(layer) => Headers::Signed(layer.layer(extra)),
+            None => Headers::Plain(extra),
+        };
+        Ok(Self { headers })
+    }
+
+    /// Sets the headers, replacing what the request had under these names.
+    pub(super) async fn attach(&self, headers: &mut HeaderMap) -> Result<(), SendError> {
+        let blank = Request::new(Empty::new());
+        let signed = match &self.headers {
+            Headers::Plain(service) => service.clone().oneshot(blank).await,
+            Headers::Signed(service) => service.clone().oneshot(blank).await,
+        }
+        .map_err(SendError::Credentials)?;
+        // `extend` keeps several values of one name, such as groups, and drops older ones.
+        headers.extend(signed.into_parts().0.headers);
+        Ok(())
+    }
+}
+
+enum Headers {
+    Plain(ExtraHeaders<Echo>),
+    Signed(<AuthLayer as Layer<ExtraHeaders<Echo>>>::Service),
+}
+
+/// Answers a request with its own headers.
+#[derive(Clone, Copy)]
+struct Echo;
+
+impl Service<Request<Empty<Bytes>>> for Echo {
+    type Response = Response<()>;
+    type Error = BoxError;
+    type Future = Ready<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
+        let mut response = Response::new(());
+        *response.headers_mut() = request.into_parts().0.headers;
+        ready(Ok(response))
+    }
+}

@@ -1,0 +1,286 @@
+//! Where the API server is and who we are there: kubeconfig file, service account, or a plain address.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use kube_client::config::{InClusterError, Kubeconfig, KubeconfigError};
+use kube_client::{Config, Error};
+use thiserror::Error;
+
+/// Where to find address and credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamSource {
+    /// A kubeconfig file.
+    Kubeconfig {
+        /// The file; paths inside it are relative to it.
+        path: PathBuf,
+        /// The context to use instead of the file's current one.
+        context: Option<String>,
+    },
+    /// The service account mounted into the pod.
+    InCluster,
+    /// An address without credentials: a plain API server, or another gateway.
+    Url {
+        /// `http` or `https`, with host; a path is put before all request paths.
+        url: Uri,
+        /// PEM bundle of the authorities to trust instead of the system's; read again when it changes.
+        ca_file: Option<PathBuf>,
+    },
+}
+
+impl UpstreamSource {
+    /// Reads files and environment; blocks.
+    pub(super) fn read(&self) -> Result<Config, ConnectError> {
+        let config = match self {
+            Self::Kubeconfig { path, context } => read_kubeconfig(path, context.as_deref())?,
+            Self::InCluster => Config::incluster().map_err(ConnectError::in_cluster)?,
+            Self::Url { url, ca_file } => {
+                let mut config = Config::new(url.clone());
+                config.root_cert_file.clone_from(ca_file);
+                if let Some(path) = ca_file {
+                    config.root_cert = Some(read_authorities(path)?);
+                }
+                config
+            }
+        };
+        let base = &config.cluster_url;
+        let known = matches!(base.scheme_str(), Some("http" | "https"));
+        if !known || base.host().is_none_or(str::is_empty) || base.query().is_some() {
+            return Err(ConnectError::BadUrl { url: base.clone() });
+        }
+        Ok(config)
+    }
+}
+
+/// Why there is no usable configuration. Every message is one line and complete in itself.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The kubeconfig or a file it names cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Not YAML, or not a kubeconfig.
+    #[error("{} is not a kubeconfig: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Place and fault.
+        reason: String,
+    },
+    /// No such context.
+    #[error("{} has no context {context:?}, only {known}", path.display())]
+    UnknownContext {
+        /// The file.
+        path: PathBuf,
+        /// The one asked for.
+        context: String,
+        /// Those there are, joined by commas.
+        known: String,
+    },
+    /// No context was named, neither by us nor by the file.
+    #[error("{} names no current context: choose one of {known}", path.display())]
+    NoContext {
+        /// The file.
+        path: PathBuf,
+        /// Those there are, joined by commas.
+        known: String,
+    },
+    /// The context points to something that is not there.
+    #[error("{} is incomplete: {reason}", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// Proxies between gateway and API server are not supported.
+    #[error("{} sets proxy-url for cluster {cluster:?}, which is not supported", path.display())]
+    Proxied {
+        /// The file.
+        path: PathBuf,
+        /// The cluster.
+        cluster: String,
+    },
+    /// Not running in a pod, or its service account is not mounted.
+    #[error("no in-cluster configuration: {reason}")]
+    NotInCluster {
+        /// What is missing.
+        reason: String,
+    },
+    /// The address has no host, or a scheme other than http and https, or a query.
+    #[error("{url} is not an API server address: expected http://host:port or https://host:port")]
+    BadUrl {
+        /// The address.
+        url: Uri,
+    },
+    /// The bundle of certificate authorities is unusable.
+    #[error("unusable certificate authority: {reason}")]
+    BadAuthority {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The client certificate or its key is unusable.
+    #[error("unusable client certificate or key: {reason}")]
+    BadClientCertificate {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// `tls-server-name` is not a DNS name or IP address.
+    #[error("tls-server-name {name:?} is neither a DNS name nor an IP address")]
+    BadServerName {
+        /// The name.
+        name: String,
+    },
+    /// The token file cannot be read, or the exec plugin failed.
+    #[error("cannot get credentials: {reason}")]
+    Credentials {
+        /// What failed.
+        reason: String,
+    },
+    /// The reading task ended early.
+    #[error("reading the configuration was interrupted")]
+    Interrupted,
+}
+
+impl ConnectError {
+    pub(super) fn credentials(error: &Error) -> Self {
+        Self::Credentials {
+            reason: one_line(error),
+        }
+    }
+
+    /// Faults that show only when the TLS settings are put together.
+    pub(super) fn from_tls(error: &Error) -> Self {
+        use kube_client::client::RustlsTlsError as Tls;
+        let reason = one_line(error);
+        match error {
+            Error::RustlsTls(Tls::AddRootCertificate(_) | Tls::NoValidNativeRootCA(_)) => {
+                Self::BadAuthority { reason }
+            }
+            _ => Self::BadClientCertificate { reason },
+        }
+    }
+
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "shaped for map_err; the error ends here"
+    )]
+    fn in_cluster(error: InClusterError) -> Self {
+        Self::NotInCluster {
+            reason: one_line(&error),
+        }
+    }
+
+    fn from_kubeconfig(path: &Path, error: KubeconfigError) -> Self {
+        let path = path.to_owned();
+        let reason = one_line(&error);
+        match error {
+            KubeconfigError::ReadConfig(source, path) => Self::Unreadable { path, source },
+            KubeconfigError::Parse(_)
+            | KubeconfigError::KindMismatch
+            | KubeconfigError::ApiVersionMismatch => Self::Malformed { path, reason },
+            KubeconfigError::LoadCertificateAuthority(_)
+            | KubeconfigError::ParseCertificates(_) => Self::BadAuthority { reason },
+            KubeconfigError::LoadClientCertificate(_) | KubeconfigError::LoadClientKey(_) => {
+                Self::BadClientCertificate { reason }
+            }
+            KubeconfigError::CurrentContextNotSet
+            | KubeconfigError::LoadContext(_)
+            | KubeconfigError::LoadClusterOfContext(_)
+            | KubeconfigError::FindPath
+            | KubeconfigError::MissingClusterUrl
+            | KubeconfigError::ParseClusterUrl(_)
+            | KubeconfigError::ParseProxyUrl(_) => Self::Incomplete { path, reason },
+        }
+    }
+}
+
+fn read_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
+    let wrong = |error| ConnectError::from_kubeconfig(path, error);
+    let mut kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
+    if let Some(context) = context {
+        kubeconfig.current_context = Some(context.to_owned());
+    }
+    check_context(path, &kubeconfig)?;
+    Config::try_from(kubeconfig).map_err(wrong)
+}
+
+/// Refuses what the library would accept or explain less well.
+fn check_context(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
+    let path = || path.to_owned();
+    let known = || {
+        let names = kubeconfig.contexts.iter().map(|known| known.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let Some(wanted) = kubeconfig
+        .current_context
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    else {
+        return Err(ConnectError::NoContext {
+            path: path(),
+            known: known(),
+        });
+    };
+    let Some(context) = kubeconfig
+        .contexts
+        .iter()
+        .find(|known| known.name == wanted)
+    else {
+        return Err(ConnectError::UnknownContext {
+            path: path(),
+            context: wanted.to_owned(),
+            known: known(),
+        });
+    };
+    let cluster_name = context
+        .context
+        .as_ref()
+        .map_or("", |context| &context.cluster);
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|known| known.name == cluster_name);
+    let proxy = cluster
+        .and_then(|named| named.cluster.as_ref())
+        .and_then(|cluster| cluster.proxy_url.as_deref());
+    // Going around a proxy that somebody asked for would be worse than not starting.
+    if proxy.is_some_and(|proxy| !proxy.is_empty()) {
+        return Err(ConnectError::Proxied {
+            path: path(),
+            cluster: cluster_name.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject;
+    let pem = std::fs::read(path).map_err(|source| ConnectError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let bad = |reason: String| ConnectError::BadAuthority {
+        reason: format!("{}: {reason}", path.display()),
+    };
+    let certificates = CertificateDer::pem_slice_iter(&pem)
+        .map(|certificate| certificate.map(|der| der.to_vec()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| bad(error.to_string()))?;
+    if certificates.is_empty() {
+        return Err(bad("no certificate in it".to_owned()));
+    }
+    Ok(certificates)
+}
+
+/// The first line only: YAML faults come with an excerpt of the file below it, which may hold secrets.
+fn one_line(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
