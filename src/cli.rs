@@ -18,9 +18,8 @@ pub use words::{ByteLen, InvalidWord, ObjectCount, Span};
 mod tests;
 
 const AFTER_HELP: &str = "\
-Every flag can also be given as an environment variable: KUBE_FANOUT_ and the flag's name in capitals, with _ for -
-(--tls-cert is KUBE_FANOUT_TLS_CERT). `serve` also reads a YAML file (--config). Precedence: defaults < file <
-environment < flags.
+Every flag can also be given as an environment variable (--tls-cert is KUBE_FANOUT_TLS_CERT). `serve` also reads a YAML \
+file (--config). Precedence: defaults < file < environment < flags.
 
 Exit codes: 0 after an orderly end, 1 for a failure while running, 2 for wrong usage or settings.";
 

@@ -75,7 +75,10 @@ impl Drain {
     /// When all must be over; `None` before the end has begun, or if there is no limit.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.begun.borrow().as_ref().and_then(|begun| begun.deadline)
+        self.begun
+            .borrow()
+            .as_ref()
+            .and_then(|begun| begun.deadline)
     }
 
     /// Completes once the end has begun, at once if it has already. Safe to cancel; borrows nothing, so a task may own it.

@@ -71,7 +71,12 @@ pub struct ServeFlags {
     pub admin_listen: SocketAddr,
 
     /// Resources whose caches start at once and stay, as pods.v1,deployments.v1.apps.
-    #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "LIST",
+        help_heading = "Caches",
+        value_delimiter = ','
+    )]
     pub pin_resources: Vec<String>,
     /// Resources that are never cached but forwarded, as secrets,leases.coordination.k8s.io.
     #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',', default_value = PASSTHROUGH_RESOURCES)]

@@ -25,17 +25,30 @@ fn refused(line: &str, kind: ErrorKind) {
 
 #[test]
 fn what_is_not_a_flag_or_not_a_value_is_refused() {
-    refused("kube-fanout serve --lisen 127.0.0.1:1", ErrorKind::UnknownArgument);
-    refused("kube-fanout serve --listen here", ErrorKind::ValueValidation);
+    refused(
+        "kube-fanout serve --lisen 127.0.0.1:1",
+        ErrorKind::UnknownArgument,
+    );
+    refused(
+        "kube-fanout serve --listen here",
+        ErrorKind::ValueValidation,
+    );
     refused("kube-fanout serve --auth maybe", ErrorKind::InvalidValue);
-    refused("kube-fanout serve --ring-bytes-max 5Mb", ErrorKind::ValueValidation);
-    refused("kube-fanout apiserver --objects pods", ErrorKind::ValueValidation);
+    refused(
+        "kube-fanout serve --ring-bytes-max 5Mb",
+        ErrorKind::ValueValidation,
+    );
+    refused(
+        "kube-fanout apiserver --objects pods",
+        ErrorKind::ValueValidation,
+    );
     refused("kube-fanout gateway", ErrorKind::InvalidSubcommand);
 }
 
 #[test]
 fn a_demo_can_be_bounded() {
-    let flags = parse("kube-fanout demo --watchers 10 --churn 5 --objects pods=10 --duration 3s").unwrap();
+    let flags =
+        parse("kube-fanout demo --watchers 10 --churn 5 --objects pods=10 --duration 3s").unwrap();
     let Command::Demo(demo) = flags.command else {
         panic!("{:?}", flags.command);
     };
@@ -50,7 +63,11 @@ fn process_flags_stand_before_or_after_the_command() {
         "kube-fanout --log-format json demo",
         "kube-fanout demo --log-format json",
     ] {
-        assert_eq!(parse(line).unwrap().process.log_format, LogFormat::Json, "{line}");
+        assert_eq!(
+            parse(line).unwrap().process.log_format,
+            LogFormat::Json,
+            "{line}"
+        );
     }
 }
 
@@ -59,9 +76,19 @@ fn every_flag_has_help() {
     let mut commands = vec![command()];
     while let Some(command) = commands.pop() {
         for flag in command.get_arguments() {
-            assert!(flag.get_help().is_some(), "{} of {}", flag.get_id(), command.get_name());
+            assert!(
+                flag.get_help().is_some(),
+                "{} of {}",
+                flag.get_id(),
+                command.get_name()
+            );
         }
-        commands.extend(command.get_subcommands().filter(|c| c.get_name() != "help").cloned());
+        commands.extend(
+            command
+                .get_subcommands()
+                .filter(|c| c.get_name() != "help")
+                .cloned(),
+        );
     }
 }
 

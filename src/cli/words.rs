@@ -22,7 +22,12 @@ pub enum InvalidWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteLen(pub usize);
 
-const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
+const UNITS: [(&str, usize); 4] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("", 1),
+];
 
 impl FromStr for ByteLen {
     type Err = InvalidWord;
@@ -32,7 +37,10 @@ impl FromStr for ByteLen {
             .iter()
             .find_map(|(word, unit)| text.strip_suffix(word).map(|digits| (digits, *unit)))
             .ok_or(InvalidWord::ByteLen)?;
-        let count: usize = digits.trim_end().parse().map_err(|_| InvalidWord::ByteLen)?;
+        let count: usize = digits
+            .trim_end()
+            .parse()
+            .map_err(|_| InvalidWord::ByteLen)?;
         let len = count.checked_mul(unit).ok_or(InvalidWord::ByteLen)?;
         Ok(Self(len))
     }
