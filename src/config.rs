@@ -38,6 +38,7 @@ pub struct Settings {
 
 /// What the process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Task {
     /// Run the gateway.
     Serve(ServeSettings),

@@ -37,10 +37,11 @@ fn serve(
     variables: &[(&str, &str)],
     file: Option<&str>,
 ) -> Result<ServeSettings, String> {
-    match settings(&format!("serve {line}"), variables, file)?.task {
-        Task::Serve(serve) => Ok(serve),
-        other => panic!("{other:?}"),
-    }
+    let task = settings(&format!("serve {line}"), variables, file)?.task;
+    let Task::Serve(serve) = task else {
+        panic!("{task:?}");
+    };
+    Ok(serve)
 }
 
 #[track_caller]

@@ -67,7 +67,9 @@ impl RequestCounters {
             .position(|&known| known == code)
             .unwrap_or(CODES.len());
         let counter = self.slots[verb as usize][place].get_or_init(|| {
-            let code = CODES.get(place).map_or("other".to_owned(), u16::to_string);
+            let code = CODES
+                .get(place)
+                .map_or_else(|| "other".to_owned(), u16::to_string);
             let [group, version, resource] = &self.labels;
             self.family
                 .with_label_values(&[verb.as_str(), group, version, resource, &code])
