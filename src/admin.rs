@@ -1,1 +1,114 @@
-//! Metrics, health and build facts on a port of their own.
+//! Metrics, health and build facts on a port of their own, plain HTTP/1.1. Never serves the cluster's objects.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/metrics` | the registry, text format |
+//! | `/livez`, `/healthz` | 200 while this answers at all |
+//! | `/readyz` | 200 once every resource is ready and no drain has begun, else 503; `?verbose` says which |
+//! | `/version` | name and version as JSON |
+
+mod answer;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::metrics::Metrics;
+use crate::shutdown::Drain;
+
+#[cfg(test)]
+mod tests;
+
+/// What readiness is made of; the composition root knows.
+pub trait Readiness: Send + Sync {
+    /// Each resource, written as `pods.v1`, and whether it can be served; if not, why not, in a few words.
+    fn resources(&self) -> Vec<(String, Result<(), String>)>;
+}
+
+/// What the admin port shows.
+#[derive(Clone)]
+pub struct Shown {
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// For `/readyz`.
+    pub readiness: Arc<dyn Readiness>,
+    /// For `/readyz`, which fails once it has begun so that no new clients are sent here.
+    pub drain: Drain,
+}
+
+/// The admin port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("--admin-listen {address}")]
+pub struct ListenError {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// A scraper or two, probes, and a person: more at once is a mistake or worse, and waits in the kernel's queue.
+const CONNECTIONS_MAX: usize = 32;
+/// A probe that sends its head in pieces longer than this holds a place that others need.
+const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A client that does not read its answer holds a place too; a scraper that is cut connects again.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(300);
+/// Accepting fails when descriptors run out: leave others time to give some back.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Opens the port.
+///
+/// # Errors
+/// If the address is in use or not ours.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ListenError { address, source })
+}
+
+/// Serves until dropped: probes and scrapes are to be answered to the very end of a drain. Owns its connections, which
+/// end with it.
+pub async fn serve(listener: TcpListener, shown: Shown) -> Infallible {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
+            continue;
+        }
+        // Safe to cancel: a connection not yet accepted stays in the kernel's queue.
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, shown.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept on the admin port");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+fn connection(stream: TcpStream, shown: Shown) -> impl Future<Output = ()> + Send {
+    let service = service_fn(move |request| {
+        let shown = shown.clone();
+        async move { Ok::<_, Infallible>(answer::answer(&request, shown).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    async move {
+        // Whatever went wrong is between this client and its socket.
+        if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_AGE_MAX, connection).await {
+            tracing::debug!(%error, "admin connection ended");
+        }
+    }
+}

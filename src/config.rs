@@ -1,1 +1,320 @@
-//! Settings: resolved and valid.
+//! Settings: resolved and valid, one struct a command. The only place that reads flags, environment and file.
+//!
+//! ```text
+//! defaults < file < environment < flags ──layers──▶ cli::Flags ──resolve──▶ Settings
+//! ```
+//!
+//! A setting is checked once, here; parts get plain values that are true together.
+
+mod embedded;
+mod file;
+mod kinds;
+mod layers;
+mod print;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::{self, Command, ConfigAction, Flags};
+use crate::resource::Gvr;
+
+pub use crate::cli::{AuthMode, LogFormat, LogLevel, ObjectCount};
+pub use kinds::{InvalidKind, ResourceName};
+pub use layers::FlagsError;
+
+#[cfg(test)]
+mod tests;
+
+/// Everything a process needs to know at start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The same for every command.
+    pub process: ProcessSettings,
+    /// What to do, with what.
+    pub task: Task,
+}
+
+/// What the process does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
+pub enum Task {
+    /// Run the gateway.
+    Serve(ServeSettings),
+    /// Run the embedded API server.
+    Apiserver(ApiserverSettings),
+    /// Run both, and watchers.
+    Demo(DemoSettings),
+    /// Say that the gateway's settings are valid.
+    ConfigCheck,
+    /// Print the gateway's settings: this YAML.
+    ConfigPrint(String),
+}
+
+/// Settings of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// Form of the log.
+    pub log_format: LogFormat,
+    /// Least severe level logged.
+    pub log_level: LogLevel,
+    /// Threads of the runtime, at least 1.
+    pub worker_threads: usize,
+    /// Longest orderly end.
+    pub drain_timeout: Duration,
+}
+
+/// Settings of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// Where objects come from.
+    pub upstream: UpstreamSource,
+    /// Longest frame taken from upstream, in bytes: one watch event or one list item.
+    pub frame_len_max: usize,
+    /// Address for clients; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// What is spoken on that address.
+    pub transport: Transport,
+    /// How callers are told apart.
+    pub auth: AuthMode,
+    /// Address for metrics and health; port 0 lets the system choose.
+    pub admin_listen: SocketAddr,
+    /// Caches that start at once and stay.
+    pub pin_resources: Vec<Gvr>,
+    /// Resources that are never cached.
+    pub passthrough_resources: Vec<ResourceName>,
+    /// How long a cache outlives its last client.
+    pub idle_resource_timeout: Duration,
+    /// Bounds of every resource's ring.
+    pub ring: RingLimits,
+    /// Longest wait for more events before clients are woken.
+    pub coalesce_delay_max: Duration,
+}
+
+/// Where objects come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamSource {
+    /// A kubeconfig file and, if not its current one, a context.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The context's name.
+        context: Option<String>,
+    },
+    /// The service account of the pod around.
+    InCluster,
+    /// An `http` or `https` address without credentials.
+    Url(http::Uri),
+}
+
+/// What is spoken to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// HTTP in clear.
+    PlainHttp,
+    /// TLS with this identity.
+    Tls {
+        /// Certificate chain, PEM.
+        cert: PathBuf,
+        /// Private key, PEM.
+        key: PathBuf,
+    },
+}
+
+/// Bounds of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLimits {
+    /// Most events.
+    pub events_max: usize,
+    /// Most bytes.
+    pub bytes_max: usize,
+    /// Younger events stay while the other two allow.
+    pub age_min: Duration,
+}
+
+/// Settings of the embedded API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiserverSettings {
+    /// Loopback address; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Objects at first.
+    pub objects: Vec<ObjectCount>,
+    /// Writes a second.
+    pub churn: u32,
+    /// About the length of an object's JSON, in bytes.
+    pub object_len: usize,
+    /// Kinds besides the built-in ones.
+    pub extra_kinds: Vec<ExtraKind>,
+}
+
+/// A kind that the embedded API server serves as it would a custom resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtraKind {
+    /// Plural, version, group.
+    pub gvr: Gvr,
+    /// `Widget`.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+/// Settings of the demo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoSettings {
+    /// The embedded API server, on a port the system chooses.
+    pub apiserver: ApiserverSettings,
+    /// Watchers behind the gateway.
+    pub watchers: usize,
+    /// Ends by itself after this time.
+    pub duration: Option<Duration>,
+}
+
+/// Settings that cannot be true together, or not at all. The message names the flag.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// No upstream, or more than one.
+    #[error("give one of --kubeconfig, --in-cluster and --upstream")]
+    Upstream,
+    /// A context without the file it is in.
+    #[error("--context needs --kubeconfig")]
+    ContextAlone,
+    /// Neither TLS nor the wish to go without, or both.
+    #[error("give either --tls-cert and --tls-key, or --plain-http")]
+    Transport,
+    /// Something open to whoever reaches the port.
+    #[error(
+        "{what} is refused on {listen}, which is not loopback; add --i-know-this-is-insecure to do it anyway"
+    )]
+    Insecure {
+        /// `--plain-http` or `--auth none`.
+        what: &'static str,
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// The embedded API server checks nobody, so it stays on loopback.
+    #[error(
+        "--listen {0}: the embedded API server checks no callers and serves loopback addresses only"
+    )]
+    ApiserverOffLoopback(SocketAddr),
+    /// A mode that is planned.
+    #[error("--auth {0} is not built yet; use --auth none, on loopback")]
+    AuthNotBuilt(&'static str),
+    /// A number out of its range.
+    #[error("--{flag} must be between {min} and {max}, not {given}")]
+    OutOfRange {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        given: String,
+        /// Least value.
+        min: String,
+        /// Greatest value.
+        max: String,
+    },
+    /// A value of a flag that stands for something else than it says.
+    #[error("--{flag} {given}: {reason}")]
+    Value {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        given: String,
+        /// Why not.
+        reason: String,
+    },
+    /// One port for two listeners.
+    #[error("--listen and --admin-listen are both {0}")]
+    SameAddress(SocketAddr),
+}
+
+/// Reads flags, environment and file into flags that carry the value of the highest layer.
+///
+/// `variable` looks an environment variable up. Reads the file that `--config` names.
+///
+/// # Errors
+/// [`FlagsError`], which is also how `--help` and `--version` come back.
+pub fn read(
+    arguments: Vec<std::ffi::OsString>,
+    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+) -> Result<Flags, FlagsError> {
+    layers::read(arguments, variable)
+}
+
+/// The process environment, for [`read`].
+#[must_use]
+pub fn environment(name: &str) -> Option<std::ffi::OsString> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the environment is read"
+    )]
+    std::env::var_os(name)
+}
+
+impl Settings {
+    /// Makes settings of flags.
+    ///
+    /// # Errors
+    /// The first of the settings that is not valid.
+    pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
+        let process = ProcessSettings::resolve(&flags.process)?;
+        let task = match flags.command {
+            Command::Serve(flags) => Task::Serve(ServeSettings::resolve(*flags)?),
+            Command::Apiserver(flags) => Task::Apiserver(ApiserverSettings::resolve(*flags)?),
+            Command::Demo(flags) => Task::Demo(DemoSettings::resolve(flags)?),
+            Command::Config {
+                action: ConfigAction::Check(flags),
+            } => {
+                ServeSettings::resolve(*flags)?;
+                Task::ConfigCheck
+            }
+            Command::Config {
+                action: ConfigAction::Print(flags),
+            } => Task::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
+        };
+        Ok(Self { process, task })
+    }
+}
+
+/// More threads than any machine that this was tried on has CPUs; a larger number is a slip of the pen.
+const WORKER_THREADS_MAX: usize = 1_024;
+/// An end that takes longer than an hour is not an end.
+const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+
+impl ProcessSettings {
+    fn resolve(flags: &cli::ProcessFlags) -> Result<Self, SettingsError> {
+        let worker_threads = match flags.worker_threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            given => in_range("worker-threads", given, 1, WORKER_THREADS_MAX)?,
+        };
+        Ok(Self {
+            log_format: flags.log_format,
+            log_level: flags.log_level,
+            worker_threads,
+            drain_timeout: in_range(
+                "drain-timeout",
+                flags.drain_timeout,
+                cli::Span(Duration::ZERO),
+                cli::Span(DRAIN_TIMEOUT_MAX),
+            )?
+            .0,
+        })
+    }
+}
+
+/// `given`, if it lies between `min` and `max`, both included.
+fn in_range<T: PartialOrd + std::fmt::Display>(
+    flag: &'static str,
+    given: T,
+    min: T,
+    max: T,
+) -> Result<T, SettingsError> {
+    if given >= min && given <= max {
+        return Ok(given);
+    }
+    Err(SettingsError::OutOfRange {
+        flag,
+        given: given.to_string(),
+        min: min.to_string(),
+        max: max.to_string(),
+    })
+}

@@ -1,3 +1,128 @@
-//! The thin binary: allocator, flags, runtime, exit code.
+//! The thin binary: allocator, flags, log, runtime, signals, exit code. Decides nothing about serving.
 
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+
+use kube_fanout::config::{self, LogFormat, LogLevel, ProcessSettings, Settings, Task};
+use kube_fanout::shutdown::Drain;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Wrong usage, wrong settings, or nothing to start with; as clap has it.
+const EXIT_USAGE: u8 = 2;
+/// A failure while running.
+const EXIT_FAILURE: u8 = 1;
+
+fn main() -> ExitCode {
+    let flags = match config::read(std::env::args_os().collect(), config::environment) {
+        Ok(flags) => flags,
+        Err(error) => {
+            // Help and version go to standard output; everything else is one line on standard error.
+            return match error.one_line() {
+                Some(line) => complain(EXIT_USAGE, &line),
+                None => print(&error.to_string()),
+            };
+        }
+    };
+    match Settings::resolve(flags) {
+        Ok(settings) => perform(settings),
+        Err(error) => complain(EXIT_USAGE, &error.to_string()),
+    }
+}
+
+fn perform(settings: Settings) -> ExitCode {
+    match settings.task {
+        Task::ConfigCheck => print("the settings are valid\n"),
+        Task::ConfigPrint(text) => print(&text),
+        task @ (Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_)) => {
+            serve(settings.process, task)
+        }
+    }
+}
+
+fn serve(process: ProcessSettings, task: Task) -> ExitCode {
+    start_log(process);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(process.worker_threads)
+        .thread_name("fanout")
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
+    };
+    let drain = Drain::with_timeout(process.drain_timeout);
+    match runtime.block_on(run(task, drain)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(EXIT_FAILURE, &format!("{error:#}")),
+    }
+}
+
+async fn run(task: Task, drain: Drain) -> anyhow::Result<()> {
+    let (terminate, interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    // Owned by the runtime: it lives as long as the process.
+    tokio::spawn(drain_on_signal(drain, terminate, interrupt));
+    match task {
+        Task::Serve(_settings) => not_wired("serve"),
+        Task::Apiserver(_settings) => not_wired("apiserver"),
+        Task::Demo(_settings) => not_wired("demo"),
+        Task::ConfigCheck | Task::ConfigPrint(_) => Ok(()),
+    }
+}
+
+fn not_wired(command: &str) -> anyhow::Result<()> {
+    anyhow::bail!("{command} is not built yet")
+}
+
+/// The first signal begins the drain; whoever asks twice means it.
+async fn drain_on_signal(drain: Drain, mut terminate: Signal, mut interrupt: Signal) {
+    let mut asked = false;
+    loop {
+        let name = tokio::select! {
+            // Both are safe to cancel: a signal that is not taken stays pending.
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        if asked {
+            tracing::warn!(signal = name, "second signal, ending at once");
+            std::process::exit(i32::from(EXIT_FAILURE));
+        }
+        asked = true;
+        tracing::info!(signal = name, "draining");
+        drain.begin();
+    }
+}
+
+fn start_log(process: ProcessSettings) {
+    let level = match process.log_level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr);
+    match process.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+/// A reader that went away, such as `head`, is no failure of ours.
+fn print(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn complain(code: u8, line: &str) -> ExitCode {
+    eprintln!("kube-fanout: {line}");
+    ExitCode::from(code)
+}

@@ -1,1 +1,159 @@
-//! Metric handles and their registry.
+//! Metric handles and their registry. A part gets a struct of handles already resolved; nobody looks labels up later.
+//!
+//! The composition root makes one [`Metrics`], asks it for the handles of each resource once, and gives them away.
+//! Label values come from closed sets: resources, verbs, codes and the enums of this module; never names of objects,
+//! users or addresses. Names echo the API server's where the meaning is equal; `docs/METRICS.md` lists them all.
+
+mod cache;
+mod downstream;
+mod families;
+mod labels;
+mod passthrough;
+mod sharded;
+mod upstream;
+
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
+use prometheus::{IntGauge, Opts, Registry, TextEncoder};
+
+pub use cache::CacheMetrics;
+pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
+pub use families::ByLabel;
+pub use labels::{
+    BadRequest, FrameRejection, Label, PassthroughError, RelistReason, StreamEnd, Verb, WatchEnd,
+};
+pub use passthrough::PassthroughMetrics;
+pub use sharded::ShardedCounter;
+pub use upstream::UpstreamMetrics;
+
+#[cfg(test)]
+mod tests;
+
+/// Media type of [`Metrics::page`].
+pub const PAGE_CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Every metric of ours begins with this and an underscore.
+const PREFIX: &str = "kube_fanout";
+
+/// The metrics cannot be registered or written: a mistake of ours, found by the first test that makes them.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics are inconsistent")]
+pub struct MetricsError(#[from] prometheus::Error);
+
+/// What names a resource in labels.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceLabels<'a> {
+    /// API group; empty for the core group.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+}
+
+impl<'a> ResourceLabels<'a> {
+    const NAMES: [&'static str; 3] = ["group", "version", "resource"];
+
+    const fn values(&self) -> [&'a str; 3] {
+        [self.group, self.version, self.resource]
+    }
+}
+
+/// All metrics of a process.
+#[derive(Debug)]
+pub struct Metrics {
+    ours: Registry,
+    /// `process_*`: known by these names, so without our prefix.
+    process: Registry,
+    upstream: upstream::Families,
+    cache: cache::Families,
+    downstream: downstream::Families,
+    listener: ListenerMetrics,
+    passthrough: PassthroughMetrics,
+}
+
+impl Metrics {
+    /// Registers everything.
+    ///
+    /// # Errors
+    /// If two metrics have the same name, or one has an invalid one.
+    pub fn new() -> Result<Self, MetricsError> {
+        let ours = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
+        let process = Registry::new();
+        process.register(Box::new(ProcessCollector::for_self()))?;
+        build_info(&ours)?;
+        Ok(Self {
+            upstream: upstream::Families::register(&ours)?,
+            cache: cache::Families::register(&ours)?,
+            downstream: downstream::Families::register(&ours)?,
+            listener: ListenerMetrics::register(&ours)?,
+            passthrough: PassthroughMetrics::register(&ours)?,
+            ours,
+            process,
+        })
+    }
+
+    /// Handles of one resource's upstream watch. Ask once a resource.
+    #[must_use]
+    pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
+        self.upstream.of(labels)
+    }
+
+    /// Handles of one resource's watch cache. Ask once a resource.
+    #[must_use]
+    pub fn cache(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
+        self.cache.of(labels)
+    }
+
+    /// Handles of what clients do with one resource. Ask once a resource.
+    #[must_use]
+    pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
+        self.downstream.of(labels)
+    }
+
+    /// Handles of the listener for clients.
+    #[must_use]
+    pub fn listener(&self) -> ListenerMetrics {
+        self.listener.clone()
+    }
+
+    /// Handles of what is forwarded.
+    #[must_use]
+    pub fn passthrough(&self) -> PassthroughMetrics {
+        self.passthrough.clone()
+    }
+
+    /// Adds a collector of somebody's own, such as a sum over workers, under our prefix.
+    ///
+    /// # Errors
+    /// If a metric of that name exists.
+    pub fn register(&self, collector: Box<dyn Collector>) -> Result<(), MetricsError> {
+        Ok(self.ours.register(collector)?)
+    }
+
+    /// Every family that has a series, sorted by name.
+    #[must_use]
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        let mut families = self.ours.gather();
+        families.extend(self.process.gather());
+        families
+    }
+
+    /// The page that a scrape gets, in the text format. Takes some 4 µs a series: not on a thread that serves.
+    ///
+    /// # Errors
+    /// If a family is inconsistent.
+    pub fn page(&self) -> Result<String, MetricsError> {
+        Ok(TextEncoder::new().encode_to_string(&self.gather())?)
+    }
+}
+
+fn build_info(registry: &Registry) -> Result<(), MetricsError> {
+    let opts = Opts::new("build_info", "What is running; always 1.")
+        .const_label("version", env!("CARGO_PKG_VERSION"));
+    let gauge = IntGauge::with_opts(opts)?;
+    gauge.set(1);
+    registry.register(Box::new(gauge))?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! What probes, scrapers and people get, over a real socket.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Mutex;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+#[derive(Default)]
+struct Resources(Mutex<Vec<(String, Result<(), String>)>>);
+
+impl Readiness for Resources {
+    fn resources(&self) -> Vec<(String, Result<(), String>)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+struct Port {
+    address: SocketAddr,
+    resources: Arc<Resources>,
+    drain: Drain,
+    /// Ends the port when dropped.
+    _tasks: JoinSet<Infallible>,
+}
+
+impl Port {
+    async fn open() -> Self {
+        let listener = listen(ANY_PORT).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (resources, drain) = (Arc::<Resources>::default(), Drain::new());
+        let shown = Shown {
+            metrics: Arc::new(Metrics::new().unwrap()),
+            readiness: Arc::<Resources>::clone(&resources),
+            drain: drain.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, shown));
+        Self {
+            address,
+            resources,
+            drain,
+            _tasks: tasks,
+        }
+    }
+
+    fn set(&self, resource: &str, ready: Result<(), &str>) {
+        let mut resources = self.resources.0.lock().unwrap();
+        resources.retain(|(name, _)| name != resource);
+        resources.push((resource.to_owned(), ready.map_err(str::to_owned)));
+    }
+
+    /// Status line, head and body of the answer.
+    async fn ask(&self, method: &str, target: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    #[track_caller]
+    fn check(
+        &self,
+        target: &'static str,
+        status: u16,
+        body: &'static str,
+    ) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let answer = self.ask("GET", target).await;
+            assert_eq!(
+                (answer.0, &*answer.2),
+                (status, body),
+                "{target} at {caller}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_is_ready_once_every_resource_is() {
+    let port = Port::open().await;
+    port.set("pods.v1", Ok(()));
+    port.set("configmaps.v1", Err("listing"));
+    let waiting =
+        "[+]drain ok\n[+]pods.v1 ok\n[-]configmaps.v1 not ready: listing\nreadyz check failed\n";
+    port.check("/readyz", 503, waiting).await;
+
+    port.set("configmaps.v1", Ok(()));
+    port.check("/readyz", 200, "ok").await;
+    let ready = "[+]drain ok\n[+]pods.v1 ok\n[+]configmaps.v1 ok\nreadyz check passed\n";
+    port.check("/readyz?verbose", 200, ready).await;
+    port.check("/readyz?a=b&verbose=true", 200, ready).await;
+}
+
+#[tokio::test]
+async fn a_drain_ends_readiness_but_not_liveness_or_metrics() {
+    let port = Port::open().await;
+    port.drain.begin();
+    port.check(
+        "/readyz",
+        503,
+        "[-]drain not ready: drain has begun\nreadyz check failed\n",
+    )
+    .await;
+    port.check("/livez", 200, "ok").await;
+    port.check("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n")
+        .await;
+    assert_eq!(port.ask("GET", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_scrape_gets_the_text_format() {
+    let port = Port::open().await;
+    let (status, head, body) = port.ask("GET", "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(
+        head.contains("content-type: text/plain; version=0.0.4"),
+        "{head}"
+    );
+    assert!(body.contains("\nkube_fanout_build_info{version="), "{body}");
+    assert!(body.contains("\nprocess_resident_memory_bytes "), "{body}");
+}
+
+#[tokio::test]
+async fn the_version_is_json() {
+    let port = Port::open().await;
+    let (status, head, body) = port.ask("GET", "/version").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let facts: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused_cleanly() {
+    let port = Port::open().await;
+    port.check("/", 404, "404 page not found\n").await;
+    port.check("/metrics/", 404, "404 page not found\n").await;
+    let (status, head, _) = port.ask("POST", "/metrics").await;
+    assert_eq!(status, 405);
+    assert!(head.contains("allow: get, head"), "{head}");
+    let (status, _, body) = port.ask("HEAD", "/livez").await;
+    assert_eq!((status, &*body), (200, ""));
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let first = listen(ANY_PORT).await.unwrap();
+    let address = first.local_addr().unwrap();
+    let error = listen(address).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("--admin-listen {address}"));
+}

@@ -1,0 +1,59 @@
+//! Every default of a flag, with its reason.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::{AuthMode, ByteLen, LogFormat, LogLevel, ObjectCount, Span};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Serving the cluster to a network is a decision, so nothing but loopback is served unless asked. 8443 is the usual
+/// unprivileged port of an API server.
+pub const LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8443);
+/// Metrics name resources and load, not objects; still nobody's business off this machine unless asked.
+pub const ADMIN_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 9090);
+/// `kubectl proxy` uses 8001 too: clients' examples work unchanged.
+pub const APISERVER_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8001);
+
+/// The safest mode that needs no rights beyond the caller's own.
+pub const AUTH: AuthMode = AuthMode::SelfCheck;
+/// Never hold in memory, in clear, what the cluster keeps secret.
+pub const PASSTHROUGH_RESOURCES: &str = "secrets";
+
+/// The API server's own upper bound of a watch cache's history (protocol.md §8, "history window").
+pub const RING_EVENTS_MAX: usize = 102_400;
+/// Holds the API server's 75 s of history at about 1,000 events a second of 3 KiB; a ring is paid for only as it fills.
+pub const RING_BYTES_MAX: ByteLen = ByteLen(256 << 20);
+/// As long as the API server keeps events itself, so that a client that could resume there can resume here.
+pub const RING_AGE_MIN: Span = Span(Duration::from_secs(75));
+/// Ten times the 1.5 MiB that etcd takes for one object, since JSON may be longer than what etcd stores.
+pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
+/// A controller that restarts or is rolled out is back within minutes, and must not cost a relist.
+pub const IDLE_RESOURCE_TIMEOUT: Span = Span(Duration::from_secs(600));
+/// A person does not notice 2 ms and no controller acts sooner, while under load many events share one write.
+pub const COALESCE_DELAY_MAX: Span = Span(Duration::from_millis(2));
+
+/// Kubernetes kills after 30 s unless told otherwise: 5 s remain for the last words.
+pub const DRAIN_TIMEOUT: Span = Span(Duration::from_secs(25));
+/// People start it by hand first; deployments ask for JSON.
+pub const LOG_FORMAT: LogFormat = LogFormat::Text;
+/// Changes of state, never one line per event.
+pub const LOG_LEVEL: LogLevel = LogLevel::Info;
+/// One thread per CPU that the process may use: work never blocks.
+pub const WORKER_THREADS: usize = 0;
+
+/// One object as a small Pod is: 1.2 KB of JSON, the size the figures of other servers are given for.
+pub const OBJECT_LEN: ByteLen = ByteLen(1_200);
+/// Events a second: visible on a screen, negligible for a CPU.
+pub const CHURN: u32 = 50;
+/// A thousand watchers fit one small machine and are what a middle-sized cluster's node agents are.
+pub const WATCHERS: usize = 1_000;
+
+/// A cluster that a newcomer can picture: many pods, some config maps.
+#[must_use]
+pub fn objects() -> Vec<ObjectCount> {
+    vec![
+        ObjectCount::new("pods", 1_000),
+        ObjectCount::new("configmaps", 100),
+    ]
+}

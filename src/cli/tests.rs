@@ -1,0 +1,125 @@
+//! The command line as it is typed.
+
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Flags, clap::Error> {
+    Flags::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn the_description_is_consistent() {
+    Flags::command().debug_assert();
+}
+
+#[track_caller]
+fn refused(line: &str, kind: ErrorKind) {
+    match parse(line) {
+        Ok(flags) => panic!("accepted: {flags:?}"),
+        Err(error) => assert_eq!(error.kind(), kind, "{error}"),
+    }
+}
+
+#[test]
+fn what_is_not_a_flag_or_not_a_value_is_refused() {
+    refused(
+        "kube-fanout serve --lisen 127.0.0.1:1",
+        ErrorKind::UnknownArgument,
+    );
+    refused(
+        "kube-fanout serve --listen here",
+        ErrorKind::ValueValidation,
+    );
+    refused("kube-fanout serve --auth maybe", ErrorKind::InvalidValue);
+    refused(
+        "kube-fanout serve --ring-bytes-max 5Mb",
+        ErrorKind::ValueValidation,
+    );
+    refused(
+        "kube-fanout apiserver --objects pods",
+        ErrorKind::ValueValidation,
+    );
+    refused("kube-fanout gateway", ErrorKind::InvalidSubcommand);
+}
+
+#[test]
+fn a_demo_can_be_bounded() {
+    let flags =
+        parse("kube-fanout demo --watchers 10 --churn 5 --objects pods=10 --duration 3s").unwrap();
+    let Command::Demo(demo) = flags.command else {
+        panic!("{:?}", flags.command);
+    };
+    assert_eq!((demo.watchers, demo.churn), (10, 5));
+    assert_eq!(demo.objects, [ObjectCount::new("pods", 10)]);
+    assert_eq!(demo.duration, Some(Span(Duration::from_secs(3))));
+}
+
+#[test]
+fn process_flags_stand_before_or_after_the_command() {
+    for line in [
+        "kube-fanout --log-format json demo",
+        "kube-fanout demo --log-format json",
+    ] {
+        assert_eq!(
+            parse(line).unwrap().process.log_format,
+            LogFormat::Json,
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn every_flag_has_help() {
+    let mut commands = vec![command()];
+    while let Some(command) = commands.pop() {
+        for flag in command.get_arguments() {
+            assert!(
+                flag.get_help().is_some(),
+                "{} of {}",
+                flag.get_id(),
+                command.get_name()
+            );
+        }
+        commands.extend(
+            command
+                .get_subcommands()
+                .filter(|c| c.get_name() != "help")
+                .cloned(),
+        );
+    }
+}
+
+#[track_caller]
+fn check_len(text: &str, len: Option<usize>, written: &str) {
+    let parsed = text.parse::<ByteLen>().ok();
+    assert_eq!(parsed, len.map(ByteLen));
+    if let Some(len) = parsed {
+        assert_eq!(len.to_string(), written);
+    }
+}
+
+#[test]
+fn lengths_are_read_and_written_in_binary_units() {
+    check_len("4096", Some(4096), "4KiB");
+    check_len("16MiB", Some(16 << 20), "16MiB");
+    check_len("1 GiB", Some(1 << 30), "1GiB");
+    check_len("1200", Some(1200), "1200");
+    check_len("0", Some(0), "0");
+    check_len("MiB", None, "");
+    check_len("5MB", None, "");
+    check_len("-1", None, "");
+    check_len("99999999999999GiB", None, "");
+}
+
+#[test]
+fn spans_are_written_as_one_word_that_reads_back() {
+    for (millis, written) in [(2, "2ms"), (75_000, "1m15s"), (600_000, "10m"), (0, "0s")] {
+        let span = Span(Duration::from_millis(millis));
+        assert_eq!(span.to_string(), written);
+        assert_eq!(written.parse(), Ok(span));
+    }
+    assert_eq!("75".parse::<Span>(), Err(InvalidWord::Span));
+}

@@ -1,0 +1,118 @@
+//! How values are written in flags, variables and files: lengths in bytes, spans of time, counts of objects.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A value is not written as it must be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidWord {
+    /// Not a length in bytes.
+    #[error("not a length in bytes: write 4096, 64KiB, 16MiB or 1GiB")]
+    ByteLen,
+    /// Not a span of time.
+    #[error("not a span of time: write 2ms, 75s, 10m or 1h")]
+    Span,
+    /// Not a count of objects.
+    #[error("not a count of objects: write pods=1000")]
+    ObjectCount,
+}
+
+/// A length in bytes: `4096`, `64KiB`, `16MiB`, `1GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteLen(pub usize);
+
+const UNITS: [(&str, usize); 4] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("", 1),
+];
+
+impl FromStr for ByteLen {
+    type Err = InvalidWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (digits, unit) = UNITS
+            .iter()
+            .find_map(|(word, unit)| text.strip_suffix(word).map(|digits| (digits, *unit)))
+            .ok_or(InvalidWord::ByteLen)?;
+        let count: usize = digits
+            .trim_end()
+            .parse()
+            .map_err(|_| InvalidWord::ByteLen)?;
+        let len = count.checked_mul(unit).ok_or(InvalidWord::ByteLen)?;
+        Ok(Self(len))
+    }
+}
+
+impl fmt::Display for ByteLen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, unit) = UNITS
+            .iter()
+            .find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit))
+            .unwrap_or(&("", 1));
+        write!(f, "{}{word}", self.0 / unit)
+    }
+}
+
+/// A span of time: `2ms`, `75s`, `10m`, `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = InvalidWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        humantime::parse_duration(text)
+            .map(Self)
+            .map_err(|_| InvalidWord::Span)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Written without blanks, so that it is one word in a shell.
+        let text = humantime::format_duration(self.0).to_string();
+        f.write_str(&text.replace(' ', ""))
+    }
+}
+
+/// How many objects of a resource there are to be: `pods=1000`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectCount {
+    /// Plural name, `pods`.
+    pub resource: String,
+    /// Objects of it.
+    pub count: usize,
+}
+
+impl ObjectCount {
+    /// Puts the two together.
+    #[must_use]
+    pub fn new(resource: &str, count: usize) -> Self {
+        Self {
+            resource: resource.to_owned(),
+            count,
+        }
+    }
+}
+
+impl FromStr for ObjectCount {
+    type Err = InvalidWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (resource, count) = text.split_once('=').ok_or(InvalidWord::ObjectCount)?;
+        if resource.is_empty() {
+            return Err(InvalidWord::ObjectCount);
+        }
+        let count = count.parse().map_err(|_| InvalidWord::ObjectCount)?;
+        Ok(Self::new(resource, count))
+    }
+}
+
+impl fmt::Display for ObjectCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.resource, self.count)
+    }
+}

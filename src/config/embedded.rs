@@ -1,0 +1,105 @@
+//! Settings of what runs inside one process, for the demo and for tests: loopback, ports chosen by the system.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::{
+    ApiserverSettings, AuthMode, DemoSettings, RingLimits, ServeSettings, SettingsError, Transport,
+    UpstreamSource, in_range, kinds,
+};
+use crate::cli::{self, ApiserverFlags, ByteLen, DemoFlags, Span};
+
+/// Any free port of this machine's own address.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Metadata alone takes some 300 bytes; etcd takes no object of more than 1.5 MiB.
+const OBJECT_LEN_RANGE: (ByteLen, ByteLen) = (ByteLen(512), ByteLen(1 << 20));
+/// More than a real API server writes a second; beyond it the machine would measure its own scheduler.
+const CHURN_MAX: u32 = 100_000;
+/// Two sockets each: more needs other limits of the system than a demo should ask for.
+const WATCHERS_MAX: usize = 100_000;
+/// Shorter shows nothing, longer is not a bounded run.
+const DURATION_RANGE: (Span, Span) = (
+    Span(Duration::from_secs(1)),
+    Span(Duration::from_secs(86_400)),
+);
+
+impl ApiserverSettings {
+    pub(super) fn resolve(flags: ApiserverFlags) -> Result<Self, SettingsError> {
+        if !flags.listen.ip().is_loopback() {
+            return Err(SettingsError::ApiserverOffLoopback(flags.listen));
+        }
+        let mut extra_kinds = Vec::new();
+        for text in flags.extra_kinds.iter().filter(|text| !text.is_empty()) {
+            let kind = kinds::extra_kind(text).map_err(|error| SettingsError::Value {
+                flag: "extra-kinds",
+                given: text.clone(),
+                reason: error.to_string(),
+            })?;
+            extra_kinds.push(kind);
+        }
+        let object_len = in_range(
+            "object-len",
+            flags.object_len,
+            OBJECT_LEN_RANGE.0,
+            OBJECT_LEN_RANGE.1,
+        )?;
+        Ok(Self {
+            listen: flags.listen,
+            objects: flags.objects,
+            churn: in_range("churn", flags.churn, 0, CHURN_MAX)?,
+            object_len: object_len.0,
+            extra_kinds,
+        })
+    }
+
+    /// An embedded API server on any port, without extra kinds.
+    #[must_use]
+    pub fn embedded(objects: Vec<cli::ObjectCount>, churn: u32) -> Self {
+        Self {
+            listen: ANY_PORT,
+            objects,
+            churn,
+            object_len: cli::OBJECT_LEN.0,
+            extra_kinds: Vec::new(),
+        }
+    }
+}
+
+impl DemoSettings {
+    pub(super) fn resolve(flags: DemoFlags) -> Result<Self, SettingsError> {
+        let duration = match flags.duration {
+            None => None,
+            Some(given) => Some(in_range("duration", given, DURATION_RANGE.0, DURATION_RANGE.1)?.0),
+        };
+        let churn = in_range("churn", flags.churn, 0, CHURN_MAX)?;
+        Ok(Self {
+            apiserver: ApiserverSettings::embedded(flags.objects, churn),
+            watchers: in_range("watchers", flags.watchers, 1, WATCHERS_MAX)?,
+            duration,
+        })
+    }
+}
+
+impl ServeSettings {
+    /// A gateway on any port of loopback, plain HTTP, callers unchecked, everything else by default.
+    #[must_use]
+    pub fn embedded(upstream: http::Uri) -> Self {
+        Self {
+            upstream: UpstreamSource::Url(upstream),
+            frame_len_max: cli::FRAME_LEN_MAX.0,
+            listen: ANY_PORT,
+            transport: Transport::PlainHttp,
+            auth: AuthMode::None,
+            admin_listen: ANY_PORT,
+            pin_resources: Vec::new(),
+            passthrough_resources: cli::PASSTHROUGH_RESOURCES.parse().into_iter().collect(),
+            idle_resource_timeout: cli::IDLE_RESOURCE_TIMEOUT.0,
+            ring: RingLimits {
+                events_max: cli::RING_EVENTS_MAX,
+                bytes_max: cli::RING_BYTES_MAX.0,
+                age_min: cli::RING_AGE_MIN.0,
+            },
+            coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
+        }
+    }
+}

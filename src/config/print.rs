@@ -1,0 +1,78 @@
+//! Writes settings as a configuration file that reads back as the same settings.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{ProcessSettings, ServeSettings, Transport, UpstreamSource, file};
+use crate::cli::{ByteLen, Span, word_of};
+
+/// The whole file, every setting named.
+pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
+    let mut out = format!("apiVersion: {}\nkind: {}\n", file::API_VERSION, file::KIND);
+    match &serve.upstream {
+        UpstreamSource::Kubeconfig { path, context } => {
+            path_line(&mut out, "kubeconfig", path);
+            if let Some(context) = context {
+                line(&mut out, "context", context);
+            }
+        }
+        UpstreamSource::InCluster => plain(&mut out, "inCluster", true),
+        UpstreamSource::Url(url) => line(&mut out, "upstream", &url.to_string()),
+    }
+    plain(&mut out, "frameLenMax", ByteLen(serve.frame_len_max));
+    line(&mut out, "listen", &serve.listen.to_string());
+    match &serve.transport {
+        Transport::PlainHttp => plain(&mut out, "plainHttp", true),
+        Transport::Tls { cert, key } => {
+            path_line(&mut out, "tlsCert", cert);
+            path_line(&mut out, "tlsKey", key);
+        }
+    }
+    plain(&mut out, "auth", word_of(serve.auth));
+    // What was allowed must be allowed again when the file is read, and only then.
+    let exposed = !serve.listen.ip().is_loopback()
+        && (serve.transport == Transport::PlainHttp || serve.auth == super::AuthMode::None);
+    plain(&mut out, "iKnowThisIsInsecure", exposed);
+    line(&mut out, "adminListen", &serve.admin_listen.to_string());
+    list(&mut out, "pinResources", serve.pin_resources.iter());
+    list(
+        &mut out,
+        "passthroughResources",
+        serve.passthrough_resources.iter(),
+    );
+    plain(
+        &mut out,
+        "idleResourceTimeout",
+        Span(serve.idle_resource_timeout),
+    );
+    plain(&mut out, "ringEventsMax", serve.ring.events_max);
+    plain(&mut out, "ringBytesMax", ByteLen(serve.ring.bytes_max));
+    plain(&mut out, "ringAgeMin", Span(serve.ring.age_min));
+    plain(&mut out, "coalesceDelayMax", Span(serve.coalesce_delay_max));
+    plain(&mut out, "logFormat", word_of(process.log_format));
+    plain(&mut out, "logLevel", word_of(process.log_level));
+    plain(&mut out, "workerThreads", process.worker_threads);
+    plain(&mut out, "drainTimeout", Span(process.drain_timeout));
+    out
+}
+
+/// Values that are one YAML word as they stand.
+fn plain(out: &mut String, key: &str, value: impl std::fmt::Display) {
+    let _ = writeln!(out, "{key}: {value}");
+}
+
+/// Text, quoted as JSON does, which YAML reads.
+fn line(out: &mut String, key: &str, text: &str) {
+    let _ = writeln!(out, "{key}: {}", serde_json::Value::from(text));
+}
+
+fn path_line(out: &mut String, key: &str, path: &Path) {
+    line(out, key, &path.to_string_lossy());
+}
+
+fn list(out: &mut String, key: &str, items: impl Iterator<Item = impl std::fmt::Display>) {
+    let words: Vec<String> = items
+        .map(|item| serde_json::Value::from(item.to_string()).to_string())
+        .collect();
+    let _ = writeln!(out, "{key}: [{}]", words.join(", "));
+}

@@ -1,0 +1,364 @@
+//! What is typed, set and written becomes settings, or one line that says why not.
+
+use std::ffi::OsString;
+use std::fs;
+
+use super::*;
+
+/// Settings or the one-line error of a command line, variables and an optional file, which `{file}` stands for.
+fn settings(
+    line: &str,
+    variables: &[(&str, &str)],
+    file: Option<&str>,
+) -> Result<Settings, String> {
+    let path = std::env::temp_dir().join(format!(
+        "kube-fanout-config-{}-{:?}.yaml",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    if let Some(text) = file {
+        fs::write(&path, text).unwrap();
+    }
+    let line = format!("kube-fanout {line}").replace("{file}", path.to_str().unwrap());
+    let arguments = line.split_whitespace().map(OsString::from).collect();
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| OsString::from(value))
+    };
+    let resolved = read(arguments, variable)
+        .map_err(|error| error.one_line().unwrap_or_default())
+        .and_then(|flags| Settings::resolve(flags).map_err(|error| error.to_string()));
+    let _ = fs::remove_file(&path);
+    resolved.map_err(|text| text.replace(path.to_str().unwrap(), "FILE"))
+}
+
+fn serve(
+    line: &str,
+    variables: &[(&str, &str)],
+    file: Option<&str>,
+) -> Result<ServeSettings, String> {
+    let task = settings(&format!("serve {line}"), variables, file)?.task;
+    let Task::Serve(serve) = task else {
+        panic!("{task:?}");
+    };
+    Ok(serve)
+}
+
+#[track_caller]
+fn refused(line: &str, message: &str) {
+    match settings(line, &[], None) {
+        Ok(settings) => panic!("accepted: {settings:?}"),
+        Err(error) => {
+            assert!(error.contains(message), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+}
+
+const PLAIN: &str = "--upstream http://127.0.0.1:8001 --plain-http --auth none";
+const HEAD: &str = "apiVersion: kube-fanout.dev/v1alpha1\nkind: GatewayConfiguration\n";
+
+#[test]
+fn unsafe_choices_stay_on_loopback_unless_asked_for() {
+    let open = "--upstream http://127.0.0.1:8001 --listen 0.0.0.0:8443 --auth none";
+    refused(
+        &format!("serve {open} --plain-http"),
+        "--plain-http is refused on 0.0.0.0:8443",
+    );
+    refused(
+        &format!("serve {open} --tls-cert c --tls-key k"),
+        "--auth none is refused on 0.0.0.0:8443",
+    );
+    let knowing = format!("{open} --plain-http --i-know-this-is-insecure");
+    assert_eq!(
+        serve(&knowing, &[], None).unwrap().transport,
+        Transport::PlainHttp
+    );
+    refused("apiserver --listen 0.0.0.0:8001", "loopback addresses only");
+}
+
+#[test]
+fn modes_that_are_not_built_say_so() {
+    let serve = "serve --upstream http://127.0.0.1:8001 --plain-http";
+    refused(serve, "--auth self-check is not built yet");
+    refused(
+        &format!("{serve} --auth review"),
+        "--auth review is not built yet",
+    );
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    refused(
+        "serve --plain-http",
+        "give one of --kubeconfig, --in-cluster and --upstream",
+    );
+    refused(
+        &format!("serve {PLAIN} --in-cluster"),
+        "give one of --kubeconfig",
+    );
+    refused(
+        &format!("serve {PLAIN} --context x"),
+        "--context needs --kubeconfig",
+    );
+    refused(
+        &format!("serve {PLAIN} --tls-cert c --tls-key k"),
+        "give either --tls-cert",
+    );
+    refused(
+        "serve --in-cluster --tls-cert c",
+        "give either --tls-cert and --tls-key",
+    );
+    refused(
+        &format!("serve {PLAIN} --admin-listen 127.0.0.1:8443"),
+        "are both 127.0.0.1:8443",
+    );
+    refused(
+        &format!("serve {PLAIN} --pin-resources secrets.v1"),
+        "never cached",
+    );
+}
+
+#[test]
+fn values_out_of_range_name_their_flag() {
+    for (flag, name) in [
+        (
+            "--frame-len-max 1KiB",
+            "--frame-len-max must be between 64KiB and 1GiB, not 1KiB",
+        ),
+        (
+            "--ring-bytes-max 1MiB",
+            "--ring-bytes-max must be between 16MiB and",
+        ),
+        ("--ring-events-max 1", "--ring-events-max"),
+        ("--ring-age-min 48h", "--ring-age-min"),
+        ("--coalesce-delay-max 2s", "--coalesce-delay-max"),
+        ("--idle-resource-timeout 0s", "--idle-resource-timeout"),
+        ("--drain-timeout 2h", "--drain-timeout"),
+        ("--worker-threads 9999", "--worker-threads"),
+        (
+            "--pin-resources pods",
+            "--pin-resources pods: write plural.version",
+        ),
+        ("--pin-resources apps.v1.", "--pin-resources"),
+        (
+            "--passthrough-resources Secrets",
+            "--passthrough-resources Secrets: write",
+        ),
+        (
+            "--passthrough-resources secrets.v1",
+            "--passthrough-resources secrets.v1: write",
+        ),
+    ] {
+        refused(&format!("serve {PLAIN} {flag}"), name);
+    }
+    for url in ["127.0.0.1:8001", "ftp://a", "http://a/b", "http://a?b"] {
+        refused(
+            &format!("serve --plain-http --auth none --upstream {url}"),
+            "--upstream",
+        );
+    }
+    refused("demo --watchers 0", "--watchers must be between 1 and");
+    refused("apiserver --object-len 1", "--object-len");
+    for kind in [
+        "widgets",
+        "widgets.v1=Widget",
+        "widgets.v1.a.b=widget",
+        "widgets.v1.a.b=Widget:pod",
+    ] {
+        refused(&format!("apiserver --extra-kinds {kind}"), "--extra-kinds");
+    }
+}
+
+#[test]
+fn flags_go_before_environment_before_file_before_defaults() {
+    let file = format!(
+        "{HEAD}listen: 127.0.0.1:1\nadminListen: 127.0.0.1:2\nringEventsMax: 300\nlogLevel: debug\n"
+    );
+    let variables = [
+        ("KUBE_FANOUT_LISTEN", "127.0.0.1:11"),
+        ("KUBE_FANOUT_ADMIN_LISTEN", "127.0.0.1:12"),
+    ];
+    let line = format!("{PLAIN} --config {{file}} --listen 127.0.0.1:21");
+    let found = serve(&line, &variables, Some(&file)).unwrap();
+    assert_eq!(found.listen.port(), 21);
+    assert_eq!(found.admin_listen.port(), 12);
+    assert_eq!(found.ring.events_max, 300);
+    assert_eq!(found.ring.age_min, cli::RING_AGE_MIN.0);
+    let all = settings(&format!("serve {line}"), &variables, Some(&file)).unwrap();
+    assert_eq!(all.process.log_level, LogLevel::Debug);
+}
+
+#[test]
+fn a_higher_layer_replaces_a_choice_whole() {
+    let file = format!("{HEAD}kubeconfig: k\ncontext: c\ntlsCert: cert\ntlsKey: key\nauth: none\n");
+    let from_file = serve("--config {file}", &[], Some(&file)).unwrap();
+    assert_eq!(
+        from_file.upstream,
+        UpstreamSource::Kubeconfig {
+            path: "k".into(),
+            context: Some("c".into())
+        }
+    );
+    let replaced = serve(&format!("--config {{file}} {PLAIN}"), &[], Some(&file)).unwrap();
+    assert_eq!(replaced.transport, Transport::PlainHttp);
+    assert!(matches!(replaced.upstream, UpstreamSource::Url(_)));
+    let context = serve("--config {file} --context d", &[], Some(&file)).unwrap();
+    assert_eq!(
+        context.upstream,
+        UpstreamSource::Kubeconfig {
+            path: "k".into(),
+            context: Some("d".into())
+        }
+    );
+    let denied = serve("--config {file} --plain-http=false", &[], Some(&file)).unwrap();
+    assert!(matches!(denied.transport, Transport::Tls { .. }));
+}
+
+#[track_caller]
+fn file_refused(body: &str, message: &str) {
+    let error = serve(&format!("{PLAIN} --config {{file}}"), &[], Some(body)).unwrap_err();
+    assert!(error.contains(message), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+}
+
+#[test]
+fn what_a_file_says_wrongly_is_named_by_line_and_key() {
+    file_refused(
+        &format!("{HEAD}lisen: 127.0.0.1:1\n"),
+        "FILE:3: lisen: unknown key",
+    );
+    file_refused(
+        &format!("{HEAD}\npinResources:\n  - pods.v1\nconfig: x\n"),
+        "FILE:6: config: unknown key",
+    );
+    file_refused(
+        &format!("{HEAD}listen: here\n"),
+        "FILE:3: listen: invalid value 'here'",
+    );
+    file_refused(&format!("{HEAD}listen: {{a: b}}\n"), "FILE:3: ");
+    file_refused(&format!("{HEAD}listen: [\n"), "FILE:");
+    file_refused(
+        &format!("{HEAD}listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n"),
+        "FILE:4: ",
+    );
+    file_refused(
+        "kind: GatewayConfiguration\n",
+        "write apiVersion: kube-fanout.dev/v1alpha1",
+    );
+    file_refused("apiVersion: v1\nkind: Pod\n", "write apiVersion");
+    file_refused("- a\n", "FILE:1: ");
+    refused(
+        &format!("serve {PLAIN} --config /nonexistent.yaml"),
+        "/nonexistent.yaml: No such file",
+    );
+}
+
+#[test]
+fn a_wrong_variable_is_named_and_strange_ones_are_left_alone() {
+    let error = serve(PLAIN, &[("KUBE_FANOUT_RING_AGE_MIN", "75")], None).unwrap_err();
+    assert!(
+        error.starts_with("KUBE_FANOUT_RING_AGE_MIN: invalid value '75'"),
+        "{error}"
+    );
+    let kubernetes = [
+        ("KUBE_FANOUT_PORT", "tcp://10.0.0.1:443"),
+        ("KUBE_FANOUT_SERVICE_HOST", "10.0.0.1"),
+    ];
+    assert!(serve(PLAIN, &kubernetes, None).is_ok());
+    let by_variables = [
+        ("KUBE_FANOUT_UPSTREAM", "http://127.0.0.1:8001"),
+        ("KUBE_FANOUT_PLAIN_HTTP", "true"),
+        ("KUBE_FANOUT_AUTH", "none"),
+        ("KUBE_FANOUT_PIN_RESOURCES", "pods.v1,deployments.v1.apps"),
+        ("KUBE_FANOUT_PASSTHROUGH_RESOURCES", ""),
+    ];
+    let found = serve("", &by_variables, None).unwrap();
+    assert_eq!(
+        found.pin_resources,
+        [
+            Gvr::new("", "v1", "pods"),
+            Gvr::new("apps", "v1", "deployments")
+        ]
+    );
+    assert_eq!(found.passthrough_resources, []);
+}
+
+#[track_caller]
+fn prints_what_reads_back(line: &str) {
+    let direct = settings(&format!("serve {line}"), &[], None).unwrap();
+    let Task::ConfigPrint(text) = settings(&format!("config print {line}"), &[], None)
+        .unwrap()
+        .task
+    else {
+        panic!("not printed");
+    };
+    assert_eq!(
+        settings("serve --config {file}", &[], Some(&text)),
+        Ok(direct),
+        "{text}"
+    );
+}
+
+#[test]
+fn printed_settings_read_back_as_the_same_settings() {
+    prints_what_reads_back(PLAIN);
+    prints_what_reads_back(
+        "--kubeconfig /a: --context on --tls-cert '#c --tls-key [k --auth none --listen [::1]:0 --log-format json \
+         --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
+         --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3",
+    );
+    prints_what_reads_back(
+        "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
+    );
+}
+
+#[test]
+fn checking_the_settings_refuses_what_serve_refuses() {
+    assert_eq!(
+        settings(&format!("config check {PLAIN}"), &[], None)
+            .unwrap()
+            .task,
+        Task::ConfigCheck
+    );
+    refused("config check --plain-http", "give one of");
+}
+
+#[test]
+fn extra_kinds_are_namespaced_unless_they_say_cluster() {
+    let line = "apiserver --extra-kinds widgets.v1.example.com=Widget,zones.v1beta1.example.com=Zone:cluster";
+    let Task::Apiserver(found) = settings(line, &[], None).unwrap().task else {
+        panic!("not an apiserver");
+    };
+    let kinds: Vec<_> = found
+        .extra_kinds
+        .iter()
+        .map(|k| (k.gvr.to_string(), &*k.kind, k.namespaced))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("widgets.v1.example.com".to_owned(), "Widget", true),
+            ("zones.v1beta1.example.com".to_owned(), "Zone", false)
+        ]
+    );
+}
+
+#[test]
+fn a_passthrough_resource_covers_all_its_versions() {
+    let leases: ResourceName = "leases.coordination.k8s.io".parse().unwrap();
+    assert!(leases.covers(&Gvr::new("coordination.k8s.io", "v1", "leases")));
+    assert!(leases.covers(&Gvr::new("coordination.k8s.io", "v1beta1", "leases")));
+    assert!(!leases.covers(&Gvr::new("", "v1", "leases")));
+}
+
+#[test]
+fn a_wrong_command_line_is_one_line_and_help_is_none() {
+    refused("", "no command given; see --help");
+    refused(
+        "serve --lisen x",
+        "unexpected argument '--lisen' found; see --help",
+    );
+    assert_eq!(settings("--help", &[], None), Err(String::new()));
+    assert_eq!(settings("--version", &[], None), Err(String::new()));
+}

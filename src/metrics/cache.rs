@@ -1,0 +1,77 @@
+//! What is counted of a resource's watch cache.
+
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::families::Register;
+use super::{MetricsError, ResourceLabels};
+
+/// Handles of one resource's watch cache. The cache counts in plain integers; its driver sets these.
+#[derive(Clone, Debug)]
+pub struct CacheMetrics {
+    /// Objects in the snapshot.
+    pub objects: IntGauge,
+    /// Wire bytes of these.
+    pub snapshot_bytes: IntGauge,
+    /// Events in the ring.
+    pub ring_events: IntGauge,
+    /// Bytes of these.
+    pub ring_bytes: IntGauge,
+    /// Age of the oldest event in the ring, in seconds: how long a client may be away.
+    pub ring_oldest_age: Gauge,
+    /// Times the cache was filled from a list.
+    pub initializations: IntCounter,
+    /// Frames made. Events delivered divided by this is how often a frame is shared.
+    pub frames_encoded: IntCounter,
+}
+
+#[derive(Debug)]
+pub(super) struct Families {
+    objects: IntGaugeVec,
+    snapshot_bytes: IntGaugeVec,
+    ring_events: IntGaugeVec,
+    ring_bytes: IntGaugeVec,
+    ring_oldest_age: GaugeVec,
+    initializations: IntCounterVec,
+    frames_encoded: IntCounterVec,
+}
+
+impl Families {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let add = Register(registry);
+        let labels = &ResourceLabels::NAMES;
+        Ok(Self {
+            objects: add.gauges("cache_objects", "Objects in the watch cache.", labels)?,
+            snapshot_bytes: add.gauges("cache_snapshot_bytes", "Wire bytes of the objects in the watch cache.", labels)?,
+            ring_events: add.gauges("cache_ring_events", "Events in the ring.", labels)?,
+            ring_bytes: add.gauges("cache_ring_bytes", "Bytes of the events in the ring.", labels)?,
+            ring_oldest_age: add.real_gauges(
+                "cache_ring_oldest_age_seconds",
+                "Age of the oldest event in the ring: how long a client may be away and still resume.",
+                labels,
+            )?,
+            initializations: add.counters(
+                "cache_initializations_total",
+                "Times the watch cache was filled from a list.",
+                labels,
+            )?,
+            frames_encoded: add.counters(
+                "cache_frames_encoded_total",
+                "Watch frames made; delivered events divided by this is how often a frame is shared.",
+                labels,
+            )?,
+        })
+    }
+
+    pub(super) fn of(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
+        let values = &labels.values();
+        CacheMetrics {
+            objects: self.objects.with_label_values(values),
+            snapshot_bytes: self.snapshot_bytes.with_label_values(values),
+            ring_events: self.ring_events.with_label_values(values),
+            ring_bytes: self.ring_bytes.with_label_values(values),
+            ring_oldest_age: self.ring_oldest_age.with_label_values(values),
+            initializations: self.initializations.with_label_values(values),
+            frames_encoded: self.frames_encoded.with_label_values(values),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What is counted of clients: per resource, and of the listener as a whole.
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus::{
+    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+use super::families::{ByLabel, Register, resource_and};
+use super::labels::{BadRequest, Label, StreamEnd, Verb};
+use super::sharded::{ShardedCounter, ShardedCounters};
+use super::{MetricsError, ResourceLabels};
+
+/// Codes that the gateway answers with; anything else is counted as `other`, so the set stays closed.
+const CODES: [u16; 14] = [
+    200, 400, 401, 403, 404, 405, 406, 410, 413, 415, 429, 500, 503, 504,
+];
+
+/// Seconds. From a batch delivered at once to a client about to be cut.
+const LAG_BUCKETS: [f64; 16] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0,
+];
+/// Seconds. Where the API server's own buckets for requests lie, a little coarser.
+const LIST_BUCKETS: [f64; 12] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
+];
+
+/// Handles of what clients do with one resource.
+#[derive(Clone, Debug)]
+pub struct DownstreamMetrics {
+    /// Requests answered.
+    pub requests: RequestCounters,
+    /// Seconds from a list's request to its last byte.
+    pub list_duration: Histogram,
+    /// Watches open now.
+    pub watches: IntGauge,
+    /// Events handed to sockets.
+    pub watch_events: ShardedCounter,
+    /// Bytes of these.
+    pub watch_bytes: ShardedCounter,
+    /// Objects sent in lists.
+    pub list_objects: IntCounter,
+    /// Watches ended, by reason.
+    pub stream_ends: ByLabel<StreamEnd>,
+    /// Clients that fell out of the ring.
+    pub lagged: IntCounter,
+    /// Seconds from an event's arrival to its hand-over to a socket. Observe through [`Histogram::local`] and flush now
+    /// and then: a shared observation costs 60 times as much.
+    pub lag: Histogram,
+}
+
+/// Requests for one resource, by verb and code. A series appears with its first request.
+#[derive(Clone, Debug)]
+pub struct RequestCounters {
+    family: IntCounterVec,
+    labels: [Box<str>; 3],
+    /// One slot for each verb and code, and one for `other`.
+    slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; Verb::ALL.len()]>,
+}
+
+impl RequestCounters {
+    /// Counts one answered request.
+    pub fn inc(&self, verb: Verb, code: u16) {
+        let place = CODES
+            .iter()
+            .position(|&known| known == code)
+            .unwrap_or(CODES.len());
+        let counter = self.slots[verb as usize][place].get_or_init(|| {
+            let code = CODES
+                .get(place)
+                .map_or_else(|| "other".to_owned(), u16::to_string);
+            let [group, version, resource] = &self.labels;
+            self.family
+                .with_label_values(&[verb.as_str(), group, version, resource, &code])
+        });
+        counter.inc();
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Families {
+    requests: IntCounterVec,
+    list_duration: HistogramVec,
+    watches: IntGaugeVec,
+    watch_events: ShardedCounters,
+    watch_bytes: ShardedCounters,
+    list_objects: IntCounterVec,
+    stream_ends: IntCounterVec,
+    lagged: IntCounterVec,
+    lag: HistogramVec,
+}
+
+impl Families {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let add = Register(registry);
+        let labels = &ResourceLabels::NAMES;
+        let verb = &resource_and("verb");
+        Ok(Self {
+            requests: add.counters(
+                "request_total",
+                "Requests for cached resources that were answered.",
+                &["verb", "group", "version", "resource", "code"],
+            )?,
+            list_duration: add.histograms(
+                "request_duration_seconds",
+                "Time from a list's request to its last byte.",
+                verb,
+                &LIST_BUCKETS,
+            )?,
+            watches: add.gauges("longrunning_requests", "Watches open downstream.", verb)?,
+            watch_events: add.sharded(
+                "watch_events_total",
+                "Watch events handed to clients.",
+                labels,
+            )?,
+            watch_bytes: add.sharded(
+                "watch_bytes_total",
+                "Bytes of watch events handed to clients.",
+                labels,
+            )?,
+            list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
+            stream_ends: add.counters(
+                "stream_ends_total",
+                "Downstream watches ended, by reason.",
+                &resource_and("reason"),
+            )?,
+            lagged: add.counters(
+                "lagged_total",
+                "Clients that fell out of the ring and were told to list again.",
+                labels,
+            )?,
+            lag: add.histograms(
+                "watch_events_lag_seconds",
+                "Time from an event's arrival from upstream to its hand-over to a client.",
+                labels,
+                &LAG_BUCKETS,
+            )?,
+        })
+    }
+
+    pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
+        let values = &labels.values();
+        let [group, version, resource] = labels.values();
+        let with_verb = |verb: Verb| [group, version, resource, verb.as_str()];
+        DownstreamMetrics {
+            requests: RequestCounters {
+                family: self.requests.clone(),
+                labels: labels.values().map(Box::from),
+                slots: Arc::default(),
+            },
+            list_duration: self.list_duration.with_label_values(&with_verb(Verb::List)),
+            watches: self.watches.with_label_values(&with_verb(Verb::Watch)),
+            watch_events: self.watch_events.of(values),
+            watch_bytes: self.watch_bytes.of(values),
+            list_objects: self.list_objects.with_label_values(values),
+            stream_ends: ByLabel::resolve(&self.stream_ends, values),
+            lagged: self.lagged.with_label_values(values),
+            lag: self.lag.with_label_values(values),
+        }
+    }
+}
+
+/// Handles of the listener for clients.
+#[derive(Clone, Debug)]
+pub struct ListenerMetrics {
+    /// Connections open now.
+    pub connections: IntGauge,
+    /// Connections accepted.
+    pub connections_accepted: IntCounter,
+    /// Connections refused for being too many, or lost in the TLS handshake.
+    pub connections_failed: IntCounter,
+    /// Requests refused before anything was looked up, by reason.
+    pub bad_requests: ByLabel<BadRequest>,
+}
+
+impl ListenerMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let connections =
+            IntGauge::with_opts(Opts::new("connections", "Connections open downstream."))?;
+        let accepted = IntCounter::new(
+            "connections_accepted_total",
+            "Connections accepted downstream.",
+        )?;
+        let failed = IntCounter::new(
+            "connections_failed_total",
+            "Connections refused for being too many, or lost in the TLS handshake.",
+        )?;
+        registry.register(Box::new(connections.clone()))?;
+        registry.register(Box::new(accepted.clone()))?;
+        registry.register(Box::new(failed.clone()))?;
+        let bad = Register(registry).counters(
+            "bad_requests_total",
+            "Requests refused before anything was looked up, by reason.",
+            &["reason"],
+        )?;
+        Ok(Self {
+            connections,
+            connections_accepted: accepted,
+            connections_failed: failed,
+            bad_requests: ByLabel::resolve(&bad, &[]),
+        })
+    }
+}

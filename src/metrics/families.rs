@@ -1,0 +1,102 @@
+//! Short ways to register families and to resolve the handles of a closed label set.
+
+use prometheus::core::Collector;
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+};
+
+use super::labels::Label;
+use super::sharded::ShardedCounters;
+use super::{MetricsError, ResourceLabels};
+
+/// One counter for each value of a closed label set.
+#[derive(Clone, Debug)]
+pub struct ByLabel<L> {
+    counters: Vec<(L, IntCounter)>,
+}
+
+impl<L: Label> ByLabel<L> {
+    /// Resolves every value, so that each series is there, at zero, from the start.
+    pub(super) fn resolve(family: &IntCounterVec, before: &[&str]) -> Self {
+        let counter = |label: &L| {
+            let values: Vec<&str> = before.iter().copied().chain([label.as_str()]).collect();
+            (*label, family.with_label_values(&values))
+        };
+        Self {
+            counters: L::ALL.iter().map(counter).collect(),
+        }
+    }
+
+    /// Counts one.
+    pub fn inc(&self, label: L) {
+        let found = self.counters.iter().find(|(known, _)| *known == label);
+        debug_assert!(found.is_some(), "{} is not in ALL", label.as_str());
+        if let Some((_, counter)) = found {
+            counter.inc();
+        }
+    }
+}
+
+/// A registry, with one method for each kind of family.
+#[derive(Clone, Copy)]
+pub(super) struct Register<'a>(pub(super) &'a Registry);
+
+impl Register<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, family: C) -> Result<C, MetricsError> {
+        self.0.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+
+    pub(super) fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, MetricsError> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn sharded(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<ShardedCounters, MetricsError> {
+        self.add(ShardedCounters::new(name, help, labels)?)
+    }
+
+    pub(super) fn gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntGaugeVec, MetricsError> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn real_gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GaugeVec, MetricsError> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> Result<HistogramVec, MetricsError> {
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(HistogramVec::new(opts, labels)?)
+    }
+}
+
+/// The labels of a resource and one more.
+pub(super) fn resource_and(label: &'static str) -> [&'static str; 4] {
+    let [group, version, resource] = ResourceLabels::NAMES;
+    [group, version, resource, label]
+}

@@ -1,0 +1,69 @@
+//! What is counted of requests that are forwarded.
+
+use prometheus::{IntCounter, IntGauge, Opts, Registry};
+
+use super::MetricsError;
+use super::families::{ByLabel, Register};
+use super::labels::PassthroughError;
+use super::sharded::ShardedCounter;
+
+/// Handles of what is forwarded. Not told apart by resource: clients may name any path, and labels stay few.
+#[derive(Clone, Debug)]
+pub struct PassthroughMetrics {
+    /// Requests forwarded.
+    pub requests: IntCounter,
+    /// Requests forwarded and not yet answered in full.
+    pub requests_active: IntGauge,
+    /// Connections turned into streams of bytes: exec, attach, port-forward.
+    pub upgrades: IntCounter,
+    /// Failures, by reason.
+    pub errors: ByLabel<PassthroughError>,
+    /// Bytes of bodies and upgraded streams from clients to upstream.
+    pub bytes_sent: ShardedCounter,
+    /// Bytes of bodies and upgraded streams from upstream to clients.
+    pub bytes_received: ShardedCounter,
+}
+
+impl PassthroughMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let add = Register(registry);
+        let requests = IntCounter::new(
+            "passthrough_requests_total",
+            "Requests forwarded to upstream.",
+        )?;
+        let active = IntGauge::with_opts(Opts::new(
+            "passthrough_requests_active",
+            "Requests forwarded to upstream and not yet answered in full.",
+        ))?;
+        let upgrades = IntCounter::new(
+            "passthrough_upgrades_total",
+            "Forwarded connections turned into streams of bytes: exec, attach, port-forward.",
+        )?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(active.clone()))?;
+        registry.register(Box::new(upgrades.clone()))?;
+        let errors = add.counters(
+            "passthrough_errors_total",
+            "Requests that failed to be forwarded, by reason.",
+            &["reason"],
+        )?;
+        let sent = add.sharded(
+            "passthrough_sent_bytes_total",
+            "Bytes forwarded from clients to upstream.",
+            &[],
+        )?;
+        let received = add.sharded(
+            "passthrough_received_bytes_total",
+            "Bytes forwarded from upstream to clients.",
+            &[],
+        )?;
+        Ok(Self {
+            requests,
+            requests_active: active,
+            upgrades,
+            errors: ByLabel::resolve(&errors, &[]),
+            bytes_sent: sent.of(&[]),
+            bytes_received: received.of(&[]),
+        })
+    }
+}

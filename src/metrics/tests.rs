@@ -1,0 +1,175 @@
+//! What a scrape sees.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use super::*;
+
+const PODS: ResourceLabels<'static> = ResourceLabels {
+    group: "",
+    version: "v1",
+    resource: "pods",
+};
+
+/// Metrics with a series in every family.
+fn full() -> Metrics {
+    let metrics = Metrics::new().unwrap();
+    let _ = (
+        metrics.upstream(PODS),
+        metrics.cache(PODS),
+        metrics.listener(),
+        metrics.passthrough(),
+    );
+    metrics.downstream(PODS).requests.inc(Verb::List, 200);
+    metrics
+}
+
+#[track_caller]
+fn check_page(metrics: &Metrics, line: &str) {
+    let page = metrics.page().unwrap();
+    assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+}
+
+#[test]
+fn a_sharded_counter_sums_what_every_thread_added() {
+    let metrics = full();
+    let counter = metrics.downstream(PODS).watch_events;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..1_000).for_each(|_| counter.add(2)));
+        }
+    });
+    assert_eq!(counter.sum(), 16_000);
+    check_page(
+        &metrics,
+        r#"kube_fanout_watch_events_total{group="",resource="pods",version="v1"} 16000"#,
+    );
+}
+
+#[test]
+fn asking_twice_gives_the_same_series() {
+    let metrics = full();
+    metrics.upstream(PODS).events_received.add(1);
+    metrics.upstream(PODS).events_received.add(1);
+    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
+    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
+    check_page(
+        &metrics,
+        r#"kube_fanout_upstream_events_received_total{group="",resource="pods",version="v1"} 2"#,
+    );
+    check_page(
+        &metrics,
+        r#"kube_fanout_upstream_relists_total{group="",reason="expired",resource="pods",version="v1"} 2"#,
+    );
+}
+
+#[test]
+fn codes_outside_the_closed_set_are_counted_together() {
+    let metrics = full();
+    let requests = metrics.downstream(PODS).requests;
+    requests.inc(Verb::Watch, 200);
+    requests.inc(Verb::Watch, 418);
+    requests.inc(Verb::Watch, 599);
+    let line = |code: &str, count: u8| {
+        format!(
+            r#"kube_fanout_request_total{{code="{code}",group="",resource="pods",verb="WATCH",version="v1"}} {count}"#
+        )
+    };
+    check_page(&metrics, &line("200", 1));
+    check_page(&metrics, &line("other", 2));
+}
+
+#[test]
+fn the_build_is_named() {
+    let line = format!(
+        r#"kube_fanout_build_info{{version="{}"}} 1"#,
+        env!("CARGO_PKG_VERSION")
+    );
+    check_page(&full(), &line);
+}
+
+#[track_caller]
+fn check_label<L: Label + std::fmt::Debug>() {
+    let words: BTreeSet<&str> = L::ALL.iter().map(|label| label.as_str()).collect();
+    assert_eq!(words.len(), L::ALL.len(), "{:?}", L::ALL);
+}
+
+#[test]
+fn the_values_of_a_label_differ() {
+    check_label::<Verb>();
+    check_label::<RelistReason>();
+    check_label::<WatchEnd>();
+    check_label::<FrameRejection>();
+    check_label::<StreamEnd>();
+    check_label::<BadRequest>();
+    check_label::<PassthroughError>();
+    assert!(
+        Verb::ALL
+            .iter()
+            .enumerate()
+            .all(|(place, verb)| *verb as usize == place)
+    );
+}
+
+/// `name → (type, labels)` of our own families.
+fn registered() -> BTreeMap<String, (String, String)> {
+    full()
+        .gather()
+        .iter()
+        .filter(|family| family.name().starts_with(PREFIX))
+        .map(|family| {
+            let kind = format!("{:?}", family.get_field_type()).to_lowercase();
+            let labels: Vec<String> = family.get_metric()[0]
+                .get_label()
+                .iter()
+                .map(|label| label.name().to_owned())
+                .collect();
+            (family.name().to_owned(), (kind, labels.join(", ")))
+        })
+        .collect()
+}
+
+#[test]
+fn the_documentation_lists_every_metric_with_type_and_labels() {
+    let text = include_str!("../../docs/METRICS.md");
+    let documented: BTreeMap<String, (String, String)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `kube_fanout_"))
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let mut labels: Vec<&str> = cells[2].split(',').map(str::trim).collect();
+            labels.sort_unstable();
+            let name = format!("kube_fanout_{}", cells[0].trim_end_matches('`'));
+            (name, (cells[1].to_owned(), labels.join(", ")))
+        })
+        .collect();
+    assert_eq!(documented, registered());
+}
+
+#[test]
+fn the_page_is_what_prometheus_expects() {
+    let page = full().page().unwrap();
+    let checker = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut checker) = checker else {
+        eprintln!("skipped: promtool is not installed");
+        return;
+    };
+    checker
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(page.as_bytes())
+        .unwrap();
+    let output = checker.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,114 @@
+//! What is counted of a resource's list and watch upstream.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::families::{ByLabel, Register, resource_and};
+use super::labels::{FrameRejection, RelistReason, WatchEnd};
+use super::sharded::{ShardedCounter, ShardedCounters};
+use super::{MetricsError, ResourceLabels};
+
+/// Handles of one resource's upstream watch.
+#[derive(Clone, Debug)]
+pub struct UpstreamMetrics {
+    /// Watch events taken, bookmarks included.
+    pub events_received: ShardedCounter,
+    /// Bytes of bodies taken, lists included, after decompression.
+    pub bytes_received: ShardedCounter,
+    /// Lists asked for, relists included.
+    pub lists: IntCounter,
+    /// Lists asked for again, by reason.
+    pub relists: ByLabel<RelistReason>,
+    /// Watches open now: 0 or 1.
+    pub watches_active: IntGauge,
+    /// Watches ended, by reason.
+    pub watch_ends: ByLabel<WatchEnd>,
+    /// Frames not taken, by reason.
+    pub frames_rejected: ByLabel<FrameRejection>,
+    /// Newest resource version known.
+    pub resource_version: IntGauge,
+    /// 1 while the watch is open and has not stalled.
+    pub connected: IntGauge,
+}
+
+#[derive(Debug)]
+pub(super) struct Families {
+    events_received: ShardedCounters,
+    bytes_received: ShardedCounters,
+    lists: IntCounterVec,
+    relists: IntCounterVec,
+    watches_active: IntGaugeVec,
+    watch_ends: IntCounterVec,
+    frames_rejected: IntCounterVec,
+    resource_version: IntGaugeVec,
+    connected: IntGaugeVec,
+}
+
+impl Families {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let add = Register(registry);
+        let labels = &ResourceLabels::NAMES;
+        let reason = &resource_and("reason");
+        Ok(Self {
+            events_received: add.sharded(
+                "upstream_events_received_total",
+                "Watch events received from upstream, bookmarks included.",
+                labels,
+            )?,
+            bytes_received: add.sharded(
+                "upstream_bytes_received_total",
+                "Bytes of lists and watches received from upstream, after decompression.",
+                labels,
+            )?,
+            lists: add.counters(
+                "upstream_lists_total",
+                "Lists asked of upstream, relists included.",
+                labels,
+            )?,
+            relists: add.counters(
+                "upstream_relists_total",
+                "Lists asked of upstream again, by reason.",
+                reason,
+            )?,
+            watches_active: add.gauges(
+                "upstream_watches_active",
+                "Watches open upstream.",
+                labels,
+            )?,
+            watch_ends: add.counters(
+                "upstream_watch_ends_total",
+                "Upstream watches ended, by reason.",
+                reason,
+            )?,
+            frames_rejected: add.counters(
+                "upstream_frames_rejected_total",
+                "Frames from upstream that were not taken, by reason.",
+                reason,
+            )?,
+            resource_version: add.gauges(
+                "upstream_resource_version",
+                "Newest resource version known from upstream.",
+                labels,
+            )?,
+            connected: add.gauges(
+                "upstream_connected",
+                "Whether the upstream watch is open and alive.",
+                labels,
+            )?,
+        })
+    }
+
+    pub(super) fn of(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
+        let values = &labels.values();
+        UpstreamMetrics {
+            events_received: self.events_received.of(values),
+            bytes_received: self.bytes_received.of(values),
+            lists: self.lists.with_label_values(values),
+            relists: ByLabel::resolve(&self.relists, values),
+            watches_active: self.watches_active.with_label_values(values),
+            watch_ends: ByLabel::resolve(&self.watch_ends, values),
+            frames_rejected: ByLabel::resolve(&self.frames_rejected, values),
+            resource_version: self.resource_version.with_label_values(values),
+            connected: self.connected.with_label_values(values),
+        }
+    }
+}

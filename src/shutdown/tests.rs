@@ -1,0 +1,52 @@
+//! What a drain promises to the parts that watch it.
+
+use super::*;
+
+#[tokio::test]
+async fn everybody_sees_that_it_has_begun() {
+    let drain = Drain::new();
+    let early = drain.clone().begun();
+    assert!(!drain.is_begun());
+
+    drain.clone().begin();
+
+    assert!(drain.is_begun());
+    early.await;
+    drain.begun().await;
+}
+
+#[tokio::test]
+async fn waiting_goes_on_when_every_other_handle_is_gone() {
+    let drain = Drain::new();
+    let begun = drain.begun();
+    drop(drain);
+    tokio::select! {
+        biased;
+        () = begun => panic!("nobody began it"),
+        () = std::future::ready(()) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_the_first_begin() {
+    let drain = Drain::with_timeout(Duration::from_secs(25));
+    assert_eq!(drain.deadline(), None);
+
+    let start = Instant::now();
+    drain.begin();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    drain.begin();
+
+    assert_eq!(drain.deadline(), Some(start + Duration::from_secs(25)));
+    drain.expired().await;
+    assert_eq!(Instant::now(), start + Duration::from_secs(25));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_timeout_there_is_no_deadline() {
+    let drain = Drain::new();
+    drain.begin();
+    assert_eq!(drain.deadline(), None);
+    let waited = tokio::time::timeout(Duration::from_secs(86_400), drain.expired()).await;
+    assert!(waited.is_err());
+}
