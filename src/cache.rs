@@ -27,13 +27,14 @@ use sync::Published;
 pub trait Observer: Send + Sync + fmt::Debug {
     /// `events` are new; with them the resource has reached `through` (a sequence: events below it) and
     /// `version`. A batch without events is progress: a list or a bookmark.
+    /// Returns how many watchers it woke.
     fn dispatch(
         &self,
         events: &[Arc<Event>],
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    );
+    ) -> usize;
 }
 
 /// The readers' side of one resource's cache.

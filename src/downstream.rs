@@ -1,5 +1,13 @@
-//! Towards the clients: listener, requests, lists, watches.
+//! Towards the clients: connections, requests, lists and watches. Holds no state of a resource itself.
 
 pub mod continue_token;
+pub mod list;
+pub mod listener;
+mod pieces;
 pub mod request;
+pub mod resources;
+pub mod serve;
 pub mod status;
+pub mod watch;
+
+pub use pieces::Pieces;

@@ -3,11 +3,13 @@
 mod fields;
 mod key;
 mod object;
+mod random;
 mod version;
 
 pub use fields::{Field, FieldTable};
 pub use key::{Gvr, ObjectKey};
 pub use object::{Object, ObjectParts, Span};
+pub use random::{fraction, random, random_uuid};
 pub use version::{InvalidResourceVersion, ResourceVersion};
 
 /// What happened to an object, as a watch event's `type` says it.

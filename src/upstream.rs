@@ -3,4 +3,5 @@
 pub mod backoff;
 pub mod client;
 pub mod discovery;
+pub mod driver;
 pub mod reflector;

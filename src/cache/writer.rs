@@ -48,6 +48,8 @@ pub struct Applied {
     pub events: usize,
     /// Changes left out because their version is not beyond the cache's: repeated or going backwards.
     pub ignored: usize,
+    /// Watchers woken.
+    pub woken: usize,
 }
 
 /// Sole owner of the right to change a [`WatchCache`]. Not `Clone`.
@@ -129,10 +131,11 @@ impl Writer {
             .into_iter()
             .filter_map(|change| self.append(change, now))
             .collect();
-        self.publish(version, &events, now);
+        let woken = self.publish(version, &events, now);
         Ok(Applied {
             events: events.len(),
             ignored: 0,
+            woken,
         })
     }
 
@@ -150,7 +153,7 @@ impl Writer {
         }
         applied.events = events.len();
         if !events.is_empty() {
-            self.publish(self.state.resource_version, &events, now);
+            applied.woken = self.publish(self.state.resource_version, &events, now);
         }
         applied
     }
@@ -223,11 +226,11 @@ impl Writer {
 
     /// History first, then the snapshot, then the views, then the version that bookmarks may speak of: a reader
     /// who sees a later step finds the earlier ones done.
-    fn publish(&mut self, version: ResourceVersion, events: &[Arc<Event>], now: Instant) {
+    fn publish(&mut self, version: ResourceVersion, events: &[Arc<Event>], now: Instant) -> usize {
         self.state.resource_version = version;
         self.cache.publish(self.state.clone());
         self.observer
-            .dispatch(events, self.state.sequence, version, now);
+            .dispatch(events, self.state.sequence, version, now)
     }
 }
 

@@ -54,7 +54,7 @@ impl LineFramer {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole line without its newline; `None` when more bytes are needed. Empty lines are skipped.
+    /// The next whole line with its newline, which watchers get as well; `None` when more bytes are needed. Empty lines are skipped.
     ///
     /// # Errors
     /// The line at hand, finished or not, is longer than the limit. The error stays: a stream that lost its place is of no use.
@@ -72,10 +72,10 @@ impl LineFramer {
                 self.release();
                 return Ok(None);
             }
-            let line = self.taken..end;
-            self.taken = end + 1;
-            self.searched = end + 1;
-            if !line.is_empty() {
+            let line = self.taken..end + 1;
+            self.taken = line.end;
+            self.searched = line.end;
+            if line.len() > 1 {
                 return Ok(Some(Bytes::copy_from_slice(&self.buffer[line])));
             }
         }

@@ -12,7 +12,9 @@ use crate::resource::{Gvr, Layout, ObjectParts, Span};
 struct Nobody;
 
 impl Observer for Nobody {
-    fn dispatch(&self, _: &[Arc<Event>], _: Sequence, _: ResourceVersion, _: Instant) {}
+    fn dispatch(&self, _: &[Arc<Event>], _: Sequence, _: ResourceVersion, _: Instant) -> usize {
+        0
+    }
 }
 
 fn writer(events_max: usize) -> Writer {
@@ -106,7 +108,8 @@ fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
         writer.apply(changes, now),
         Applied {
             events: 3,
-            ignored: 3
+            ignored: 3,
+            woken: 0,
         }
     );
     assert_eq!(

@@ -11,7 +11,7 @@ fn lines_of(framer: &mut LineFramer) -> Vec<Vec<u8>> {
 }
 
 const STREAM: &[u8] = b"{\"a\":1}\n\n{\"bb\":\"\xc3\xa9\"}\n\n\n{}\n{\"rest\":";
-const LINES: [&[u8]; 3] = [b"{\"a\":1}", b"{\"bb\":\"\xc3\xa9\"}", b"{}"];
+const LINES: [&[u8]; 3] = [b"{\"a\":1}\n", b"{\"bb\":\"\xc3\xa9\"}\n", b"{}\n"];
 
 #[test]
 fn every_chunk_length_gives_the_same_lines() {
@@ -58,7 +58,7 @@ fn lines_may_be_taken_late() {
 fn a_line_as_long_as_the_limit_passes_and_one_byte_more_does_not() {
     let mut framer = LineFramer::new(4);
     framer.push(b"abcd\nabcde\n");
-    assert_eq!(framer.next_line(), Ok(Some(Bytes::from_static(b"abcd"))));
+    assert_eq!(framer.next_line(), Ok(Some(Bytes::from_static(b"abcd\n"))));
     let refused = Err(FrameTooLong { frame_len_max: 4 });
     assert_eq!(framer.next_line(), refused);
     assert_eq!(framer.next_line(), refused);

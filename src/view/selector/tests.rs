@@ -1,6 +1,5 @@
 //! Selectors against the answers of a real server, and round trips through the canonical form.
 
-use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -26,7 +25,7 @@ fn object(labels: &[(&str, &str)]) -> Object {
         fields,
         ..ObjectParts::default()
     };
-    Object::new(parts, Bytes::from_static(b"{}"))
+    Object::new(parts, b"{}")
 }
 
 #[track_caller]

@@ -1,0 +1,231 @@
+//! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, warn};
+
+use super::resources::Resources;
+use super::serve::Service;
+use crate::shutdown::Drain;
+
+/// kube-apiserver's patience with a request's head (protocol.md §4.14).
+const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Keeps a slow client's lag in its cursor instead of in our buffers.
+const BUFFER_LEN: usize = 64 << 10;
+/// The API server allows 100; more lets a client multiplex over fewer connections.
+const STREAMS_MAX: u32 = 250;
+/// Long tokens and impersonation headers are legal.
+const HEAD_LIST_LEN: u32 = 128 << 10;
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// A peer that neither acknowledges nor takes anything for so long is gone.
+const USER_TIMEOUT: Duration = Duration::from_secs(120);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Unsent bytes that the kernel holds for a slow client.
+const UNSENT_LEN: u32 = 128 << 10;
+/// More than the files that a process may usually open: the kernel's limit counts first.
+const CONNECTIONS_MAX: usize = 1 << 20;
+/// While no file descriptors are left, accepting again at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until the drain begins, then lets open requests finish until its deadline.
+pub async fn run<R: Resources>(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    service: Service<R>,
+    drain: Drain,
+) {
+    let tls = tls.map(TlsAcceptor::from);
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut begun = std::pin::pin!(drain.begun());
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            break;
+        };
+        // Both branches are safe to cancel: accept loses no connection, joining reaps finished ones.
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = &mut begun => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = Connection {
+                    tls: tls.clone(),
+                    service: service.clone(),
+                    drain: drain.clone(),
+                };
+                connections.spawn(async move {
+                    connection.run(stream).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    // What has not ended by the deadline is cut.
+    tokio::select! {
+        () = all => {}
+        () = drain.expired() => connections.shutdown().await,
+    }
+}
+
+struct Connection<R> {
+    tls: Option<TlsAcceptor>,
+    service: Service<R>,
+    drain: Drain,
+}
+
+impl<R: Resources> Connection<R> {
+    async fn run(self, stream: TcpStream) {
+        if let Err(error) = set_options(&stream) {
+            debug!(%error, "socket options");
+        }
+        match &self.tls {
+            None => {
+                let Some(http2) = starts_with_preface(&stream).await else {
+                    return;
+                };
+                if http2 {
+                    self.http2(stream).await
+                } else {
+                    self.http1(stream).await
+                }
+            }
+            Some(acceptor) => {
+                let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+                let Ok(Ok(stream)) = handshake.await else {
+                    debug!("TLS handshake failed or took too long");
+                    return;
+                };
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                if http2 {
+                    self.http2(stream).await
+                } else {
+                    self.http1(stream).await
+                }
+            }
+        }
+    }
+
+    async fn http1(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { service, drain, .. } = self;
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let service = service.clone();
+            async move { Ok::<_, Infallible>(service.answer(request).await) }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(BUFFER_LEN);
+        let connection = builder
+            .serve_connection(TokioIo::new(stream), answer)
+            .with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let mut begun = std::pin::pin!(drain.begun());
+        // Cancelling the drain's branch loses nothing; the connection goes on in the other.
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = &mut begun => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "connection ended");
+        }
+    }
+
+    async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { service, drain, .. } = self;
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let service = service.clone();
+            async move { Ok::<_, Infallible>(service.answer(request).await) }
+        });
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_send_buf_size(BUFFER_LEN)
+            .max_header_list_size(HEAD_LIST_LEN)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), answer));
+        let mut begun = std::pin::pin!(drain.begun());
+        // As above.
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = &mut begun => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "connection ended");
+        }
+    }
+}
+
+/// Whether the client speaks HTTP/2 with prior knowledge: no HTTP/1.1 method starts like its preface.
+/// `None` when it says nothing in time, or leaves.
+async fn starts_with_preface(stream: &TcpStream) -> Option<bool> {
+    const PREFACE: &[u8] = b"PRI ";
+    let peek = async {
+        let mut first = [0; PREFACE.len()];
+        let mut seen_before = 0;
+        loop {
+            let seen = stream.peek(&mut first).await.ok()?;
+            if seen == 0 {
+                return None;
+            }
+            if first[..seen] != PREFACE[..seen] {
+                return Some(false);
+            }
+            if seen == PREFACE.len() {
+                return Some(true);
+            }
+            // Peeking is ready again at once while bytes wait: a client that sends them singly is given time.
+            if seen == seen_before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            seen_before = seen;
+        }
+    };
+    tokio::time::timeout(HEAD_TIMEOUT, peek)
+        .await
+        .ok()
+        .flatten()
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(
+        &socket2::TcpKeepalive::new()
+            .with_time(KEEPALIVE)
+            .with_interval(KEEPALIVE),
+    )?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_notsent_lowat(UNSENT_LEN)
+}

@@ -1,0 +1,79 @@
+//! What serving needs to know of the rest: where caches come from, and who answers what they can't.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::request::Verb;
+use super::watch::WatchTally;
+use crate::cache::Snapshot;
+use crate::resource::{Gvr, ResourceVersion};
+use crate::view::Served;
+
+/// Whether a resource is answered from memory.
+#[derive(Debug)]
+pub enum Availability {
+    /// Its cache is ready.
+    Ready(Served),
+    /// Its cache is being filled: the client shall come again after so many seconds (protocol.md §6.9).
+    Filling {
+        /// For Retry-After.
+        retry_after_seconds: u32,
+    },
+    /// Not from memory: the request is for upstream.
+    Forwarded,
+}
+
+/// An answer to: what must a read that asks for the latest state have seen?
+#[derive(Debug)]
+pub enum Latest {
+    /// The cache has reached this version, or will: wait for it.
+    At(ResourceVersion),
+    /// The cache's state was compared and found equal to the state at this later version.
+    Proven(Arc<Snapshot>, ResourceVersion),
+    /// It cannot be told: upstream must answer.
+    Unknown,
+}
+
+/// One answered request, for counting.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// The resource.
+    pub gvr: &'a Gvr,
+    /// What was asked.
+    pub verb: Verb,
+    /// HTTP status.
+    pub code: u16,
+}
+
+/// The caches and the way upstream. The gateway has one, the embedded API server another.
+pub trait Resources: Send + Sync + 'static {
+    /// Body of answers that come from elsewhere.
+    type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// The cache of a resource; starts it if need be, and waits for a while until it is filled.
+    fn availability(&self, gvr: &Gvr) -> impl Future<Output = Availability> + Send;
+
+    /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
+    /// who ask meanwhile.
+    fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;
+
+    /// Answers a request that is not answered from memory.
+    fn forward(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
+
+    /// Where the streams of a resource are counted.
+    fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally>;
+
+    /// Told of each request answered from memory.
+    fn answered(&self, answered: Answered<'_>);
+}

@@ -1,0 +1,418 @@
+//! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
+
+mod body;
+mod fresh;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::list::{ListBody, Page, PageRequest, StreamedList};
+use super::request::{
+    Bookmarks, Freshness, ListOptions, ListPlan, ListRead, Marker, PathForm, Plan, Purpose, Query,
+    Read, Refusal, Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart,
+    WatchTimeout, negotiate, verb, wants_pretty,
+};
+use super::resources::{Answered, Availability, Latest, Resources};
+use super::status::{NO_CACHE, Status};
+use super::watch::{Start, Timing, WatchBody};
+use crate::cache::{RewindError, Snapshot};
+use crate::resource::{Gvr, ResourceVersion};
+use crate::view::selector::Selector;
+use crate::view::{self, Served};
+pub use body::AnswerBody;
+use fresh::{FreshError, wait_for};
+
+/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
+const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Answers requests with what `R` has in memory.
+#[derive(Debug)]
+pub struct Service<R> {
+    resources: Arc<R>,
+}
+
+impl<R> Clone for Service<R> {
+    fn clone(&self) -> Self {
+        Self {
+            resources: Arc::clone(&self.resources),
+        }
+    }
+}
+
+type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+
+/// A list or a watch that memory may answer.
+struct Asked {
+    path: ResourcePath,
+    verb: Verb,
+    options: ListOptions,
+    started: Instant,
+}
+
+impl<R: Resources> Service<R> {
+    /// A service over these resources.
+    #[must_use]
+    pub fn new(resources: Arc<R>) -> Self {
+        Self { resources }
+    }
+
+    /// The resources.
+    #[must_use]
+    pub fn resources(&self) -> &Arc<R> {
+        &self.resources
+    }
+
+    /// Answers one request. Never fails: what goes wrong is an answer too.
+    pub async fn answer(&self, request: Request<Incoming>) -> Answer<R> {
+        let audit_id = audit_id(request.headers());
+        let asked = match asked(&request) {
+            Ok(Some(asked)) => asked,
+            Ok(None) => return self.forwarded(request).await,
+            Err(answer) => return stamped(answer.map(AnswerBody::whole), &audit_id),
+        };
+        let served = match self.resources.availability(&asked.path.gvr).await {
+            Availability::Ready(served) => served,
+            Availability::Forwarded => return self.forwarded(request).await,
+            Availability::Filling {
+                retry_after_seconds,
+            } => {
+                let status = Status::initializing(retry_after_seconds);
+                return self.finished(
+                    &asked,
+                    status.to_response().map(AnswerBody::whole),
+                    &audit_id,
+                );
+            }
+        };
+        let answer = match read(&asked, &request, &served) {
+            Ok(read) => self.answer_read(&asked, read, &served).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answer {
+            Ok(answer) => self.finished(&asked, answer, &audit_id),
+            Err(Refusal::Answer(status)) => self.finished(
+                &asked,
+                status.to_response().map(AnswerBody::whole),
+                &audit_id,
+            ),
+            Err(Refusal::Forward) => self.forwarded(request).await,
+        }
+    }
+
+    async fn forwarded(&self, request: Request<Incoming>) -> Answer<R> {
+        self.resources
+            .forward(request)
+            .await
+            .map(AnswerBody::Forwarded)
+    }
+
+    fn finished(&self, asked: &Asked, answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
+        let code = answer.status().as_u16();
+        self.resources.answered(Answered {
+            gvr: &asked.path.gvr,
+            verb: asked.verb,
+            code,
+        });
+        stamped(answer, audit_id)
+    }
+
+    async fn answer_read(
+        &self,
+        asked: &Asked,
+        read: Read,
+        served: &Served,
+    ) -> Result<Answer<R>, Refusal> {
+        match read.plan {
+            Plan::List(plan) => self.list(&read.selector, &plan, served).await,
+            Plan::Watch(plan) => Ok(self.watch(asked, &read.selector, plan, served).await),
+        }
+    }
+
+    async fn list(
+        &self,
+        selector: &Selector,
+        plan: &ListPlan,
+        served: &Served,
+    ) -> Result<Answer<R>, Refusal> {
+        let snapshot = self.list_state(plan.read, served).await?;
+        let start = plan.start.as_deref();
+        let page = Page::of(
+            snapshot,
+            &PageRequest {
+                selector,
+                start,
+                limit: plan.limit,
+            },
+        );
+        let body = match ListBody::new(page, served.cache.kind()).sized() {
+            Ok(whole) => AnswerBody::Whole(Some(whole)),
+            Err(streamed) => AnswerBody::List(StreamedList::from(streamed)),
+        };
+        Ok(json(body))
+    }
+
+    /// The state that a list is read from.
+    async fn list_state(&self, read: ListRead, served: &Served) -> Result<Arc<Snapshot>, Refusal> {
+        match read {
+            ListRead::Cached => current(served),
+            ListRead::AtLeast(version) => {
+                wait_for(served, version).await.map_err(too_large)?;
+                current(served)
+            }
+            ListRead::Exact(version) => {
+                wait_for(served, version).await.map_err(too_large)?;
+                let snapshot = current(served)?;
+                match snapshot.rewound(served.cache.history(), version) {
+                    Ok(objects) => Ok(Arc::new(Snapshot {
+                        objects,
+                        resource_version: version,
+                        ..(*snapshot).clone()
+                    })),
+                    // Older than memory reaches: upstream may still know, or say that it is expired.
+                    Err(RewindError::Evicted | RewindError::Unknown | RewindError::Future) => {
+                        Err(Refusal::Forward)
+                    }
+                }
+            }
+            ListRead::Latest => match self.resources.latest(served).await {
+                Latest::At(version) => match wait_for(served, version).await {
+                    Ok(()) => current(served),
+                    Err(_) => Err(Refusal::Forward),
+                },
+                Latest::Proven(snapshot, version) => Ok(Arc::new(Snapshot {
+                    resource_version: version,
+                    ..(*snapshot).clone()
+                })),
+                Latest::Unknown => Err(Refusal::Forward),
+            },
+        }
+    }
+
+    async fn watch(
+        &self,
+        asked: &Asked,
+        selector: &Selector,
+        plan: WatchPlan,
+        served: &Served,
+    ) -> Answer<R> {
+        let timeout = match plan.timeout {
+            WatchTimeout::Default => {
+                WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
+            }
+            WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
+            WatchTimeout::Ended => return json(AnswerBody::whole(Bytes::new())),
+        };
+        let timing = Timing {
+            started: asked.started,
+            timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
+            bookmarks: plan.bookmarks == Bookmarks::On,
+        };
+        match self.watch_start(selector, plan.start, served).await {
+            Ok((entry, start)) => {
+                let tally = self.resources.tally(&asked.path.gvr);
+                json(AnswerBody::Watch(Box::new(WatchBody::new(
+                    served.clone(),
+                    entry,
+                    start,
+                    timing,
+                    tally,
+                ))))
+            }
+            // From here on failures are events of a stream that has begun (protocol.md §4.3).
+            Err(status) => json(AnswerBody::whole(status.error_event())),
+        }
+    }
+
+    /// Where the stream begins. The view is joined before the state is looked at, so nothing falls between.
+    async fn watch_start(
+        &self,
+        selector: &Selector,
+        start: WatchStart,
+        served: &Served,
+    ) -> Result<(view::Entry, Start), Status> {
+        match start {
+            WatchStart::Initial { freshness, marker } => {
+                let marker = match marker {
+                    Marker::Sent => view::Marker::InitialEventsEnd,
+                    Marker::Omitted => view::Marker::None,
+                };
+                let proven = self.proven(freshness, served).await?;
+                let entry = served.hub.join(selector);
+                let (snapshot, version) = match proven {
+                    Some(proven) => proven,
+                    None => {
+                        let snapshot = served
+                            .cache
+                            .snapshot()
+                            .ok_or_else(|| Status::initializing(1))?;
+                        let version = snapshot.resource_version;
+                        (snapshot, version)
+                    }
+                };
+                Ok((
+                    entry,
+                    Start::Initial {
+                        snapshot,
+                        version,
+                        marker,
+                    },
+                ))
+            }
+            WatchStart::FromNow {
+                freshness: Freshness::Latest,
+            } => {
+                let entry = served.hub.join(selector);
+                let version = match self.resources.latest(served).await {
+                    Latest::At(version) | Latest::Proven(_, version) => version,
+                    Latest::Unknown => {
+                        return Err(Status::internal_error(
+                            "the current resource version is not known",
+                        ));
+                    }
+                };
+                let sequence = entry.reached.through;
+                Ok((entry, Start::After { sequence, version }))
+            }
+            WatchStart::FromNow { .. } => {
+                let entry = served.hub.join(selector);
+                let version = entry.reached.version;
+                let sequence = entry.reached.through;
+                Ok((entry, Start::After { sequence, version }))
+            }
+            WatchStart::After(version) => {
+                let entry = served.hub.join(selector);
+                let sequence = served
+                    .cache
+                    .resume_after(version)
+                    .map_err(|too_old| Status::expired_watch(version, too_old.floor))?;
+                Ok((entry, Start::After { sequence, version }))
+            }
+        }
+    }
+
+    /// Waits for the freshness that was asked for; a state, if one was proven to be of a later version.
+    async fn proven(
+        &self,
+        freshness: Freshness,
+        served: &Served,
+    ) -> Result<Option<(Arc<Snapshot>, ResourceVersion)>, Status> {
+        let version = match freshness {
+            Freshness::Any => return Ok(None),
+            Freshness::AtLeast(version) => version,
+            Freshness::Latest => match self.resources.latest(served).await {
+                Latest::At(version) => version,
+                Latest::Proven(snapshot, version) => return Ok(Some((snapshot, version))),
+                Latest::Unknown => {
+                    return Err(Status::internal_error(
+                        "the current resource version is not known",
+                    ));
+                }
+            },
+        };
+        wait_for(served, version)
+            .await
+            .map(|()| None)
+            .map_err(FreshError::into_status)
+    }
+}
+
+/// A century: what Go's clock would take as well, and ours without overflow.
+const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+fn too_large(error: FreshError) -> Refusal {
+    Refusal::Answer(error.into_status())
+}
+
+fn current(served: &Served) -> Result<Arc<Snapshot>, Refusal> {
+    served
+        .cache
+        .snapshot()
+        .ok_or_else(|| Refusal::Answer(Status::initializing(1)))
+}
+
+/// Takes the request apart; `None` when memory cannot answer it.
+fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> {
+    let path = match Target::parse(request.uri()) {
+        Ok(Target::Resource(path)) => path,
+        Ok(Target::NonResource) => return Ok(None),
+        Err(text) => return Err(text.to_response()),
+    };
+    let query = Query::parse(request.uri().query());
+    let verb = verb(request.method(), &path, &query);
+    let reads = request.method() == Method::GET && matches!(verb, Verb::List | Verb::Watch);
+    let plain = path.spelling == Spelling::Clean
+        && path.subresource.is_none()
+        && path.form != PathForm::ProxyPrefix;
+    if !reads || !plain || request.headers().contains_key(UPGRADE) {
+        return Ok(None);
+    }
+    // Malformed options are upstream's to refuse only where it would refuse something else first.
+    let options = ListOptions::from_query(&query).map_err(|status| status.to_response())?;
+    Ok(Some(Asked {
+        path,
+        verb,
+        options,
+        started: Instant::now(),
+    }))
+}
+
+/// Decides what is read, or that upstream must answer.
+fn read(asked: &Asked, request: &Request<Incoming>, served: &Served) -> Result<Read, Refusal> {
+    let kind = served.cache.kind();
+    let purpose = if asked.verb == Verb::Watch {
+        Purpose::Watch
+    } else {
+        Purpose::List
+    };
+    let accept: Vec<&str> = request
+        .headers()
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    if negotiate(&accept, kind.layout, purpose) == Representation::Forward {
+        return Err(Refusal::Forward);
+    }
+    let agent = request
+        .headers()
+        .get(USER_AGENT)
+        .and_then(|value| value.to_str().ok());
+    if purpose == Purpose::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
+        return Err(Refusal::Forward);
+    }
+    if asked.path.namespace.is_some()
+        && !kind.namespaced
+        && asked.path.gvr != Gvr::new("", "v1", "namespaces")
+    {
+        return Err(Refusal::Forward);
+    }
+    Read::decide(&asked.path, &asked.options, kind)
+}
+
+fn json<B>(body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    response
+}
+
+/// The client's own audit id, or a random UUID (protocol.md §3.11).
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
+        let text = crate::resource::random_uuid();
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    })
+}
+
+fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
+    answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
+    answer
+}

@@ -1,0 +1,84 @@
+//! The body of an answer, whoever gives it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::downstream::Pieces;
+use crate::downstream::list::StreamedList;
+use crate::downstream::watch::WatchBody;
+
+/// One of the bodies that clients get. `F` is what comes from elsewhere.
+#[derive(Debug)]
+pub enum AnswerBody<F> {
+    /// All of it at once, with its length.
+    Whole(Option<Pieces>),
+    /// A list, streamed from a snapshot.
+    List(StreamedList),
+    /// A watch. Boxed: it is much larger than the others.
+    Watch(Box<WatchBody>),
+    /// From upstream.
+    Forwarded(F),
+}
+
+impl<F> AnswerBody<F> {
+    /// All of it at once.
+    pub fn whole(bytes: Bytes) -> Self {
+        Self::Whole(Some(bytes.into()).filter(|pieces: &Pieces| !pieces.is_empty()))
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<F> Body for AnswerBody<F>
+where
+    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Pieces;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+        match self.get_mut() {
+            Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
+            Self::List(list) => Pin::new(list)
+                .poll_frame(context)
+                .map_err(|never| match never {}),
+            Self::Watch(watch) => Pin::new(&mut **watch)
+                .poll_frame(context)
+                .map_err(|never| match never {}),
+            Self::Forwarded(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                Poll::Ready(frame.map(|frame| {
+                    frame
+                        .map(|frame| frame.map_data(Pieces::from))
+                        .map_err(Into::into)
+                }))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(pieces) => pieces.is_none(),
+            Self::List(list) => list.is_end_stream(),
+            Self::Watch(watch) => watch.is_end_stream(),
+            Self::Forwarded(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(pieces) => {
+                SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
+            }
+            Self::List(list) => list.size_hint(),
+            Self::Watch(watch) => watch.size_hint(),
+            Self::Forwarded(body) => body.size_hint(),
+        }
+    }
+}

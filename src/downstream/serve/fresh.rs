@@ -1,0 +1,55 @@
+//! Waiting until a cache has reached a version, for as long as kube-apiserver would (protocol.md §3.1, §10).
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::downstream::status::Status;
+use crate::resource::ResourceVersion;
+use crate::view::Served;
+
+/// kube-apiserver's patience.
+const WAIT: Duration = Duration::from_secs(3);
+/// What it advises afterwards.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// The cache did not get there in time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreshError {
+    requested: ResourceVersion,
+    current: ResourceVersion,
+}
+
+impl FreshError {
+    pub(super) fn into_status(self) -> Status {
+        Status::timeout_too_large(self.requested, self.current, RETRY_AFTER_SECONDS)
+    }
+}
+
+/// Waits until the resource's views have reached `version`, at most 3 s.
+pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Result<(), FreshError> {
+    if served.hub.reached().version >= version {
+        return Ok(());
+    }
+    let seat = served.hub.progress_seat();
+    let reached = poll_fn(|context| {
+        seat.arm(context.waker());
+        // Looked at after arming: progress made in between is seen.
+        if served.hub.reached().version >= version || served.hub.is_closed() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    });
+    // The time-out is an answer, not a failure of the wait.
+    let _ = tokio::time::timeout(WAIT, reached).await;
+    let current = served.hub.reached().version;
+    if current >= version {
+        Ok(())
+    } else {
+        Err(FreshError {
+            requested: version,
+            current,
+        })
+    }
+}

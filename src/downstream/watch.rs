@@ -1,0 +1,424 @@
+//! The body of a watch: pulled by the socket, fed from the snapshot, the history and the shared view, in this order.
+//!
+//! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
+//! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
+
+mod initial;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::time::{Instant, Sleep};
+
+use super::Pieces;
+use super::status::Status;
+use crate::cache::{Sequence, Snapshot};
+use crate::resource::ResourceVersion;
+use crate::view::selector::Selector;
+use crate::view::{Entry, Marker, Served, filtered};
+use initial::Initial;
+
+/// Bytes of one frame, about: so much is gathered for a socket that is behind.
+const FRAME_LEN: usize = 64 << 10;
+/// Slices of one frame: hyper writes 64 at once.
+const FRAME_SLICES: usize = 60;
+/// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WatchEnd {
+    /// Its time was up.
+    Deadline,
+    /// It fell out of the history and was told to list again.
+    Lagged,
+    /// The resource is no longer served, or the gateway drains.
+    Closed,
+    /// The client went away.
+    Client,
+}
+
+/// What a stream delivered, told once when it is over.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchTotals {
+    /// Why it ended.
+    pub end: WatchEnd,
+    /// Events, bookmarks left out.
+    pub events: u64,
+    /// Bytes of event lines.
+    pub bytes: u64,
+}
+
+/// Gets the totals of each stream; the composition root turns them into metrics.
+pub trait WatchTally: Send + Sync + std::fmt::Debug {
+    /// Called as events leave: `events` more, `bytes` more.
+    fn delivered(&self, events: u64, bytes: u64);
+    /// Called once per stream.
+    fn ended(&self, totals: WatchTotals);
+}
+
+/// Where the live part of a watch begins.
+#[derive(Debug)]
+pub enum Start {
+    /// Everything in the snapshot as ADDED, then what follows it. Bookmarks speak of `version` at first: the
+    /// snapshot's own, or a later one at which it was proven unchanged.
+    Initial {
+        /// The state to show.
+        snapshot: Arc<Snapshot>,
+        /// The version it stands for.
+        version: ResourceVersion,
+        /// Whether the marker bookmark closes the initial events.
+        marker: Marker,
+    },
+    /// Events from `sequence` on, but none up to `version`.
+    After {
+        /// The first event to look at.
+        sequence: Sequence,
+        /// Versions up to this one are known to the client.
+        version: ResourceVersion,
+    },
+}
+
+/// The times that a stream keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// When the handler began.
+    pub started: Instant,
+    /// How long the stream lasts.
+    pub timeout: Duration,
+    /// Whether the client asked for bookmarks.
+    pub bookmarks: bool,
+}
+
+/// One watch.
+#[derive(Debug)]
+pub struct WatchBody {
+    served: Served,
+    tally: Arc<dyn WatchTally>,
+    entry: Entry,
+    initial: Option<Initial>,
+    /// Events below are delivered or not for this client.
+    position: Sequence,
+    /// Up to here the history is read; from here on the view's batches.
+    history_end: Sequence,
+    /// Events up to this version are known to the client.
+    known: ResourceVersion,
+    bookmarks: Option<Bookmarks>,
+    deadline: Instant,
+    timer: Pin<Box<Sleep>>,
+    end: Option<WatchEnd>,
+    events: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Bookmarks {
+    next_at: Instant,
+    /// Bookmarks must speak of something later than the watch began with.
+    beyond: ResourceVersion,
+}
+
+impl WatchBody {
+    /// A stream of what `selector` lets pass, from `start` on. `entry` was taken before `start` was decided.
+    #[must_use]
+    pub fn new(
+        served: Served,
+        entry: Entry,
+        start: Start,
+        timing: Timing,
+        tally: Arc<dyn WatchTally>,
+    ) -> Self {
+        let history_end = entry.reached.through;
+        let (initial, position, known) = match start {
+            Start::Initial {
+                snapshot,
+                version,
+                marker,
+            } => {
+                let (sequence, known) = (snapshot.sequence, version);
+                (
+                    Some(Initial::new(snapshot, version, marker)),
+                    sequence,
+                    known,
+                )
+            }
+            Start::After { sequence, version } => (None, sequence, version),
+        };
+        let deadline = timing.started + timing.timeout;
+        let bookmarks = timing.bookmarks.then(|| Bookmarks {
+            next_at: next_bookmark(timing.started, deadline),
+            beyond: known,
+        });
+        let wake_at = bookmarks
+            .as_ref()
+            .map_or(deadline, |bookmarks| bookmarks.next_at.min(deadline));
+        Self {
+            served,
+            tally,
+            entry,
+            initial,
+            position,
+            history_end,
+            known,
+            bookmarks,
+            deadline,
+            timer: Box::pin(tokio::time::sleep_until(wake_at)),
+            end: None,
+            events: 0,
+            bytes: 0,
+        }
+    }
+
+    fn selector(&self) -> &Selector {
+        self.entry.view.selector()
+    }
+
+    /// What can be sent now; `None` if nothing can.
+    fn gather(&mut self) -> Option<Pieces> {
+        loop {
+            if let Some(initial) = &mut self.initial {
+                let (pieces, count) = initial.next_frame(self.entry.view.selector(), &self.served);
+                match pieces {
+                    Some(pieces) => return Some(self.counted(pieces, count)),
+                    None => self.initial = None,
+                }
+            }
+            if self.position < self.history_end {
+                match self.gather_history() {
+                    Ok(Some(pieces)) => return Some(pieces),
+                    Ok(None) => {}
+                    Err(error) => return Some(error),
+                }
+            }
+            if self.position >= self.history_end {
+                match self.gather_batches() {
+                    Gathered::Pieces(pieces) => return Some(pieces),
+                    Gathered::Nothing => return None,
+                    Gathered::ReadHistory => {}
+                }
+            }
+        }
+    }
+
+    /// Reads this client's own way through the history, up to where the view goes on.
+    fn gather_history(&mut self) -> Result<Option<Pieces>, Pieces> {
+        let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
+        let range = self.position..self.history_end;
+        let read = filtered(
+            self.served.cache.history(),
+            self.selector(),
+            range,
+            |event, kind| {
+                if event.resource_version() > known {
+                    pieces.push(event.line(kind));
+                    count += 1;
+                }
+                if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+        );
+        match read {
+            Ok(next) => self.position = next,
+            Err(_) => return Err(self.lagged()),
+        }
+        Ok((!pieces.is_empty()).then(|| self.counted(pieces, count)))
+    }
+
+    /// Takes the batches that wait in the view, shared with all its watchers.
+    fn gather_batches(&mut self) -> Gathered {
+        let (mut pieces, mut count) = (Pieces::default(), 0);
+        let (mut position, mut detour) = (self.position, None);
+        let known = self.known;
+        let read = self.entry.view.read(self.entry.cursor, |batch| {
+            if batch.last < position {
+                return ControlFlow::Continue(());
+            }
+            if batch.first < position || batch.first_version <= known {
+                // A part of it is known to this client: the history has the events one by one.
+                detour = Some(batch.last + 1);
+                return ControlFlow::Break(());
+            }
+            position = batch.last + 1;
+            count += batch.count;
+            pieces.push(batch.lines.clone());
+            if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        match read {
+            Ok(cursor) => self.entry.cursor = cursor,
+            Err(_) => {
+                // The view keeps little; what it no longer has the history may have.
+                self.rejoin();
+                return Gathered::ReadHistory;
+            }
+        }
+        self.position = position;
+        if let Some(end) = detour {
+            self.history_end = end;
+        }
+        match (pieces.is_empty(), detour) {
+            (false, _) => Gathered::Pieces(self.counted(pieces, count as u64)),
+            (true, Some(_)) => Gathered::ReadHistory,
+            (true, None) => Gathered::Nothing,
+        }
+    }
+
+    fn rejoin(&mut self) {
+        let entry = self.served.hub.join(self.entry.view.selector());
+        self.history_end = entry.reached.through;
+        self.entry = entry;
+    }
+
+    fn counted(&mut self, pieces: Pieces, events: u64) -> Pieces {
+        let bytes = pieces.len() as u64;
+        self.events += events;
+        self.bytes += bytes;
+        self.tally.delivered(events, bytes);
+        pieces
+    }
+
+    /// The last event of a client that fell out of the history.
+    fn lagged(&mut self) -> Pieces {
+        self.end = Some(WatchEnd::Lagged);
+        let cache = &self.served.cache;
+        let floor = cache.snapshot().map_or(self.known, |snapshot| {
+            crate::cache::floor(&snapshot, cache.history())
+        });
+        Status::expired_watch(self.known, floor)
+            .error_event()
+            .into()
+    }
+
+    /// A bookmark, if one is due and the client has everything that it speaks of.
+    fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        let due = self
+            .bookmarks
+            .as_ref()
+            .is_some_and(|bookmarks| bookmarks.next_at <= now);
+        // Read before the view is looked at: what comes with it is in the view then.
+        let reached = self.served.hub.reached();
+        if self.initial.is_some()
+            || self.position < self.history_end
+            || self.entry.view.head() > self.entry.cursor
+        {
+            return None;
+        }
+        self.position = self.position.max(reached.through);
+        self.history_end = self.position;
+        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
+        bookmarks.next_at = next_bookmark(now, self.deadline);
+        if reached.version <= bookmarks.beyond || reached.version < self.known {
+            return None;
+        }
+        Some(
+            self.served
+                .hub
+                .bookmark()
+                .line(reached.version, Marker::None),
+        )
+    }
+
+    /// Sets the timer to what comes next and asks to be woken by it.
+    fn arm_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let wake_at = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| {
+            bookmarks.next_at.min(self.deadline)
+        });
+        if self.timer.deadline() != wake_at {
+            self.timer.as_mut().reset(wake_at);
+        }
+        self.timer.as_mut().poll(context)
+    }
+}
+
+enum Gathered {
+    Pieces(Pieces),
+    Nothing,
+    ReadHistory,
+}
+
+/// 60 s from now, or 2 s before the deadline if that comes first and is still ahead.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline
+        .checked_sub(BOOKMARK_BEFORE_DEADLINE)
+        .unwrap_or(now);
+    let regular = now + BOOKMARK_PERIOD;
+    if last > now {
+        regular.min(last)
+    } else {
+        deadline + BOOKMARK_PERIOD
+    }
+}
+
+impl Body for WatchBody {
+    type Data = Pieces;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+        let this = self.get_mut();
+        let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
+        if this.end.is_some() {
+            return Poll::Ready(None);
+        }
+        if let Some(pieces) = this.gather() {
+            return frame(pieces);
+        }
+        // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
+        this.entry.seat.arm(context.waker());
+        if let Some(pieces) = this.gather() {
+            return frame(pieces);
+        }
+        if this.entry.view.is_closed() {
+            this.end = Some(WatchEnd::Closed);
+            return Poll::Ready(None);
+        }
+        while this.arm_timer(context).is_ready() {
+            let now = Instant::now();
+            if now >= this.deadline {
+                this.end = Some(WatchEnd::Deadline);
+                return Poll::Ready(None);
+            }
+            if let Some(line) = this.bookmark(now) {
+                return frame(line.into());
+            }
+            if let Some(pieces) = this.gather() {
+                return frame(pieces);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        let end = self.end.unwrap_or(WatchEnd::Client);
+        self.tally.ended(WatchTotals {
+            end,
+            events: self.events,
+            bytes: self.bytes,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Lists: one page after the other into the side buffer.
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http::header::RETRY_AFTER;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use super::{Driver, Fetch, FrameRejection, Purpose, Stopped, ask};
+use crate::decode::{
+    ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_status, watch_form,
+};
+use crate::resource::{Object, Span};
+use crate::upstream::reflector::{Effect, Failure, Input, ListVersion};
+
+/// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
+const PAGE_LEN_MAX: usize = 1 << 30;
+/// A Status is a few hundred bytes; what an unknown proxy sends is cut here.
+const STATUS_LEN_MAX: usize = 64 << 10;
+
+impl<F: Fetch> Driver<F> {
+    pub(super) async fn list(
+        &mut self,
+        version: ListVersion,
+        continue_token: Option<String>,
+        limit: Option<u32>,
+    ) -> Result<(), Stopped> {
+        if continue_token.is_none() {
+            self.side.clear();
+        }
+        let path = ask::list(&self.kind.gvr, version, continue_token.as_deref(), limit);
+        match page(&*self.fetch, path).await {
+            Ok(body) => {
+                self.tally.received(body.len());
+                self.take_page(&body)
+            }
+            Err(failure) => {
+                self.observe(Input::ListFailed(failure));
+                Ok(())
+            }
+        }
+    }
+
+    fn take_page(&mut self, body: &Bytes) -> Result<(), Stopped> {
+        let Ok((page, objects)) = self.scan_page(body) else {
+            self.tally.rejected(FrameRejection::Unparsable);
+            self.observe(Input::ListFailed(Failure::Protocol));
+            return Ok(());
+        };
+        let input = Input::ListPage {
+            resource_version: page.resource_version,
+            continue_token: page.continue_token,
+        };
+        match self.observe(input) {
+            Effect::InitialItem => self.side.extend(objects),
+            Effect::InitialDone { resource_version } => {
+                self.side.extend(objects);
+                self.replace(resource_version)?;
+            }
+            Effect::Restarted => self.side.clear(),
+            Effect::None
+            | Effect::Live
+            | Effect::Progress { .. }
+            | Effect::Ignored
+            | Effect::Relisting { .. } => {}
+        }
+        Ok(())
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "the side buffer's entries, named by its field"
+    )]
+    fn scan_page(
+        &self,
+        body: &Bytes,
+    ) -> Result<(ListPage, Vec<(crate::resource::ObjectKey, Object)>), ScanError> {
+        let page = scan_list(body)?;
+        let (kind, api_version) = (&self.kind.kind, self.kind.gvr.api_version());
+        let object = |span: &Span| {
+            let bytes = watch_form(span.of(body), kind, &api_version, page.layout);
+            let parts = scan_object(&bytes, self.fields)?;
+            let object = Object::new(parts, &bytes);
+            Ok((object.key().clone(), object))
+        };
+        let objects = page.items.iter().map(object).collect::<Result<_, _>>()?;
+        Ok((page, objects))
+    }
+}
+
+/// Fetches one whole answer.
+pub(super) async fn page<F: Fetch>(fetch: &F, path: String) -> Result<Bytes, Failure> {
+    let response = fetch
+        .get(path, Purpose::Read)
+        .await
+        .map_err(|_| Failure::Transport)?;
+    if response.status().as_u16() != 200 {
+        return Err(Failure::Status(refusal(response).await));
+    }
+    let body = limited(response.into_body(), PAGE_LEN_MAX).await;
+    body.map_err(|cut| {
+        if cut.too_long {
+            Failure::Protocol
+        } else {
+            Failure::Transport
+        }
+    })
+}
+
+/// Reads why upstream refused.
+pub(super) async fn refusal<B: Body<Data = Bytes> + Unpin>(
+    response: Response<B>,
+) -> UpstreamStatus {
+    let code = response.status().as_u16();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    let body = match limited(response.into_body(), STATUS_LEN_MAX).await {
+        Ok(body) => body,
+        Err(cut) => cut.so_far,
+    };
+    let status = if body.is_empty() {
+        UpstreamStatus::of_code(code)
+    } else {
+        scan_status(&body)
+    };
+    status.over_http(code, retry_after)
+}
+
+struct Cut {
+    so_far: Bytes,
+    too_long: bool,
+}
+
+async fn limited<B: Body<Data = Bytes> + Unpin>(mut body: B, len_max: usize) -> Result<Bytes, Cut> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(Cut {
+                so_far: whole.freeze(),
+                too_long: false,
+            });
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if whole.len() + data.len() > len_max {
+            return Err(Cut {
+                so_far: whole.freeze(),
+                too_long: true,
+            });
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}

@@ -1,0 +1,280 @@
+//! One watch stream, from its opening to its end.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use super::batch::Batch;
+use super::lists::refusal;
+use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, ask};
+use crate::decode::{LineFramer, WatchLine, scan_line};
+use crate::resource::{EventKind, Object};
+use crate::upstream::reflector::{Effect, Failure, Input};
+
+/// While nothing comes, old history is let go this often.
+const TICK: Duration = Duration::from_secs(5);
+/// Bytes of frames taken together before they are published.
+const BATCH_LEN_MAX: usize = 4 << 20;
+
+/// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
+/// the next one may as well grow.
+const WAKE_COST: Duration = Duration::from_micros(2);
+
+/// How reading went on.
+enum Next {
+    Chunk(Bytes),
+    Tick,
+    End,
+    Cut,
+}
+
+/// Whether the stream can be read further.
+enum Flow {
+    More,
+    Over,
+}
+
+impl<F: Fetch> Driver<F> {
+    pub(super) async fn watch(&mut self, path: String) -> Result<(), Stopped> {
+        let response = match self.fetch.get(path, Purpose::Watch).await {
+            Ok(response) if response.status().as_u16() == 200 => response,
+            Ok(response) => {
+                let status = refusal(response).await;
+                self.observe(Input::WatchFailed(Failure::Status(status)));
+                return Ok(());
+            }
+            Err(_) => {
+                self.observe(Input::WatchFailed(Failure::Transport));
+                return Ok(());
+            }
+        };
+        self.observe(Input::WatchOpened);
+        self.tally.connected(Connected::Yes);
+        let ended = self.read(response.into_body()).await;
+        self.tally.connected(Connected::No(match &ended {
+            Ok(reason) => reason,
+            Err(_) => "went_back",
+        }));
+        ended.map(drop)
+    }
+
+    /// Reads until the stream is over; says how it ended.
+    async fn read(&mut self, mut body: F::Body) -> Result<&'static str, Stopped> {
+        let mut framer = LineFramer::new(self.limits.frame_len_max);
+        let mut batch = Batch::default();
+        let give_up_at = Instant::now() + ask::WATCH_LASTS_AT_MOST;
+        let mut came = None;
+        loop {
+            let next = match came.take() {
+                Some(came) => came,
+                None => next(&mut body).await,
+            };
+            match next {
+                Next::Chunk(chunk) => {
+                    let mut gathered = chunk.len();
+                    let mut flow = self.take_chunk(&chunk, &mut framer, &mut batch)?;
+                    // What arrives meanwhile joins the batch: one round of waking for all of it.
+                    while let (Flow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
+                        match more(&mut body, self.hold_until).await {
+                            Some(Next::Chunk(chunk)) => {
+                                gathered += chunk.len();
+                                flow = self.take_chunk(&chunk, &mut framer, &mut batch)?;
+                            }
+                            other => {
+                                came = other;
+                                break;
+                            }
+                        }
+                    }
+                    self.publish(&mut batch);
+                    if let Flow::Over = flow {
+                        return Ok("error");
+                    }
+                }
+                Next::Tick if Instant::now() < give_up_at => {
+                    self.writer.expire(Instant::now());
+                    self.tell_state();
+                }
+                Next::End if !framer.is_mid_frame() => {
+                    self.observe(Input::WatchEnded);
+                    return Ok("ended");
+                }
+                Next::End | Next::Cut | Next::Tick => {
+                    self.observe(Input::WatchFailed(Failure::Transport));
+                    return Ok("cut");
+                }
+            }
+        }
+    }
+
+    fn take_chunk(
+        &mut self,
+        chunk: &[u8],
+        framer: &mut LineFramer,
+        batch: &mut Batch,
+    ) -> Result<Flow, Stopped> {
+        self.tally.received(chunk.len());
+        framer.push(chunk);
+        self.take_lines(framer, batch)
+    }
+
+    fn take_lines(&mut self, framer: &mut LineFramer, batch: &mut Batch) -> Result<Flow, Stopped> {
+        loop {
+            match framer.next_line() {
+                Ok(Some(line)) => {
+                    if let Flow::Over = self.take_line(line, batch)? {
+                        return Ok(Flow::Over);
+                    }
+                }
+                Ok(None) => return Ok(Flow::More),
+                Err(_) => return Ok(self.reject(FrameRejection::TooLong, batch)),
+            }
+        }
+    }
+
+    fn take_line(&mut self, line: Bytes, batch: &mut Batch) -> Result<Flow, Stopped> {
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        match scan_line(text, self.fields) {
+            Ok(WatchLine::Event {
+                kind,
+                object: span,
+                parts,
+            }) => {
+                // Canonical lines are kept as they are; others are copied into shape.
+                let canonical = span.end as usize + 2 == line.len()
+                    && text.ends_with(b"}")
+                    && line.ends_with(b"\n");
+                let object = if canonical {
+                    Object::in_line(parts, line, span.start)
+                } else {
+                    Object::new(parts, span.of(text))
+                };
+                self.take_event(kind, object, batch);
+                Ok(Flow::More)
+            }
+            Ok(WatchLine::Bookmark(bookmark)) => {
+                if let Ok(envelope) = crate::decode::scan_event(text) {
+                    self.tally.bookmark(envelope.object.of(text), &bookmark);
+                }
+                let (resource_version, initial_events_end) =
+                    (bookmark.resource_version, bookmark.initial_events_end);
+                match self.observe(Input::Bookmark {
+                    resource_version,
+                    initial_events_end,
+                }) {
+                    Effect::InitialDone { resource_version } => self.replace(resource_version)?,
+                    Effect::Progress { resource_version } => {
+                        self.publish(batch);
+                        self.writer.progress(resource_version, Instant::now());
+                    }
+                    Effect::Restarted => self.side.clear(),
+                    Effect::None
+                    | Effect::InitialItem
+                    | Effect::Live
+                    | Effect::Ignored
+                    | Effect::Relisting { .. } => {}
+                }
+                Ok(Flow::More)
+            }
+            Ok(WatchLine::Error(status)) => {
+                self.publish(batch);
+                self.observe(Input::WatchError(status));
+                Ok(Flow::Over)
+            }
+            Err(_) => Ok(self.reject(FrameRejection::Unparsable, batch)),
+        }
+    }
+
+    fn take_event(&mut self, kind: EventKind, object: Object, batch: &mut Batch) {
+        let input = Input::Event {
+            kind,
+            resource_version: object.resource_version(),
+        };
+        match self.observe(input) {
+            Effect::InitialItem if kind == EventKind::Deleted => {
+                self.side.remove(object.key());
+            }
+            Effect::InitialItem => {
+                self.side.insert(object.key().clone(), object);
+            }
+            Effect::Live => batch.push(kind, object),
+            Effect::Restarted => self.side.clear(),
+            Effect::None
+            | Effect::InitialDone { .. }
+            | Effect::Progress { .. }
+            | Effect::Ignored
+            | Effect::Relisting { .. } => {}
+        }
+    }
+
+    /// What was good before the bad frame counts; the stream does not.
+    fn reject(&mut self, reason: FrameRejection, batch: &mut Batch) -> Flow {
+        self.publish(batch);
+        self.tally.rejected(reason);
+        self.observe(Input::WatchFailed(Failure::Protocol));
+        Flow::Over
+    }
+
+    fn publish(&mut self, batch: &mut Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let applied = self.writer.apply(batch.take(), now);
+        self.hold_until = now
+            + (WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX))
+                .min(self.limits.coalesce_delay_max);
+        self.tally.applied(applied);
+        self.tell_state();
+    }
+}
+
+/// Waits for what comes next, a tick at the latest. Losing the wait loses no bytes: frames are whole when they come.
+async fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Next {
+    loop {
+        let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
+            return Next::Tick;
+        };
+        match frame {
+            None => return Next::End,
+            Some(Err(_)) => return Next::Cut,
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Next::Chunk(data);
+                }
+            }
+        }
+    }
+}
+
+/// What is there already, or comes until `hold_until`; `None` if nothing does.
+async fn more<B: Body<Data = Bytes> + Unpin>(body: &mut B, hold_until: Instant) -> Option<Next> {
+    loop {
+        let frame = if hold_until > Instant::now() {
+            // As in `next`: frames are whole.
+            tokio::time::timeout_at(hold_until.into(), body.frame())
+                .await
+                .ok()?
+        } else {
+            let ready = poll_fn(|context| match Pin::new(&mut *body).poll_frame(context) {
+                Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            ready.await?
+        };
+        match frame {
+            None => return Some(Next::End),
+            Some(Err(_)) => return Some(Next::Cut),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Some(Next::Chunk(data));
+                }
+            }
+        }
+    }
+}

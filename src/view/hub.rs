@@ -1,0 +1,220 @@
+//! The views of one resource: who watches alike shares one, and each batch reaches every view once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Waker;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+
+use super::bookmark::BookmarkShape;
+use super::log::{View, ViewWriter};
+use super::selector::Selector;
+use super::wake::{Seat, WakeList};
+use crate::cache::{Event, Observer, Sequence, WatchCache};
+use crate::resource::{ResourceKind, ResourceVersion};
+
+/// How far a resource's views have come. All of it moves together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Events with a lower sequence are in the views.
+    pub through: Sequence,
+    /// The version that comes with it: bookmarks may speak of it once its events are delivered.
+    pub version: ResourceVersion,
+}
+
+/// Where a watcher enters a view: history below `reached.through`, the view's batches from `cursor` on.
+#[derive(Debug)]
+pub struct Entry {
+    /// The shared view.
+    pub view: Arc<View>,
+    /// The first batch to read.
+    pub cursor: Sequence,
+    /// What the batches before `cursor` add up to.
+    pub reached: Reached,
+    /// The watcher's place among those who wait for batches.
+    pub seat: Seat,
+}
+
+/// Counts for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HubSizes {
+    /// Views with at least one watcher.
+    pub views: usize,
+    /// Watchers woken by the last dispatch.
+    pub woken: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    views: HashMap<Selector, ViewWriter, foldhash::fast::RandomState>,
+    reached: Reached,
+    woken: usize,
+    /// Seats are dealt over the shards in turn.
+    seats: usize,
+    scratch: Vec<Waker>,
+    closed: bool,
+}
+
+/// All views of one resource. Joining and dispatching take turns on a short lock; reading takes none.
+#[derive(Debug)]
+pub struct Hub {
+    state: Mutex<State>,
+    /// Woken when the resource reaches a new version.
+    progress: Arc<WakeList>,
+    bookmark: RwLock<BookmarkShape>,
+}
+
+impl Hub {
+    /// A hub without views.
+    #[must_use]
+    pub fn new(kind: &ResourceKind) -> Self {
+        Self {
+            state: Mutex::default(),
+            progress: Arc::default(),
+            bookmark: RwLock::new(BookmarkShape::guessed(kind)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while dispatching ends the process (style §4.7); a reader finds the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters the view of `selector`, which is made if nobody has it.
+    #[must_use]
+    pub fn join(&self, selector: &Selector) -> Entry {
+        let mut state = self.state();
+        state.seats = state.seats.wrapping_add(1);
+        let (reached, spread) = (state.reached, state.seats);
+        let writer = match state.views.get(selector) {
+            Some(writer) => writer,
+            None => state
+                .views
+                .entry(selector.clone())
+                .or_insert_with(|| ViewWriter::new(selector.clone())),
+        };
+        let view = Arc::clone(writer.view());
+        if state.closed {
+            view.close();
+        }
+        Entry {
+            cursor: view.head(),
+            seat: view.seat(spread),
+            view,
+            reached,
+        }
+    }
+
+    /// How far the views have come.
+    #[must_use]
+    pub fn reached(&self) -> Reached {
+        self.state().reached
+    }
+
+    /// A place among those who wait for the resource to reach a version.
+    #[must_use]
+    pub fn progress_seat(&self) -> Seat {
+        self.progress.seat(0)
+    }
+
+    /// How bookmarks of the resource look.
+    #[must_use]
+    pub fn bookmark(&self) -> BookmarkShape {
+        self.bookmark
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes the look of bookmarks from one that upstream sent.
+    pub fn learn_bookmark(&self, shape: BookmarkShape) {
+        *self
+            .bookmark
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = shape;
+    }
+
+    /// Ends all watches, cleanly and between events, and those that still come.
+    pub fn close(&self) {
+        let views: Vec<_> = {
+            let mut state = self.state();
+            state.closed = true;
+            state
+                .views
+                .values()
+                .map(|writer| Arc::clone(writer.view()))
+                .collect()
+        };
+        let mut scratch = Vec::new();
+        for view in views {
+            view.close();
+            view.wake_all(&mut scratch);
+        }
+        self.progress.wake_all(&mut scratch);
+    }
+
+    /// True once [`Hub::close`] was called.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Counts for metrics.
+    #[must_use]
+    pub fn sizes(&self) -> HubSizes {
+        let state = self.state();
+        HubSizes {
+            views: state.views.len(),
+            woken: state.woken,
+        }
+    }
+
+    /// Lays out a batch in every view that shows some of it; returns the views to wake.
+    fn lay_out(&self, events: &[Arc<Event>], reached: Reached, now: Instant) -> Vec<Arc<View>> {
+        let mut state = self.state();
+        state.reached = reached;
+        if events.is_empty() {
+            return Vec::new();
+        }
+        state.views.retain(|_, writer| writer.is_watched());
+        let writers = state.views.values_mut();
+        writers
+            .filter_map(|writer| {
+                writer
+                    .append(events, now)
+                    .then(|| Arc::clone(writer.view()))
+            })
+            .collect()
+    }
+}
+
+impl Observer for Hub {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        through: Sequence,
+        version: ResourceVersion,
+        now: Instant,
+    ) -> usize {
+        let views = self.lay_out(events, Reached { through, version }, now);
+        let mut scratch = std::mem::take(&mut self.state().scratch);
+        let woken = views.iter().map(|view| view.wake_all(&mut scratch)).sum();
+        self.progress.wake_all(&mut scratch);
+        let mut state = self.state();
+        state.scratch = scratch;
+        state.woken = woken;
+        woken
+    }
+}
+
+/// A resource as it is served: its cache and its views.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// Snapshot and history.
+    pub cache: Arc<WatchCache>,
+    /// The views on it.
+    pub hub: Arc<Hub>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! A view: everything that watchers with one selector see, laid out once for all of them.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use super::selector::Selector;
+use super::transition::seen_as;
+use super::wake::{Seat, WakeList};
+use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
+use crate::resource::{EventKind, ResourceVersion};
+
+/// Events of one dispatch that a view shows, as one contiguous piece of its stream.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Sequence of the first event in the history.
+    pub first: Sequence,
+    /// Sequence of the last event in the history.
+    pub last: Sequence,
+    /// Version of the first event.
+    pub first_version: ResourceVersion,
+    /// Version of the last event.
+    pub last_version: ResourceVersion,
+    /// How many events.
+    pub count: usize,
+    /// Their lines, newlines included.
+    pub lines: Bytes,
+}
+
+/// Batches are only hints to the history, so a view keeps few: a watcher who is further behind reads the history.
+const RETENTION: Retention = Retention {
+    segment_slots: 16,
+    events_min: 16,
+    events_max: 64,
+    bytes_max: 4 << 20,
+    age_min: Duration::from_secs(2),
+};
+
+/// The readers' side of a view.
+#[derive(Debug)]
+pub struct View {
+    selector: Selector,
+    batches: Arc<Ring<Batch>>,
+    waiting: Arc<WakeList>,
+    closed: OnceLock<()>,
+}
+
+impl View {
+    /// True when no batch will come any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    pub(super) fn close(&self) {
+        // Closed twice is closed.
+        let _ = self.closed.set(());
+    }
+
+    /// What its watchers asked for.
+    #[must_use]
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// The next batch to be made: where a watcher who joins now starts.
+    #[must_use]
+    pub fn head(&self) -> Sequence {
+        self.batches.head()
+    }
+
+    /// Shows batches from `cursor` on; returns the cursor to read next.
+    ///
+    /// # Errors
+    /// [`Lagged`] when batches were missed: read the history instead and join again.
+    pub fn read(
+        &self,
+        cursor: Sequence,
+        mut visit: impl FnMut(&Batch) -> ControlFlow<()>,
+    ) -> Result<Sequence, Lagged> {
+        self.batches.read(cursor, |_, batch| visit(batch))
+    }
+
+    pub(super) fn seat(&self, spread: usize) -> Seat {
+        self.waiting.seat(spread)
+    }
+
+    pub(super) fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
+        self.waiting.wake_all(scratch)
+    }
+}
+
+/// The writer's side of a view; the hub owns it.
+#[derive(Debug)]
+pub(super) struct ViewWriter {
+    view: Arc<View>,
+    batches: RingWriter<Batch>,
+    /// Events of the batch being made.
+    pending: Vec<(Sequence, ResourceVersion, Bytes)>,
+}
+
+impl ViewWriter {
+    pub(super) fn new(selector: Selector) -> Self {
+        let batches = RingWriter::new(RETENTION);
+        let view = View {
+            selector,
+            batches: Arc::clone(batches.ring()),
+            waiting: Arc::default(),
+            closed: OnceLock::new(),
+        };
+        Self {
+            view: Arc::new(view),
+            batches,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// True while some watcher holds the view.
+    pub(super) fn is_watched(&self) -> bool {
+        Arc::strong_count(&self.view) > 1
+    }
+
+    /// Lays out what the view shows of `events`; true if there is a new batch.
+    pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> bool {
+        for event in events {
+            if let Some(kind) = seen_as(event, &self.view.selector) {
+                self.pending
+                    .push((event.sequence(), event.resource_version(), event.line(kind)));
+            }
+        }
+        let Some(batch) = joined(&self.pending) else {
+            return false;
+        };
+        self.pending.clear();
+        let len = batch.lines.len();
+        self.batches.append(batch, len, now);
+        true
+    }
+}
+
+/// One event keeps its own shared line; several are copied once into one piece, for all watchers of the view.
+fn joined(events: &[(Sequence, ResourceVersion, Bytes)]) -> Option<Batch> {
+    let ((first, first_version, line), (last, last_version, _)) = (events.first()?, events.last()?);
+    let lines = if events.len() == 1 {
+        line.clone()
+    } else {
+        let mut lines = BytesMut::with_capacity(events.iter().map(|(_, _, line)| line.len()).sum());
+        events
+            .iter()
+            .for_each(|(_, _, line)| lines.extend_from_slice(line));
+        lines.freeze()
+    };
+    let (first, last) = (*first, *last);
+    Some(Batch {
+        first,
+        last,
+        first_version: *first_version,
+        last_version: *last_version,
+        count: events.len(),
+        lines,
+    })
+}
+
+/// Shows the part of the history from `from` on, and below `through`, that a selector lets pass.
+///
+/// Returns the sequence to read next.
+///
+/// # Errors
+/// [`Lagged`] when `from` has left the ring.
+pub fn filtered(
+    history: &Ring<Arc<Event>>,
+    selector: &Selector,
+    range: std::ops::Range<Sequence>,
+    mut visit: impl FnMut(&Event, EventKind) -> ControlFlow<()>,
+) -> Result<Sequence, Lagged> {
+    if range.is_empty() {
+        return Ok(range.end.max(range.start));
+    }
+    history.read(range.start, |sequence, event| {
+        if sequence >= range.end {
+            return ControlFlow::Break(());
+        }
+        let flow =
+            seen_as(event, selector).map_or(ControlFlow::Continue(()), |kind| visit(event, kind));
+        if sequence + 1 == range.end {
+            ControlFlow::Break(())
+        } else {
+            flow
+        }
+    })
+}

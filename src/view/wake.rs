@@ -1,0 +1,78 @@
+//! Who waits for a view's next batch. Kept in shards, so that watchers who arm themselves on different threads don't
+//! meet; the writer empties one shard at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use crossbeam_utils::CachePadded;
+use slab::Slab;
+
+/// Enough that workers rarely meet; few enough that an idle view stays small.
+const SHARDS: usize = 4;
+
+/// One waiting list.
+#[derive(Debug, Default)]
+pub(super) struct WakeList {
+    shards: [CachePadded<Mutex<Slab<Option<Waker>>>>; SHARDS],
+}
+
+fn locked(shard: &Mutex<Slab<Option<Waker>>>) -> MutexGuard<'_, Slab<Option<Waker>>> {
+    // A waker that panics leaves the list itself whole.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WakeList {
+    /// A place in the list, not armed. `spread` chooses the shard.
+    pub(super) fn seat(self: &Arc<Self>, spread: usize) -> Seat {
+        let shard = spread % SHARDS;
+        let key = locked(&self.shards[shard]).insert(None);
+        Seat {
+            list: Arc::clone(self),
+            shard,
+            key,
+        }
+    }
+
+    /// Wakes all who are armed, once each. Returns how many.
+    pub(super) fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
+        let mut woken = 0;
+        for shard in &self.shards {
+            scratch.extend(
+                locked(shard)
+                    .iter_mut()
+                    .filter_map(|(_, waker)| waker.take()),
+            );
+            woken += scratch.len();
+            scratch.drain(..).for_each(Waker::wake);
+        }
+        woken
+    }
+}
+
+/// A watcher's place among those who wait; given up when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    list: Arc<WakeList>,
+    shard: usize,
+    key: usize,
+}
+
+impl Seat {
+    /// Asks to be woken with the next batch. Look at the view once more afterwards: a batch that came just
+    /// before has woken nobody.
+    pub fn arm(&self, waker: &Waker) {
+        let mut shard = locked(&self.list.shards[self.shard]);
+        if let Some(place) = shard.get_mut(self.key) {
+            match place {
+                Some(armed) => armed.clone_from(waker),
+                None => *place = Some(waker.clone()),
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        locked(&self.list.shards[self.shard]).try_remove(self.key);
+    }
+}
