@@ -4,4 +4,5 @@ pub mod backoff;
 pub mod client;
 pub mod discovery;
 pub mod driver;
+mod fetch;
 pub mod reflector;

@@ -14,7 +14,7 @@ pub struct Field {
 }
 
 /// The selectable fields of one resource; an object's values stand in the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldTable(&'static [Field]);
 
 const fn field(label: &'static str, path: &'static [&'static str]) -> Field {

@@ -5,6 +5,7 @@
 
 mod ask;
 mod batch;
+mod compare;
 mod lists;
 mod probe;
 mod stream;
@@ -23,6 +24,7 @@ use super::reflector::{Action, Input, Reflector, ReflectorOptions, RelistReason}
 use crate::cache::{Applied, Writer};
 use crate::decode::Bookmark;
 use crate::resource::{FieldTable, Object, ObjectKey, ResourceKind, ResourceVersion};
+pub use compare::{Census, census};
 pub use probe::{Probe, ProbeError, probe};
 
 /// Which connections a request may use.
@@ -30,6 +32,8 @@ pub use probe::{Probe, ProbeError, probe};
 pub enum Purpose {
     /// A request that ends.
     Read,
+    /// A list of which only metadata will be read.
+    ReadMetadata,
     /// A stream that stays open.
     Watch,
 }

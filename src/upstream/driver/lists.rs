@@ -29,7 +29,7 @@ impl<F: Fetch> Driver<F> {
             self.side.clear();
         }
         let path = ask::list(&self.kind.gvr, version, continue_token.as_deref(), limit);
-        match page(&*self.fetch, path).await {
+        match page(&*self.fetch, path, Purpose::Read).await {
             Ok(body) => {
                 self.tally.received(body.len());
                 self.take_page(&body)
@@ -89,9 +89,13 @@ impl<F: Fetch> Driver<F> {
 }
 
 /// Fetches one whole answer.
-pub(super) async fn page<F: Fetch>(fetch: &F, path: String) -> Result<Bytes, Failure> {
+pub(super) async fn page<F: Fetch>(
+    fetch: &F,
+    path: String,
+    purpose: Purpose,
+) -> Result<Bytes, Failure> {
     let response = fetch
-        .get(path, Purpose::Read)
+        .get(path, purpose)
         .await
         .map_err(|_| Failure::Transport)?;
     if response.status().as_u16() != 200 {

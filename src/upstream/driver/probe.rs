@@ -1,7 +1,7 @@
 //! One small list, before anything is cached: how the resource's lists are called and laid out, and its version now.
 
-use super::Fetch;
 use super::lists::page;
+use super::{Fetch, Purpose};
 use crate::decode::scan_list;
 use crate::resource::{Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
@@ -36,20 +36,28 @@ pub enum ProbeError {
     Unreadable,
 }
 
+impl From<Failure> for ProbeError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Status(status) => Self::Refused {
+                code: status.code,
+                message: status.message,
+            },
+            Failure::Transport => Self::Unreachable,
+            Failure::Protocol => Self::Unreadable,
+        }
+    }
+}
+
 /// Asks for one item, consistently: costs upstream a few hundred bytes.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let body = page(fetch, path).await.map_err(|failure| match failure {
-        Failure::Status(status) => ProbeError::Refused {
-            code: status.code,
-            message: status.message,
-        },
-        Failure::Transport => ProbeError::Unreachable,
-        Failure::Protocol => ProbeError::Unreadable,
-    })?;
+    let body = page(fetch, path, Purpose::Read)
+        .await
+        .map_err(ProbeError::from)?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     Ok(Probe {
         list_kind: list.kind,

@@ -1,0 +1,37 @@
+//! The gateway's own requests, over the gateway's own connections.
+
+use http::header::{ACCEPT, HeaderValue};
+use http::{Request, Response};
+
+use super::client::{Client, RequestBody, ResponseBody};
+use super::driver::{Fetch, FetchError, Purpose};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Metadata where the server can cut it out, else whole objects: both have what is read of them.
+const METADATA: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+);
+
+impl Fetch for Client {
+    type Body = ResponseBody;
+
+    async fn get(
+        &self,
+        path_and_query: String,
+        purpose: Purpose,
+    ) -> Result<Response<ResponseBody>, FetchError> {
+        let accept = match purpose {
+            Purpose::Read | Purpose::Watch => JSON,
+            Purpose::ReadMetadata => METADATA,
+        };
+        let request = Request::get(path_and_query)
+            .header(ACCEPT, accept)
+            .body(RequestBody::Empty);
+        let request = request.map_err(|error| FetchError(error.into()))?;
+        let sent = match purpose {
+            Purpose::Read | Purpose::ReadMetadata => self.send(request).await,
+            Purpose::Watch => self.send_watch(request).await,
+        };
+        sent.map_err(|error| FetchError(error.into()))
+    }
+}
