@@ -133,6 +133,11 @@ fn broken_json_is_told_in_gos_words() {
             r#"{"v":01}"#,
             "invalid character '1' after object key:value pair",
         ),
+        ("-", "invalid character ' ' in numeric literal"),
+        (
+            "[tru",
+            "invalid character ' ' in literal true (expecting 'e')",
+        ),
         (r#"{"v":-}"#, "invalid character '}' in numeric literal"),
         (
             r#"{"v":1.}"#,

@@ -83,9 +83,7 @@ impl ListOptions {
     /// # Errors
     /// 422 with every fault found (§2.4).
     pub fn validate(&self) -> Result<(), Status> {
-        let causes = if self.defaults_to_initial_events() {
-            Vec::new()
-        } else if self.watch {
+        let causes = if self.watch {
             self.watch_faults()
         } else {
             self.list_faults()
@@ -130,8 +128,13 @@ impl ListOptions {
 
     fn watch_faults(&self) -> Vec<Cause> {
         let mut faults = Vec::new();
-        let wanted = &*self.resource_version_match;
-        if self.send_initial_events.is_some() && wanted != NOT_OLDER {
+        // What is defaulted is judged as if it had been given.
+        let (wanted, initial_events) = if self.defaults_to_initial_events() {
+            (NOT_OLDER, Some(true))
+        } else {
+            (&*self.resource_version_match, self.send_initial_events)
+        };
+        if initial_events.is_some() && wanted != NOT_OLDER {
             faults.push(forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
@@ -140,7 +143,7 @@ impl ListOptions {
         if wanted.is_empty() {
             return faults;
         }
-        if self.send_initial_events.is_none() {
+        if initial_events.is_none() {
             faults.push(forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",

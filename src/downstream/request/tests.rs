@@ -293,6 +293,7 @@ fn options_that_do_not_go_together_are_all_told() {
                 sie_list,
             ],
         ),
+        ("watch=1&continue=x", &[cont]),
         ("watch=1&sendInitialEvents=true", &[sie_match]),
         (
             "watch=1&sendInitialEvents=1&resourceVersionMatch=Exact",
@@ -309,7 +310,7 @@ fn options_that_do_not_go_together_are_all_told() {
         "",
         "resourceVersion=5&resourceVersionMatch=Exact&limit=3",
         "watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan",
-        "watch=1&continue=x",
+        "watch=1&resourceVersion=5&continue=x",
     ] {
         assert_eq!(options(query).validate(), Ok(()), "{query}");
     }
