@@ -1,0 +1,3 @@
+//! Placeholder until measured.
+
+fn main() {}
