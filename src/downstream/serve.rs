@@ -26,6 +26,7 @@ use crate::resource::{Gvr, ResourceVersion};
 use crate::view::selector::Selector;
 use crate::view::{self, Served};
 pub use body::AnswerBody;
+pub use fresh::wait_until;
 use fresh::{FreshError, wait_for};
 
 /// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).

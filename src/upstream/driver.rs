@@ -79,8 +79,19 @@ pub trait DriverTally: Send + Sync + fmt::Debug {
 pub enum Connected {
     /// It is.
     Yes,
-    /// It ended, for this reason.
-    No(&'static str),
+    /// It ended, in this way.
+    No(StreamEnd),
+}
+
+/// How a watch upstream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// Between two frames, as agreed.
+    Clean,
+    /// The connection broke, or went silent.
+    Cut,
+    /// With an ERROR event, or a frame that cannot be used.
+    Error,
 }
 
 /// Why a frame could not be used.

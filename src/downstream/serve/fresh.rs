@@ -28,8 +28,19 @@ impl FreshError {
 
 /// Waits until the resource's views have reached `version`, at most 3 s.
 pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Result<(), FreshError> {
-    if served.hub.reached().version >= version {
+    if wait_until(served, version, WAIT).await {
         return Ok(());
+    }
+    Err(FreshError {
+        requested: version,
+        current: served.hub.reached().version,
+    })
+}
+
+/// Waits until the resource's views have reached `version`, for so long; whether they have.
+pub async fn wait_until(served: &Served, version: ResourceVersion, patience: Duration) -> bool {
+    if served.hub.reached().version >= version {
+        return true;
     }
     let seat = served.hub.progress_seat();
     let reached = poll_fn(|context| {
@@ -42,14 +53,6 @@ pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Resul
         }
     });
     // The time-out is an answer, not a failure of the wait.
-    let _ = tokio::time::timeout(WAIT, reached).await;
-    let current = served.hub.reached().version;
-    if current >= version {
-        Ok(())
-    } else {
-        Err(FreshError {
-            requested: version,
-            current,
-        })
-    }
+    let _ = tokio::time::timeout(patience, reached).await;
+    served.hub.reached().version >= version
 }
