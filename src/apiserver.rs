@@ -1,1 +1,8 @@
-//! The embedded API server.
+//! The embedded API server for demos and tests: one global revision over an in-memory store.
+
+mod body;
+pub mod kinds;
+pub mod patch;
+pub mod refusal;
+mod render;
+mod validation;
