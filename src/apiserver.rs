@@ -1,8 +1,10 @@
 //! The embedded API server for demos and tests: one global revision over an in-memory store.
 
 mod body;
+mod discovery;
 pub mod kinds;
 pub mod patch;
 pub mod refusal;
 mod render;
+pub mod storage;
 mod validation;

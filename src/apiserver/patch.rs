@@ -70,13 +70,15 @@ impl Patch {
 fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Refusal> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|fault| Refusal::bad_request(format!("{preface}{}", syntax(&fault))))?;
-    match value {
-        Value::Object(_) => Ok(value),
-        Value::Null => Err(Refusal::bad_request("Invalid JSON Patch")),
-        other => Err(Refusal::bad_request(format!(
+    if value.is_object() {
+        Ok(value)
+    } else if value.is_null() {
+        Err(Refusal::bad_request("Invalid JSON Patch"))
+    } else {
+        Err(Refusal::bad_request(format!(
             "{preface}json: cannot unmarshal {} into Go value of type {wanted}",
-            go_name(&other)
-        ))),
+            go_name(&value)
+        )))
     }
 }
 

@@ -35,7 +35,7 @@ const METADATA_ORDER: &[&str] = &[
     clippy::expect_used,
     reason = "what is rendered has string keys, and memory takes every write"
 )]
-pub fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
     let mut bytes = Vec::with_capacity(512);
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, GoEscapes);
     value
@@ -45,7 +45,7 @@ pub fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
 }
 
 /// Compact JSON of a whole object in its resource's layout.
-pub fn object(layout: Layout, value: &Value) -> Bytes {
+pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
     match (layout, value) {
         (Layout::Typed, Value::Object(map)) => json(&InOrder {
             map,

@@ -59,13 +59,13 @@ pub enum ApplyError {
 pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Refusal> {
     let refuse = |why: String| Refusal::bad_request(format!("error decoding patch: {why}"));
     let value: Value = serde_json::from_slice(body).map_err(|fault| refuse(syntax(&fault)))?;
-    let steps = match value {
-        Value::Array(steps) => steps,
-        Value::Null => Vec::new(),
-        other => {
+    let steps = match &value {
+        Value::Array(steps) => steps.as_slice(),
+        Value::Null => &[],
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
             return Err(refuse(format!(
                 "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
-                go_name(&other)
+                go_name(&value)
             )));
         }
     };
@@ -187,7 +187,9 @@ fn find_mut<'a>(document: &'a mut Value, path: &[String]) -> Result<&'a mut Valu
             let index = index(part, items.len())?;
             items.get_mut(index).ok_or(ApplyError::Index)
         }
-        _ => Err(ApplyError::Missing),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(ApplyError::Missing)
+        }
     })
 }
 
@@ -207,7 +209,9 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), ApplyE
             items.insert(at, value);
             Ok(())
         }
-        _ => Err(ApplyError::Missing),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(ApplyError::Missing)
+        }
     }
 }
 
@@ -219,7 +223,9 @@ fn remove(document: &mut Value, path: &[String]) -> Result<Value, ApplyError> {
             let at = index(last, items.len())?;
             Ok(items.remove(at))
         }
-        _ => Err(ApplyError::Missing),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(ApplyError::Missing)
+        }
     }
 }
 

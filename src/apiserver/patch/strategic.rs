@@ -99,16 +99,15 @@ fn member(
     if let (Some(merge_key), Value::Array(target)) = (merge_key(key, items), &mut *target) {
         return keyed(target, items, merge_key);
     }
-    match target {
-        Value::Array(target) if SETS.contains(&key) => {
-            let new: Vec<_> = items
-                .iter()
-                .filter(|item| !target.contains(item))
-                .cloned()
-                .collect();
-            target.extend(new);
-        }
-        target => target.clone_from(value),
+    if let (true, Value::Array(target)) = (SETS.contains(&key), &mut *target) {
+        let new: Vec<_> = items
+            .iter()
+            .filter(|item| !target.contains(item))
+            .cloned()
+            .collect();
+        target.extend(new);
+    } else {
+        target.clone_from(value);
     }
     Ok(())
 }
