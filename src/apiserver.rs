@@ -2,9 +2,11 @@
 
 mod body;
 mod discovery;
+pub mod faults;
 pub mod kinds;
 pub mod patch;
 pub mod refusal;
 mod render;
+pub mod route;
 pub mod storage;
 mod validation;

@@ -178,13 +178,13 @@ struct ResponseKind<'a> {
 
 /// `GET /version`, indented as always.
 #[must_use]
-pub fn version() -> Bytes {
+pub(super) fn version() -> Bytes {
     Bytes::from_static(VERSION.as_bytes())
 }
 
 /// `GET /api`: the versions of the core group. `address` is the server's `host:port`.
 #[must_use]
-pub fn core_versions(address: &str) -> Bytes {
+pub(super) fn core_versions(address: &str) -> Bytes {
     render::json(&ApiVersions {
         kind: "APIVersions",
         versions: vec!["v1"],
@@ -194,7 +194,7 @@ pub fn core_versions(address: &str) -> Bytes {
 
 /// `GET /apis`: the other groups.
 #[must_use]
-pub fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
+pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     let groups = catalogue
         .groups()
         .into_iter()
@@ -213,7 +213,7 @@ pub fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
 
 /// `GET /apis/GROUP`; none for a group that is not served.
 #[must_use]
-pub fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
+pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
     let groups = catalogue.groups();
     let (name, versions) = groups.iter().find(|(group, _)| *group == name)?;
     Some(render::json(&group_of(name, versions)))
@@ -221,7 +221,7 @@ pub fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
 
 /// `GET /api/v1` or `/apis/GROUP/VERSION`; none for a version that is not served.
 #[must_use]
-pub fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<Bytes> {
+pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<Bytes> {
     let mut resources = Vec::new();
     for kind in catalogue.of(group, version) {
         let entry = |name: String, verbs| Resource {
@@ -256,13 +256,13 @@ pub fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<By
 
 /// The aggregated document (version v2) for `/api`: the core group alone.
 #[must_use]
-pub fn aggregated_core(catalogue: &Catalogue) -> Bytes {
+pub(super) fn aggregated_core(catalogue: &Catalogue) -> Bytes {
     aggregated(vec![aggregated_group(catalogue, "", &["v1"])])
 }
 
 /// The aggregated document (version v2) for `/apis`: all groups but the core one.
 #[must_use]
-pub fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
+pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
     let groups = catalogue.groups();
     let mut items: Vec<_> = groups
         .iter()

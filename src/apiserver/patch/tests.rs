@@ -54,6 +54,7 @@ fn check_json(document: &str, patch: &str, wanted: Result<&str, ApplyError>) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn json_patches_do_what_rfc_6902_appendix_a_says() {
     use ApplyError::{Differs, Index, Missing};
     for (document, patch, wanted) in [
@@ -253,6 +254,7 @@ fn check_refused(plural: &str, content_type: &str, body: &str, code: u16, messag
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_is_no_patch_is_refused_in_the_api_server_s_words() {
     let (merge, json, strategic) = (
         "application/merge-patch+json",
