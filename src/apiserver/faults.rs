@@ -200,7 +200,12 @@ impl Faults {
                 return too_much("delayMs", DELAY_MS_MAX);
             }
             _ if self.armed.len() >= ARMED_COUNT_MAX => return Err(FaultError::Full),
-            _ => {}
+            Fault::CutWatch { .. }
+            | Fault::GarbageFrame
+            | Fault::OversizedFrame { .. }
+            | Fault::Refuse { .. }
+            | Fault::Delay { .. }
+            | Fault::CloseConnection => {}
         }
         if order.count > 0 {
             self.armed.push(order);

@@ -2,6 +2,7 @@
 //! in with a [`Stamp`]; history is kept by whoever takes the [`Change`]s.
 
 mod checks;
+mod collection;
 mod metadata;
 mod write;
 
@@ -251,40 +252,6 @@ impl Storage {
         Ok(self.put(target.kind_index, target.key.clone(), new))
     }
 
-    /// Deletes all objects of a kind in a namespace (empty: in all) that `chosen` picks by their bytes. Answers the list of
-    /// them as they were, under the revision before the first deletion, with the changes in order.
-    pub fn delete_collection(
-        &mut self,
-        target: &Target,
-        chosen: &dyn Fn(&Bytes) -> bool,
-        stamp: Stamp<'_>,
-    ) -> (Bytes, Vec<Change>) {
-        let kind_index = target.kind_index;
-        let items: Vec<(ObjectKey, Bytes)> = self
-            .objects(kind_index, target.key.namespace())
-            .filter(|(_, bytes)| chosen(bytes))
-            .map(|(key, bytes)| (key.clone(), bytes.clone()))
-            .collect();
-        let answer = list(
-            self.kind(target),
-            self.revision,
-            items.iter().map(|(_, bytes)| bytes),
-        );
-        let one = |key| Target {
-            key,
-            ..target.clone()
-        };
-        let changes = items
-            .into_iter()
-            .filter_map(|(key, _)| {
-                self.delete(&one(key), &Preconditions::default(), stamp)
-                    .ok()?
-                    .change
-            })
-            .collect();
-        (answer, changes)
-    }
-
     fn kind(&self, target: &Target) -> &ServedKind {
         self.catalogue.kind(target.kind_index)
     }
@@ -352,55 +319,6 @@ impl Storage {
         let layout: Layout = self.catalogue.kind(kind_index).resource.layout;
         render::object(layout, object)
     }
-}
-
-/// The list that answers the deletion of a collection (protocol.md §3.8).
-fn list<'a>(
-    kind: &ServedKind,
-    version: ResourceVersion,
-    items: impl Iterator<Item = &'a Bytes>,
-) -> Bytes {
-    let (head, tail) = match kind.resource.layout {
-        Layout::Typed => (
-            format!(
-                r#"{{"kind":"{}","apiVersion":"{}","metadata":{{"resourceVersion":"{version}"}},"items":["#,
-                kind.resource.list_kind,
-                kind.resource.gvr.api_version()
-            ),
-            "]}".to_owned(),
-        ),
-        Layout::Dynamic => (
-            format!(
-                r#"{{"apiVersion":"{}","items":["#,
-                kind.resource.gvr.api_version()
-            ),
-            format!(
-                r#"],"kind":"{}","metadata":{{"continue":"","resourceVersion":"{version}"}}}}"#,
-                kind.resource.list_kind
-            ),
-        ),
-    };
-    let prefix = format!(
-        r#"{{"kind":"{}","apiVersion":"{}","#,
-        kind.resource.kind,
-        kind.resource.gvr.api_version()
-    );
-    let mut body = head.into_bytes();
-    for (index, item) in items.enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        // Items of compiled-in kinds carry neither kind nor version.
-        match item.strip_prefix(prefix.as_bytes()) {
-            Some(rest) if kind.resource.layout == Layout::Typed => {
-                body.push(b'{');
-                body.extend_from_slice(rest);
-            }
-            _ => body.extend_from_slice(item),
-        }
-    }
-    body.extend_from_slice(tail.as_bytes());
-    body.into()
 }
 
 impl Written {
