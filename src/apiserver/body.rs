@@ -7,7 +7,8 @@ use super::refusal::{Cause, Details, Refusal};
 use super::render;
 use crate::resource::Layout;
 
-/// How the API server names its set of known types in "no kind … is registered" texts.
+/// How the API server names its set of known types in "no kind … is registered" texts. Depends on the build; not
+/// taken from a recording.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 /// How Go prints the struct that kind and version are read into.
 const TYPE_STRUCT: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
@@ -29,7 +30,7 @@ pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Refusal> {
     let mut value: Value = serde_json::from_slice(body).map_err(|fault| {
         unrecognized(&format!(
             "couldn't get version/kind; json parse error: {}",
-            syntax(&fault)
+            syntax(&fault, body)
         ))
     })?;
     let Value::Object(map) = &value else {
@@ -216,14 +217,41 @@ pub(super) fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What is wrong with a text that is no JSON. Go's own words where the text just ends.
-pub(super) fn syntax(fault: &serde_json::Error) -> String {
+/// What is wrong with a text that is no JSON, in Go's words where they can be told from the parser's.
+pub(super) fn syntax(fault: &serde_json::Error, body: &[u8]) -> String {
     if fault.is_eof() {
-        "unexpected end of JSON input".to_owned()
-    } else {
-        fault.to_string()
+        return "unexpected end of JSON input".to_owned();
+    }
+    let text = fault.to_string();
+    let place = GO_PLACES.iter().find(|(ours, _)| text.starts_with(ours));
+    let line = body
+        .split(|byte| *byte == b'\n')
+        .nth(fault.line().saturating_sub(1));
+    let culprit = line.and_then(|line| line.get(fault.column().checked_sub(1)?));
+    match (place, culprit) {
+        (Some((_, place)), Some(byte)) => {
+            format!("invalid character {:?} {place}", char::from(*byte))
+        }
+        _ => text,
     }
 }
+
+/// Where a character is wrong: how the parser's message begins, and how Go's ends.
+const GO_PLACES: &[(&str, &str)] = &[
+    (
+        "key must be a string",
+        "looking for beginning of object key string",
+    ),
+    (
+        "trailing comma",
+        "looking for beginning of object key string",
+    ),
+    ("expected value", "looking for beginning of value"),
+    ("expected `:`", "after object key"),
+    ("expected `,` or `}`", "after object key:value pair"),
+    ("expected `,` or `]`", "after array element"),
+    ("trailing characters", "after top-level value"),
+];
 
 /// What Go calls a JSON value's type.
 pub(super) fn go_name(value: &Value) -> &'static str {

@@ -69,7 +69,7 @@ impl Patch {
 
 fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Refusal> {
     let value: Value = serde_json::from_slice(body)
-        .map_err(|fault| Refusal::bad_request(format!("{preface}{}", syntax(&fault))))?;
+        .map_err(|fault| Refusal::bad_request(format!("{preface}{}", syntax(&fault, body))))?;
     if value.is_object() {
         Ok(value)
     } else if value.is_null() {

@@ -3,7 +3,7 @@
 use http::Method;
 use serde::Deserialize;
 
-use super::kinds::{Catalogue, StatusPart};
+use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::refusal::Refusal;
 use super::storage::Part;
 use crate::resource::{Layout, ObjectKey};
@@ -152,7 +152,26 @@ fn resource(
                 part,
             })
         }
-        None => Err(NoRoute::Refused(Refusal::method_not_allowed())),
+        None => Err(NoRoute::Refused(not_allowed(kind, method))),
+    }
+}
+
+/// A method that a kind does not take; custom resources say so in their own words (protocol.md §1.5).
+fn not_allowed(kind: &ServedKind, method: &Method) -> Refusal {
+    let word = match (method.as_str(), kind.resource.layout) {
+        (_, Layout::Typed) => return Refusal::method_not_allowed(),
+        ("PUT" | "PATCH", Layout::Dynamic) => return Refusal::bad_request("name must be provided"),
+        ("POST", Layout::Dynamic) => "create",
+        ("DELETE", Layout::Dynamic) => "delete",
+        (_, Layout::Dynamic) => "",
+    };
+    let message = format!(
+        "{word} is not supported on resources of kind \"{}\"",
+        kind.qualified_resource()
+    );
+    Refusal {
+        details: Some(Box::new(kind.resource_details(""))),
+        ..Refusal::bare(405, "MethodNotAllowed", message)
     }
 }
 
@@ -325,6 +344,16 @@ mod tests {
             (
                 Method::POST,
                 "/api/v1/namespaces/ns/pods/p",
+                "405 MethodNotAllowed",
+            ),
+            (
+                Method::PUT,
+                "/apis/example.com/v1/namespaces/ns/widgets",
+                "400 BadRequest",
+            ),
+            (
+                Method::OPTIONS,
+                "/apis/example.com/v1/gizmos",
                 "405 MethodNotAllowed",
             ),
             (

@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -48,10 +50,19 @@ pub(super) struct Server {
 }
 
 /// Who a request came from, and how to let its connection take no more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Connection<'a> {
-    pub(super) peer: SocketAddr,
-    pub(super) goaway: &'a Notify,
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: SocketAddr,
+    goaway: Notify,
+    /// Relaxed suffices: a late reader only announces the end one answer later.
+    closing: AtomicBool,
+}
+
+impl Connection {
+    fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.goaway.notify_one();
+    }
 }
 
 /// Which part of the server answers.
@@ -115,7 +126,7 @@ impl Server {
     pub(super) async fn answer<B>(
         &self,
         request: Request<B>,
-        connection: Connection<'_>,
+        connection: &Connection,
     ) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes>,
@@ -124,11 +135,17 @@ impl Server {
         let audit_id = audit_id(request.headers()).unwrap_or_else(|| self.new_audit_id());
         let path = super::answer::unescaped(request.uri().path());
         let query = request.uri().query().unwrap_or_default();
-        let response = match Route::of(&self.catalogue, request.method(), &path, query) {
+        let version = request.version();
+        let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
             Ok(Route::Faults) => self.fault_order(request, connection.peer).await,
             Ok(route) => self.routed(route, request, connection).await,
             Err(why) => no_route(&why),
         };
+        if connection.closing.load(Ordering::Relaxed) && version < Version::HTTP_2 {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         stamped(response, audit_id)
     }
 
@@ -136,7 +153,7 @@ impl Server {
         &self,
         route: Route,
         request: Request<B>,
-        connection: Connection<'_>,
+        connection: &Connection,
     ) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes>,
@@ -154,7 +171,7 @@ impl Server {
             tokio::time::sleep(delay).await;
         }
         if fate.close_connection {
-            connection.goaway.notify_one();
+            connection.close();
         }
         if let Some(refusal) = &fate.refusal {
             return refused(refusal);
@@ -291,17 +308,15 @@ async fn serve<S>(stream: S, peer: SocketAddr, server: Arc<Server>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let goaway = Arc::new(Notify::new());
-    let told = Arc::clone(&goaway);
+    let shared = Arc::new(Connection {
+        peer,
+        goaway: Notify::new(),
+        closing: AtomicBool::new(false),
+    });
+    let told = Arc::clone(&shared);
     let service = service_fn(move |request| {
-        let (server, goaway) = (Arc::clone(&server), Arc::clone(&goaway));
-        async move {
-            let connection = Connection {
-                peer,
-                goaway: &goaway,
-            };
-            Ok::<_, Infallible>(server.answer(request, connection).await)
-        }
+        let (server, connection) = (Arc::clone(&server), Arc::clone(&shared));
+        async move { Ok::<_, Infallible>(server.answer(request, &connection).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -314,7 +329,7 @@ where
                 outcome.unwrap_or_default();
                 return;
             }
-            () = told.notified(), if !closing => {
+            () = told.goaway.notified(), if !closing => {
                 closing = true;
                 connection.as_mut().graceful_shutdown();
             }

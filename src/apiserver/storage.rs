@@ -82,7 +82,8 @@ pub struct Target {
 pub enum Part {
     /// All but the status, where that is apart.
     Whole,
-    /// Only the status; of compiled-in kinds also labels, annotations and finalizers.
+    /// Only the status; of compiled-in kinds also labels, annotations and finalizers. The real kinds differ among
+    /// themselves here; this is one rule for all, not checked against them.
     Status,
 }
 

@@ -35,7 +35,7 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
     let options: DeleteOptions = serde_json::from_slice(body).map_err(|fault| {
         Refusal::bad_request(format!(
             "couldn't get version/kind; json parse error: {}",
-            syntax(&fault)
+            syntax(&fault, body)
         ))
     })?;
     if !matches!(options.kind.as_str(), "" | "DeleteOptions") {

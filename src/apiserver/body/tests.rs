@@ -93,3 +93,25 @@ fn metadata_of_wrong_types_is_refused_in_go_s_words() {
         r#"Widget in version "v1" cannot be handled as a Widget: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#,
     );
 }
+
+#[test]
+fn broken_json_is_told_in_go_s_words() {
+    for (body, wanted) in [
+        (
+            "{bad",
+            "invalid character 'b' looking for beginning of object key string",
+        ),
+        ("x", "invalid character 'x' looking for beginning of value"),
+        ("{\"a\" 1}", "invalid character '1' after object key"),
+        (
+            "{\"a\":1 2}",
+            "invalid character '2' after object key:value pair",
+        ),
+        ("[1 2]", "invalid character '2' after array element"),
+        ("{\n}\n x", "invalid character 'x' after top-level value"),
+        ("{\"a\":", "unexpected end of JSON input"),
+    ] {
+        let fault = serde_json::from_str::<Value>(body).unwrap_err();
+        assert_eq!(syntax(&fault, body.as_bytes()), wanted, "{body}");
+    }
+}

@@ -58,7 +58,8 @@ pub enum ApplyError {
 /// 400 for a body that is no list of operations, 413 for a longer list than the API server takes.
 pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Refusal> {
     let refuse = |why: String| Refusal::bad_request(format!("error decoding patch: {why}"));
-    let value: Value = serde_json::from_slice(body).map_err(|fault| refuse(syntax(&fault)))?;
+    let value: Value =
+        serde_json::from_slice(body).map_err(|fault| refuse(syntax(&fault, body)))?;
     let steps = match &value {
         Value::Array(steps) => steps.as_slice(),
         Value::Null => &[],
