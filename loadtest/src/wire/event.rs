@@ -121,6 +121,12 @@ impl Event {
     }
 }
 
+/// The first resource version in a document: its own, for a single object of a built-in kind.
+pub fn first_version(document: &[u8]) -> Option<u64> {
+    memmem::find(document, VERSION_FIELD)
+        .and_then(|at| digits(&document[at + VERSION_FIELD.len()..]))
+}
+
 /// The namespaced name of a line's object, by a JSON parser.
 ///
 /// # Errors
