@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Swarms of clients against kube-fanout or any Kubernetes API server, checking what they get.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 pub struct Flags {
     /// What to do.
     #[command(subcommand)]
@@ -189,6 +189,9 @@ pub struct SocketLoop {
     /// Length of an event's line, bytes.
     #[arg(long, default_value_t = 1_024)]
     pub event_size: usize,
+    /// Leaves out every N-th event for every second client: the load test must find that.
+    #[arg(long, value_name = "N")]
+    pub lose_one_in: Option<usize>,
     /// Ends by itself after this time.
     #[arg(long, default_value = "120s", value_parser = seconds)]
     pub duration: Duration,

@@ -33,8 +33,8 @@ pub struct Control {
     pub delivered: AtomicU64,
     /// Body bytes delivered so far.
     pub bytes: AtomicU64,
-    /// Clients that have done what was asked (reached the goal, ended their round); each thread adds its own share.
-    pub done: AtomicUsize,
+    /// Orders carried out by all clients (rounds ended, goal reached); each thread keeps its own share up to date.
+    pub progress: AtomicUsize,
 }
 
 impl Control {

@@ -30,6 +30,7 @@ struct Peer {
     /// Next event to write, and how many of its bytes are written; `None` before the watch begins.
     place: Option<(usize, usize)>,
     writable: bool,
+    lose_one_in: Option<usize>,
 }
 
 struct Loop {
@@ -41,6 +42,7 @@ struct Loop {
     events: Vec<Vec<u8>>,
     events_len: usize,
     event_len: usize,
+    lose_one_in: Option<usize>,
 }
 
 /// Serves until its time is over.
@@ -61,6 +63,7 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
         events: Vec::new(),
         events_len: 0,
         event_len: flags.event_size,
+        lose_one_in: flags.lose_one_in,
     };
     let begun = Instant::now();
     let interval = Duration::from_secs_f64(1.0 / flags.rate.max(0.01));
@@ -103,6 +106,8 @@ impl Loop {
                         Token(token),
                         Interest::READABLE | Interest::WRITABLE,
                     )?;
+                    // The first client is the load test's reference: it gets everything.
+                    let lose_one_in = self.lose_one_in.filter(|_| token % 2 == 1);
                     self.peers.insert(
                         token,
                         Peer {
@@ -110,6 +115,7 @@ impl Loop {
                             request: Vec::new(),
                             place: None,
                             writable: true,
+                            lose_one_in,
                         },
                     );
                 }
@@ -194,6 +200,10 @@ impl Peer {
             return true;
         };
         while self.writable && next < events.len() {
+            if offset == 0 && self.lose_one_in.is_some_and(|n| (next + 1) % n.max(1) == 0) {
+                next += 1;
+                continue;
+            }
             match self.socket.write(&events[next][offset..]) {
                 Ok(len) => offset += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,

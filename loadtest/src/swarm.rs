@@ -50,8 +50,8 @@ pub trait Member: Send + 'static {
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
     /// The response is over.
     fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
-    /// Whether it has done what `control` asks for.
-    fn is_done(&self, control: &Control) -> bool;
+    /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
+    fn progress(&self, control: &Control) -> usize;
     /// Whether it stops reading when told to, and then with how small a receive buffer.
     fn stalls_with(&self) -> Option<usize> {
         None
@@ -135,13 +135,29 @@ impl<M: Member> Swarm<M> {
         .await
     }
 
-    /// Waits until every member is done.
+    /// Waits until every member has reached the goal.
     ///
     /// # Errors
     /// If that takes longer than `wait`; says how far it came.
-    pub async fn done(&self, wait: Duration) -> Result<()> {
-        self.until(wait, "done", |control| control.done.load(Ordering::Relaxed))
-            .await
+    pub async fn at_goal(&self, wait: Duration) -> Result<()> {
+        let reached = |control: &Control| control.progress.load(Ordering::Relaxed);
+        self.until(wait, "reached the goal", reached).await
+    }
+
+    /// Begins a round and waits until every member has ended it; rounds count from 1.
+    ///
+    /// # Errors
+    /// If that takes longer than `wait`; says how far it came.
+    pub async fn play_round(&self, round: usize, wait: Duration) -> Result<()> {
+        let before = self.count * (round - 1);
+        self.control.round.store(round, Ordering::Relaxed);
+        let ended = |control: &Control| {
+            control
+                .progress
+                .load(Ordering::Relaxed)
+                .saturating_sub(before)
+        };
+        self.until(wait, "ended the round", ended).await
     }
 
     async fn until(
@@ -191,23 +207,20 @@ impl<M> Drop for Swarm<M> {
     }
 }
 
-/// One thread's share of [`Control::done`].
+/// One thread's share of [`Control::progress`].
 #[derive(Debug, Default)]
-struct DoneShare {
+struct ProgressShare {
     reported: usize,
 }
 
-impl DoneShare {
-    fn report(&mut self, done: usize, control: &Control) {
-        if done > self.reported {
-            control
-                .done
-                .fetch_add(done - self.reported, Ordering::Relaxed);
+impl ProgressShare {
+    fn report(&mut self, progress: usize, control: &Control) {
+        let total = &control.progress;
+        if progress > self.reported {
+            total.fetch_add(progress - self.reported, Ordering::Relaxed);
         } else {
-            control
-                .done
-                .fetch_sub(self.reported - done, Ordering::Relaxed);
+            total.fetch_sub(self.reported - progress, Ordering::Relaxed);
         }
-        self.reported = done;
+        self.reported = progress;
     }
 }

@@ -56,6 +56,7 @@ pub struct Watcher {
     list: Vec<u8>,
     mode: Mode,
     pause_due: bool,
+    streams_ended: u64,
     inner: Inner,
 }
 
@@ -86,6 +87,7 @@ impl Watcher {
             list: Vec::new(),
             mode: Mode::Watching,
             pause_due: false,
+            streams_ended: 0,
             inner,
         }
     }
@@ -98,6 +100,16 @@ impl Watcher {
     /// How it behaved.
     pub fn habit(&self) -> Habit {
         self.inner.habit
+    }
+
+    /// Whether it is one of those that stop reading.
+    pub fn stalls(&self) -> bool {
+        matches!(self.inner.habit, Habit::Stalls { .. })
+    }
+
+    /// How many of its streams the server, or a broken connection, has ended.
+    pub fn streams_ended(&self) -> u64 {
+        self.streams_ended
     }
 
     /// How often it was told 410.
@@ -281,6 +293,7 @@ impl Member for Watcher {
         let between = self.lines.is_between();
         self.lines.clear();
         let stream_error = self.inner.stream_error.take();
+        self.streams_ended += u64::from(self.mode == Mode::Watching);
         match (how, self.mode) {
             (Ended::Complete(200), Mode::Listing) => {
                 recorder.end("relist done");
@@ -316,9 +329,11 @@ impl Member for Watcher {
         }
     }
 
-    fn is_done(&self, control: &Control) -> bool {
+    fn progress(&self, control: &Control) -> usize {
         let goal = control.goal.load(Ordering::Relaxed);
-        goal != 0 && self.mode == Mode::Watching && self.inner.track.resume_version() >= goal
+        usize::from(
+            goal != 0 && self.mode == Mode::Watching && self.inner.track.resume_version() >= goal,
+        )
     }
 
     fn stalls_with(&self) -> Option<usize> {

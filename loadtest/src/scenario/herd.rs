@@ -102,8 +102,6 @@ impl Member for Lister {
             .min(data.len());
         self.beginning.extend_from_slice(&data[..room]);
         self.count_items(data);
-        // Pieces differ in length from client to client, so the digest must not depend on them: sums of words would not, hashing
-        // whole pieces would. A sample of single bytes at fixed places is enough beside length and count.
         sample(
             &mut self.hasher,
             self.current.bytes - data.len() as u64,
@@ -133,12 +131,13 @@ impl Member for Lister {
         self.last.clear();
     }
 
-    fn is_done(&self, control: &Control) -> bool {
-        self.listed.len() >= control.round.load(Ordering::Relaxed)
+    fn progress(&self, _: &Control) -> usize {
+        self.listed.len()
     }
 }
 
-/// Feeds every 61st byte of the body, counted from its beginning.
+/// Feeds every 61st byte, counted from the body's beginning: pieces differ in length from client to client, so whole pieces cannot
+/// be hashed cheaply, and beside length and count a sample is enough.
 fn sample(hasher: &mut DefaultHasher, offset: u64, data: &[u8]) {
     const STEP: usize = 61;
     let into = usize::try_from(offset % STEP as u64).unwrap_or(0);
@@ -185,8 +184,7 @@ pub async fn run(flags: &Herd) -> Result<Sheet> {
             Usage::own()?,
             now_ns(),
         );
-        control.round.store(round, Ordering::Relaxed);
-        if let Err(error) = swarm.done(flags.round_wait).await {
+        if let Err(error) = swarm.play_round(round, flags.round_wait).await {
             sheet.fault(format!("round {round}: {error:#}"));
             break;
         }
@@ -219,6 +217,14 @@ pub async fn run(flags: &Herd) -> Result<Sheet> {
             "load test CPU per list, ms",
             own * 1e3 / listed.len().max(1) as f64,
         );
+        if listed.len() != flags.clients {
+            sheet.fault(format!(
+                "round {}: {} of {} clients have listed",
+                round + 1,
+                listed.len(),
+                flags.clients
+            ));
+        }
         judge(&mut sheet, &listed, expected, round + 1);
     }
     for message in &recorder.messages {

@@ -109,7 +109,7 @@ impl WatchRun<'_> {
             .await?;
         let goal = recording.last();
         control.goal.store(goal, Ordering::Relaxed);
-        if let Err(error) = swarm.done(DONE_WAIT).await {
+        if let Err(error) = swarm.at_goal(DONE_WAIT).await {
             sheet.fault(format!("{}: {error:#}", self.name));
         }
         let (watchers, recorder) = swarm.finish()?;
@@ -235,6 +235,15 @@ impl WatchRun<'_> {
                 .filter(|watcher| watcher.expired() > 0)
                 .count() as f64,
         );
+        let ended = |stalls: bool| {
+            watchers
+                .iter()
+                .filter(|watcher| watcher.stalls() == stalls)
+                .map(Watcher::streams_ended)
+                .sum::<u64>()
+        };
+        sheet.figure("streams ended, readers", ended(false) as f64);
+        sheet.figure("streams ended, stalled", ended(true) as f64);
         sheet.figure("faulty watchers", faulty as f64);
         if reference.len() == 0 {
             sheet.fault(format!(

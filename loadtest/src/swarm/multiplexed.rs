@@ -14,7 +14,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
-use super::{DoneShare, Ended, Member, Next, PAUSE, Wiring};
+use super::{Ended, Member, Next, PAUSE, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
 use crate::target::{CONNECT_WAIT, Target};
 
@@ -79,15 +79,15 @@ pub fn run<M: Member>(
 }
 
 async fn obey<M: Member>(thread: &Thread<M>) {
-    let mut share = DoneShare::default();
+    let mut share = ProgressShare::default();
     while !thread.control.stop.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;
-        let done = thread
+        let progress = thread
             .members
             .iter()
-            .filter(|member| member.borrow().is_done(&thread.control))
-            .count();
-        share.report(done, &thread.control);
+            .map(|member| member.borrow().progress(&thread.control))
+            .sum();
+        share.report(progress, &thread.control);
     }
 }
 

@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use super::connection::{Buffers, Connection, Turn};
-use super::{DoneShare, Ended, LOOK, Member, Next, PAUSE, Wiring};
+use super::{Ended, LOOK, Member, Next, PAUSE, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
 
 /// Connections being made at one time, so that no listen queue overflows.
@@ -95,7 +95,7 @@ pub fn run<M: Member>(
 impl<M: Member> Reactor<'_, M> {
     fn run(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(1024);
-        let mut share = DoneShare::default();
+        let mut share = ProgressShare::default();
         let (mut round, mut was_stalled, mut counted_at) = (0, false, Instant::now());
         while !self.control.stop.load(Ordering::Relaxed) {
             let wait = if self.more_left.is_empty() {
@@ -139,8 +139,8 @@ impl<M: Member> Reactor<'_, M> {
                 share.report(
                     self.seats
                         .iter()
-                        .filter(|seat| seat.member.is_done(self.control))
-                        .count(),
+                        .map(|seat| seat.member.progress(self.control))
+                        .sum(),
                     self.control,
                 );
             }
