@@ -4,6 +4,7 @@
 
 mod cli;
 mod client;
+mod lister;
 mod process;
 mod recorder;
 mod recording;

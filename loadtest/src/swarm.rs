@@ -79,11 +79,14 @@ impl Wiring {
     }
 }
 
+/// Gives back its members and what it counted.
+type SwarmThread<M> = JoinHandle<Result<(Vec<M>, Recorder)>>;
+
 /// A running swarm. Dropping it orders its threads to stop.
 #[derive(Debug)]
 pub struct Swarm<M> {
     control: Arc<Control>,
-    threads: Vec<JoinHandle<Result<(Vec<M>, Recorder)>>>,
+    threads: Vec<SwarmThread<M>>,
     count: usize,
 }
 

@@ -218,7 +218,7 @@ impl Inner {
     }
 
     fn sample(&mut self, line: &[u8], event: Event) {
-        if self.track.count() % SAMPLE_EVERY != 0 {
+        if !self.track.count().is_multiple_of(SAMPLE_EVERY) {
             return;
         }
         match Event::parse_fully(line) {

@@ -169,7 +169,14 @@ async fn write(churn: Churn, lane: usize, stop: Arc<AtomicBool>) -> Written {
         tokio::time::sleep_until(due).await;
         due += interval;
         count += 1;
-        match write_one(&mut client, &churn, number, count % RECREATE_EVERY == 0).await {
+        match write_one(
+            &mut client,
+            &churn,
+            number,
+            count.is_multiple_of(RECREATE_EVERY),
+        )
+        .await
+        {
             Ok(version) if written.versions.len() < VERSIONS_MAX => written.versions.push(version),
             Ok(_) => {}
             Err(error) => {

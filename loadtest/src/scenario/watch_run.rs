@@ -146,7 +146,9 @@ impl WatchRun<'_> {
         let habit = |number: usize| match self.receive_buffer {
             Some(receive_buffer) if number < self.set_apart => Habit::Stalls { receive_buffer },
             _ if number < self.set_apart => Habit::SetApart,
-            _ if number % SAMPLED_EVERY == 0 || number + 1 == self.watchers => Habit::Sampled,
+            _ if number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.watchers => {
+                Habit::Sampled
+            }
             _ => Habit::Reads,
         };
         (0..self.watchers)

@@ -225,8 +225,7 @@ impl Connection {
             let Some(tls) = &mut self.tls else { break };
             tls.read_tls(&mut rest)?;
             tls.process_new_packets()?;
-            loop {
-                let Some(tls) = &mut self.tls else { break };
+            while let Some(tls) = &mut self.tls {
                 let len = match tls.reader().read(plain) {
                     Ok(0) => break,
                     Ok(len) => len,

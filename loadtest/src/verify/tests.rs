@@ -13,7 +13,8 @@ fn reference() -> Reference {
         assert!(reference.push(Entry {
             version,
             kind: Kind::Modified,
-            body_hash: version * 7
+            body_hash: version * 7,
+            object: 0,
         }));
     }
     reference
@@ -216,4 +217,36 @@ fn steps_give_back_the_versions() {
         last = version;
     }
     assert_eq!(steps.versions(0).collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn the_state_at_a_version_follows_from_the_events() {
+    let state = |objects: &[(&str, u64)]| -> reference::State {
+        objects
+            .iter()
+            .map(|(name, version)| ((*name).to_owned(), *version))
+            .collect()
+    };
+    let mut reference = Reference::begin(state(&[("a", 1), ("b", 2)]));
+    for (version, kind, name) in [
+        (5, Kind::Modified, "a"),
+        (6, Kind::Deleted, "b"),
+        (7, Kind::Added, "c"),
+        (8, Kind::Added, "b"),
+    ] {
+        let object = reference.object(name);
+        assert!(reference.push(Entry {
+            version,
+            kind,
+            body_hash: 0,
+            object
+        }));
+    }
+    assert_eq!(reference.state_at(4), state(&[("a", 1), ("b", 2)]));
+    assert_eq!(reference.state_at(6), state(&[("a", 5)]));
+    assert_eq!(
+        reference.state_at(8),
+        state(&[("a", 5), ("b", 8), ("c", 7)])
+    );
+    assert_eq!(reference.first_missing(&[3, 5, 9], 4), Some(9));
 }

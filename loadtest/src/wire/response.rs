@@ -30,12 +30,8 @@ pub enum Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// Inside the line that holds a chunk's size; `seen` says that a digit was there, `rest` that an extension began.
-    Size {
-        len: u64,
-        seen: bool,
-        rest: bool,
-    },
+    /// Inside the line that holds a chunk's size.
+    Size(Size),
     Data {
         left: u64,
     },
@@ -49,6 +45,36 @@ enum State {
         left: u64,
     },
     UntilClose,
+}
+
+/// A chunk's size line, as far as it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Size {
+    len: u64,
+    has_digit: bool,
+    /// Behind the digits: an extension, or the line's end.
+    is_over: bool,
+}
+
+impl Size {
+    fn next(mut self, byte: u8) -> Result<State> {
+        match (byte, (byte as char).to_digit(16)) {
+            (b'\n', _) if !self.has_digit => bail!("a chunk without a size"),
+            (b'\n', _) if self.len == 0 => return Ok(State::Trailer { empty: true }),
+            (b'\n', _) => return Ok(State::Data { left: self.len }),
+            (b'\r' | b';' | b' ', _) => self.is_over = true,
+            _ if self.is_over => {}
+            (_, Some(digit)) => {
+                self.len = self.len * 16 + u64::from(digit);
+                self.has_digit = true;
+            }
+            (_, None) => bail!("byte {byte:#04x} in a chunk's size"),
+        }
+        if self.len > CHUNK_LEN_MAX {
+            bail!("a chunk of more than {CHUNK_LEN_MAX} bytes");
+        }
+        Ok(State::Size(self))
+    }
 }
 
 /// The reader of one response at a time; ready for the next after [`Progress::Complete`].
@@ -132,63 +158,14 @@ impl Response {
     /// One byte of chunk framing; true when the body is complete.
     fn frame_byte(&mut self, byte: u8) -> Result<bool> {
         self.state = match (self.state, byte) {
-            (
-                State::Size {
-                    len, seen: true, ..
-                },
-                b'\n',
-            ) if len == 0 => State::Trailer { empty: true },
-            (
-                State::Size {
-                    len, seen: true, ..
-                },
-                b'\n',
-            ) => State::Data { left: len },
-            (State::Size { len, seen, .. }, b'\r' | b';' | b' ') => State::Size {
-                len,
-                seen,
-                rest: true,
-            },
-            (
-                State::Size {
-                    len,
-                    seen,
-                    rest: true,
-                },
-                _,
-            ) if byte != b'\n' => State::Size {
-                len,
-                seen,
-                rest: true,
-            },
-            (
-                State::Size {
-                    len, rest: false, ..
-                },
-                _,
-            ) if byte.is_ascii_hexdigit() => {
-                let digit = (byte as char).to_digit(16).map_or(0, u64::from);
-                let len = len * 16 + digit;
-                if len > CHUNK_LEN_MAX {
-                    bail!("a chunk of more than {CHUNK_LEN_MAX} bytes");
-                }
-                State::Size {
-                    len,
-                    seen: true,
-                    rest: false,
-                }
-            }
+            (State::Size(size), _) => size.next(byte)?,
             (State::DataEnd, b'\r') => State::DataEnd,
-            (State::DataEnd, b'\n') => State::Size {
-                len: 0,
-                seen: false,
-                rest: false,
-            },
+            (State::DataEnd, b'\n') => State::Size(Size::default()),
             (State::Trailer { empty: true }, b'\n') => return Ok(true),
             (State::Trailer { .. }, b'\n') => State::Trailer { empty: true },
             (State::Trailer { empty }, b'\r') => State::Trailer { empty },
             (State::Trailer { .. }, _) => State::Trailer { empty: false },
-            (state, byte) => bail!("byte {byte:#04x} breaks the chunk framing in {state:?}"),
+            (state, _) => bail!("byte {byte:#04x} breaks the chunk framing in {state:?}"),
         };
         Ok(false)
     }
@@ -226,13 +203,7 @@ impl Response {
         let mut state = State::UntilClose;
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match (name, value.trim()) {
-                ("transfer-encoding", "chunked") => {
-                    state = State::Size {
-                        len: 0,
-                        seen: false,
-                        rest: false,
-                    }
-                }
+                ("transfer-encoding", "chunked") => state = State::Size(Size::default()),
                 ("content-length", value) if state == State::UntilClose => {
                     state = State::Counted {
                         left: value.parse()?,
