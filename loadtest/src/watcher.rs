@@ -343,3 +343,6 @@ impl Member for Watcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
