@@ -162,6 +162,11 @@ impl Track {
         self.current.last.max(self.bookmark)
     }
 
+    /// The version of the newest event, or where the segment began.
+    pub fn last(&self) -> u64 {
+        self.current.last
+    }
+
     /// Events taken in, over all segments.
     pub fn count(&self) -> u64 {
         self.current.count + self.closed.iter().map(|segment| segment.count).sum::<u64>()

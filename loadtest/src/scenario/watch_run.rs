@@ -26,6 +26,8 @@ const DONE_WAIT: Duration = Duration::from_secs(15);
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 /// One watcher in so many is sampled.
 const SAMPLED_EVERY: usize = 50;
+/// Share of the writes asked for that counts as having met the rate.
+const RATE_MET: f64 = 0.95;
 /// Faulty watchers that are described; the rest is counted.
 const DESCRIBED_MAX: usize = 10;
 /// Longer than any run: streams shall not end by themselves.
@@ -115,11 +117,11 @@ impl WatchRun<'_> {
         let (watchers, recorder) = swarm.finish()?;
         let furthest = watchers
             .iter()
-            .map(|watcher| watcher.track().resume_version())
+            .map(|watcher| watcher.track().last())
             .max()
             .unwrap_or(0);
         if let Err(error) = recording.reached(furthest, SETTLE_WAIT).await {
-            // A bookmark may be newer than the newest event; the verdict finds events that the reference lacks.
+            // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
             sheet.note(format!("{}: {error:#}", self.name));
         }
         self.window(sheet, &from, &until);
@@ -264,6 +266,12 @@ impl WatchRun<'_> {
     ) {
         let Some(written) = written else { return };
         sheet.figure("writes", written.versions.len() as f64);
+        let due = self.churn.as_ref().map_or(0.0, |churn| {
+            churn.rate * (self.warm_up + self.duration).as_secs_f64()
+        });
+        if (written.versions.len() as f64) < due * RATE_MET {
+            sheet.note(format!("{}: fewer writes than the {due:.0} asked for: the machine or the API server is too slow", self.name));
+        }
         if let Some(version) = reference.first_missing(&written.versions, start) {
             sheet.fault(format!(
                 "{}: version {version} was written, but the reference never saw it",
