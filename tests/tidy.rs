@@ -1,6 +1,9 @@
 //! Rules that the compiler cannot check: who may name whom, where the clock may be read, sizes, names, documents.
 
-#![expect(clippy::unwrap_used, reason = "a rule that cannot read its file has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a rule that cannot read its file has failed"
+)]
 
 #[path = "tidy/documents.rs"]
 mod documents;
