@@ -45,7 +45,7 @@ step_test() {
 step_loom() {
     grep -rqE 'cfg\(all\(test, fanout_loom\)\)' src || { skip "there are no models"; return; }
     local output code
-    output=$(RUSTFLAGS="--cfg fanout_loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --lib models:: 2>&1)
+    output=$(RUSTFLAGS="--cfg fanout_loom" CARGO_TARGET_DIR=target/loom cargo test --locked --lib models:: 2>&1)
     code=$?
     echo "$output"
     [ "$code" = 0 ] || return "$code"

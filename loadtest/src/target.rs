@@ -114,7 +114,7 @@ impl Target {
     }
 
     /// The text of an HTTP/1.1 GET.
-    pub fn get_text(&self, path: &str) -> Vec<u8> {
+    pub fn fetch_text(&self, path: &str) -> Vec<u8> {
         let mut text = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n",
             self.authority

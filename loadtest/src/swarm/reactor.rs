@@ -267,7 +267,7 @@ impl<M: Member> Reactor<'_, M> {
     }
 
     fn send(&mut self, number: usize, path: &str) {
-        let request = self.wiring.target.get_text(path);
+        let request = self.wiring.target.fetch_text(path);
         let seat = &mut self.seats[number];
         seat.place = Place::Busy;
         let Some(connection) = &mut seat.connection else {
