@@ -6,6 +6,8 @@
 mod event;
 mod objects;
 mod ring;
+#[cfg(test)]
+pub(crate) mod samples;
 mod snapshot;
 mod sync;
 mod writer;
@@ -82,10 +84,12 @@ impl WatchCache {
     /// [`TooOld`] when events since `version` are no longer there, or were never known.
     pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, TooOld> {
         let snapshot = self.snapshot().ok_or(TooOld { floor: version })?;
-        let floor = floor(&snapshot, &self.history);
+        // The place first, the floor after it: what is evicted between the two raises the floor. The other way round,
+        // the place could lie beyond events that the floor still promised.
         let first = self
             .history
             .partition_point(|event| event.resource_version() <= version);
+        let floor = floor(&snapshot, &self.history);
         let inside = snapshot.gaps.iter().find(|gap| gap.contains(version));
         match inside {
             Some(gap) if !self.carries(version, first) => Err(TooOld { floor: gap.to }),

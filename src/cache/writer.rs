@@ -143,6 +143,7 @@ impl Writer {
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>, now: Instant) -> Applied {
         let mut applied = Applied::default();
         let mut events = Vec::new();
+        let before = self.state.resource_version;
         for change in changes {
             if self.knows(&change) {
                 applied.ignored += 1;
@@ -152,7 +153,8 @@ impl Writer {
             events.extend(self.append(change, now));
         }
         applied.events = events.len();
-        if !events.is_empty() {
+        // A deletion of what was never here shows nothing, and yet is progress.
+        if !events.is_empty() || self.state.resource_version > before {
             applied.woken = self.publish(self.state.resource_version, &events, now);
         }
         applied

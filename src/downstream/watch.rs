@@ -111,12 +111,24 @@ pub struct WatchBody {
     history_end: Sequence,
     /// Events up to this version are known to the client.
     known: ResourceVersion,
+    standing: Standing,
     bookmarks: Option<Bookmarks>,
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
+    timer_is_set: bool,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
+}
+
+/// How the version that a client came with compares with what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It was reached, and the history after it is whole.
+    Level,
+    /// It is still to come: nothing is sent. A relist may pass over it meanwhile, and then the difference that is
+    /// published does not hold what this client needs: objects made and gone again since the last version served.
+    Ahead,
 }
 
 #[derive(Debug)]
@@ -152,6 +164,11 @@ impl WatchBody {
             }
             Start::After { sequence, version } => (None, sequence, version),
         };
+        let standing = if initial.is_none() && known > entry.reached.version {
+            Standing::Ahead
+        } else {
+            Standing::Level
+        };
         let deadline = timing.started + timing.timeout;
         let bookmarks = timing.bookmarks.then(|| Bookmarks {
             next_at: next_bookmark(timing.started, deadline),
@@ -168,9 +185,11 @@ impl WatchBody {
             position,
             history_end,
             known,
+            standing,
             bookmarks,
             deadline,
             timer: Box::pin(tokio::time::sleep_until(wake_at)),
+            timer_is_set: false,
             end: None,
             events: 0,
             bytes: 0,
@@ -183,6 +202,13 @@ impl WatchBody {
 
     /// What can be sent now; `None` if nothing can.
     fn gather(&mut self) -> Option<Pieces> {
+        if self.standing == Standing::Ahead {
+            match self.level() {
+                Ok(Standing::Level) => {}
+                Ok(Standing::Ahead) => return None,
+                Err(error) => return Some(error),
+            }
+        }
         loop {
             if let Some(initial) = &mut self.initial {
                 let (pieces, count) = initial.next_frame(self.entry.view.selector(), &self.served);
@@ -206,6 +232,20 @@ impl WatchBody {
                 }
             }
         }
+    }
+
+    /// Looks whether the client's version has been reached, and whether its history is known.
+    fn level(&mut self) -> Result<Standing, Pieces> {
+        // What has been reached is in the snapshot, with its gaps.
+        if self.served.hub.reached().version < self.known {
+            return Ok(Standing::Ahead);
+        }
+        let Ok(sequence) = self.served.cache.resume_after(self.known) else {
+            return Err(self.lagged());
+        };
+        self.position = self.position.max(sequence);
+        self.standing = Standing::Level;
+        Ok(Standing::Level)
     }
 
     /// Reads this client's own way through the history, up to where the view goes on.
@@ -241,11 +281,13 @@ impl WatchBody {
         let (mut position, mut detour) = (self.position, None);
         let known = self.known;
         let read = self.entry.view.read(self.entry.cursor, |batch| {
-            if batch.last < position {
+            if batch.last < position || batch.last_version <= known {
                 return ControlFlow::Continue(());
             }
             if batch.first < position || batch.first_version <= known {
-                // A part of it is known to this client: the history has the events one by one.
+                // A part of it is known to this client: the history has the events one by one. Nothing before it
+                // is of interest, however long ago the last batch came.
+                position = position.max(batch.first);
                 detour = Some(batch.last + 1);
                 return ControlFlow::Break(());
             }
@@ -277,10 +319,16 @@ impl WatchBody {
         }
     }
 
+    /// Goes on after batches were missed: with the history from the first of them on, then the view again.
     fn rejoin(&mut self) {
-        let entry = self.served.hub.join(self.entry.view.selector());
+        let entry = &mut self.entry;
+        // What lies before that batch and is of interest was in earlier ones. Without this, a client whose selector
+        // seldom matches would be looked for at its last event, long gone from the history.
+        if let Some(first) = entry.view.first_of(entry.cursor) {
+            self.position = self.position.max(first);
+        }
+        (entry.cursor, entry.reached) = self.served.hub.place_in(&entry.view);
         self.history_end = entry.reached.through;
-        self.entry = entry;
     }
 
     fn counted(&mut self, pieces: Pieces, events: u64) -> Pieces {
@@ -305,6 +353,10 @@ impl WatchBody {
 
     /// A bookmark, if one is due and the client has everything that it speaks of.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        if self.standing == Standing::Ahead {
+            self.bookmarks.as_mut()?.next_at = next_bookmark(now, self.deadline);
+            return None;
+        }
         let due = self
             .bookmarks
             .as_ref()
@@ -330,6 +382,17 @@ impl WatchBody {
                 .bookmark()
                 .line(reached.version, Marker::None),
         )
+    }
+
+    /// True after the deadline. Asks the timer, which costs less than the clock, so that a client who is always behind
+    /// is not served for ever.
+    fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.timer_is_set {
+            self.timer_is_set = true;
+            // Only registers it: whether it has gone off is asked below.
+            let _ = self.timer.as_mut().poll(context);
+        }
+        self.timer.is_elapsed() && Instant::now() >= self.deadline
     }
 
     /// Sets the timer to what comes next and asks to be woken by it.
@@ -374,6 +437,10 @@ impl Body for WatchBody {
         let this = self.get_mut();
         let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
         if this.end.is_some() {
+            return Poll::Ready(None);
+        }
+        if this.is_overdue(context) {
+            this.end = Some(WatchEnd::Deadline);
             return Poll::Ready(None);
         }
         if let Some(pieces) = this.gather() {

@@ -105,6 +105,14 @@ impl Hub {
         }
     }
 
+    /// The place of a watcher who enters `view` again because it overran the batches: the first batch to read, and
+    /// what those before it add up to. Its seat stays, and stays armed.
+    #[must_use]
+    pub fn place_in(&self, view: &View) -> (Sequence, Reached) {
+        let state = self.state();
+        (view.head(), state.reached)
+    }
+
     /// How far the views have come.
     #[must_use]
     pub fn reached(&self) -> Reached {

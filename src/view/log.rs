@@ -39,11 +39,23 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(2),
 };
 
+/// Where batches began is remembered for longer, at eight bytes each: a watcher who overran the batches needs to
+/// know from where to read the history, and at worst is told to list again though nothing was lost.
+const FIRSTS: Retention = Retention {
+    segment_slots: 64,
+    events_min: 1024,
+    events_max: 1024,
+    bytes_max: usize::MAX,
+    age_min: Duration::ZERO,
+};
+
 /// The readers' side of a view.
 #[derive(Debug)]
 pub struct View {
     selector: Selector,
     batches: Arc<Ring<Batch>>,
+    /// The first event's sequence of each batch, under the batch's own number.
+    firsts: Arc<Ring<Sequence>>,
     waiting: Arc<WakeList>,
     closed: OnceLock<()>,
 }
@@ -84,6 +96,18 @@ impl View {
         self.batches.read(cursor, |_, batch| visit(batch))
     }
 
+    /// The first event of the batch at `cursor`, remembered longer than the batch itself; `None` when that is
+    /// forgotten too, or the batch still to come.
+    #[must_use]
+    pub fn first_of(&self, cursor: Sequence) -> Option<Sequence> {
+        let mut first = None;
+        let read = self.firsts.read(cursor, |_, sequence| {
+            first = Some(*sequence);
+            ControlFlow::Break(())
+        });
+        read.ok().and(first)
+    }
+
     pub(super) fn seat(&self, spread: usize) -> Seat {
         self.waiting.seat(spread)
     }
@@ -98,22 +122,25 @@ impl View {
 pub(super) struct ViewWriter {
     view: Arc<View>,
     batches: RingWriter<Batch>,
+    firsts: RingWriter<Sequence>,
     /// Events of the batch being made.
     pending: Vec<(Sequence, ResourceVersion, Bytes)>,
 }
 
 impl ViewWriter {
     pub(super) fn new(selector: Selector) -> Self {
-        let batches = RingWriter::new(RETENTION);
+        let (batches, firsts) = (RingWriter::new(RETENTION), RingWriter::new(FIRSTS));
         let view = View {
             selector,
             batches: Arc::clone(batches.ring()),
+            firsts: Arc::clone(firsts.ring()),
             waiting: Arc::default(),
             closed: OnceLock::new(),
         };
         Self {
             view: Arc::new(view),
             batches,
+            firsts,
             pending: Vec::new(),
         }
     }
@@ -140,6 +167,7 @@ impl ViewWriter {
         };
         self.pending.clear();
         let len = batch.lines.len();
+        self.firsts.append(batch.first, size_of::<Sequence>(), now);
         self.batches.append(batch, len, now);
         true
     }

@@ -1,1 +1,689 @@
+//! Watch bodies polled by hand against a made-up history.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use bytes::Buf;
+use tokio::time::advance;
+
+use super::*;
+use crate::cache::samples::{Sample, World, kind, told};
+use crate::resource::Layout;
+use crate::view::Hub;
+use crate::view::selector::LabelSelector;
+
+#[derive(Debug, Default)]
+struct Tally(Mutex<Vec<WatchTotals>>);
+
+impl WatchTally for Tally {
+    fn delivered(&self, _: u64, _: u64) {}
+
+    fn ended(&self, totals: WatchTotals) {
+        self.0.lock().unwrap().push(totals);
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What one poll gave.
+#[derive(Debug, PartialEq, Eq)]
+enum Polled {
+    Lines(Vec<String>),
+    Waits,
+    Ended,
+}
+
+struct Client {
+    body: WatchBody,
+    wakes: Arc<Wakes>,
+    tally: Arc<Tally>,
+    seen: Vec<String>,
+}
+
+impl Client {
+    fn poll(&mut self) -> Polled {
+        let waker = Waker::from(Arc::clone(&self.wakes));
+        let mut context = Context::from_waker(&waker);
+        match Pin::new(&mut self.body).poll_frame(&mut context) {
+            Poll::Pending => Polled::Waits,
+            Poll::Ready(None) => Polled::Ended,
+            Poll::Ready(Some(Ok(frame))) => {
+                let mut pieces = frame.into_data().unwrap();
+                let bytes = pieces.copy_to_bytes(pieces.remaining());
+                let lines = told(&bytes);
+                self.seen.extend(lines.iter().cloned());
+                Polled::Lines(lines)
+            }
+        }
+    }
+
+    /// All that can be had now.
+    fn drain(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Polled::Lines(more) = self.poll() {
+            lines.extend(more);
+        }
+        lines
+    }
+
+    fn wakes(&self) -> usize {
+        self.wakes.0.load(Ordering::Relaxed)
+    }
+
+    fn end(self) -> WatchTotals {
+        drop(self.body);
+        let ended = self.tally.0.lock().unwrap();
+        assert_eq!(ended.len(), 1, "a stream ends once");
+        ended[0]
+    }
+}
+
+struct Scene {
+    world: World,
+    served: Served,
+}
+
+const WIDE: usize = 1 << 20;
+const HOUR: u64 = 3600;
+
+impl Scene {
+    fn new(events_max: usize) -> Self {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let world = World::new(7, events_max, Arc::clone(&hub) as _);
+        let cache = Arc::clone(world.writer.cache());
+        Self {
+            world,
+            served: Served { cache, hub },
+        }
+    }
+
+    fn client(&self, selector: &Selector, start: Start, timeout: u64) -> Client {
+        let entry = self.served.hub.join(selector);
+        self.enter(entry, start, timeout)
+    }
+
+    fn enter(&self, entry: Entry, start: Start, timeout: u64) -> Client {
+        let timing = Timing {
+            started: Instant::now(),
+            timeout: Duration::from_secs(timeout),
+            bookmarks: true,
+        };
+        let tally = Arc::new(Tally::default());
+        Client {
+            body: WatchBody::new(
+                self.served.clone(),
+                entry,
+                start,
+                timing,
+                Arc::clone(&tally) as _,
+            ),
+            wakes: Arc::default(),
+            tally,
+            seen: Vec::new(),
+        }
+    }
+
+    fn initial(&self, marker: Marker) -> Start {
+        let snapshot = self.served.cache.snapshot().unwrap();
+        let version = snapshot.resource_version;
+        Start::Initial {
+            snapshot,
+            version,
+            marker,
+        }
+    }
+
+    /// As the service does it: joins, then looks where to resume.
+    fn after(&self, selector: &Selector, version: u64) -> Client {
+        let entry = self.served.hub.join(selector);
+        let version = ResourceVersion(version);
+        let sequence = self.served.cache.resume_after(version).unwrap();
+        self.enter(entry, Start::After { sequence, version }, HOUR)
+    }
+
+    fn put(&mut self, key: &str, tier: Option<&'static str>) -> u64 {
+        let change = self.world.write(key, tier);
+        self.world.apply(vec![change]);
+        self.world.version
+    }
+
+    fn progress(&mut self, version: u64) {
+        self.world.version = version;
+        self.world
+            .writer
+            .progress(ResourceVersion(version), self.world.now);
+    }
+
+    /// A relist that finds only these objects.
+    fn relist(&mut self, objects: &[Sample], version: u64) {
+        let listed = objects.iter().map(Sample::object).collect();
+        let version = ResourceVersion(version);
+        let now = self.world.now;
+        self.world.writer.replace(listed, version, now).unwrap();
+    }
+}
+
+fn everything() -> Selector {
+    Selector::default()
+}
+
+fn tier(value: &str) -> Selector {
+    Selector {
+        labels: LabelSelector::parse(&format!("tier={value}")).unwrap(),
+        ..Selector::default()
+    }
+}
+
+fn in_namespace(namespace: &str) -> Selector {
+    Selector {
+        namespace: Some(namespace.into()),
+        ..Selector::default()
+    }
+}
+
+/// What the selectors above let through, in other words.
+fn sees(selector: &Selector) -> impl Fn(&Sample) -> bool {
+    let namespace = selector.namespace.as_ref().map(|name| format!("{name}/"));
+    let labelled = |value: &&str| selector.labels == tier(value).labels;
+    let wanted = ["x", "rare"].into_iter().find(labelled);
+    move |sample| {
+        namespace
+            .as_ref()
+            .is_none_or(|prefix| sample.key.starts_with(prefix))
+            && (wanted.is_none() || wanted == sample.tier)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_come_in_list_order_then_the_marker_then_live_events() {
+    let mut scene = Scene::new(WIDE);
+    let first = scene.put("a/two", None);
+    let second = scene.put("a-b/one", Some("x"));
+    let marker = scene.world.version;
+    let mut client = scene.client(&everything(), scene.initial(Marker::InitialEventsEnd), HOUR);
+    assert_eq!(
+        client.drain(),
+        [
+            format!("ADDED a-b/one {second} x"),
+            format!("ADDED a/two {first} -"),
+            format!("MARKER {marker}"),
+        ]
+    );
+    assert_eq!(client.wakes(), 0);
+    let third = scene.put("a/two", Some("y"));
+    assert_eq!(client.wakes(), 1, "a batch wakes who waits, once");
+    scene.put("a/two", Some("y"));
+    assert_eq!(client.wakes(), 1);
+    let fourth = scene.world.version;
+    assert_eq!(
+        client.drain(),
+        [
+            format!("MODIFIED a/two {third} y"),
+            format!("MODIFIED a/two {fourth} y"),
+        ]
+    );
+    assert_eq!(client.end().end, WatchEnd::Client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_resource_has_only_the_marker_and_none_where_none_is_wanted() {
+    let scene = Scene::new(WIDE);
+    let mut marked = scene.client(&everything(), scene.initial(Marker::InitialEventsEnd), HOUR);
+    assert_eq!(marked.drain(), ["MARKER 10"]);
+    let mut plain = scene.client(&everything(), scene.initial(Marker::None), HOUR);
+    assert_eq!(plain.poll(), Polled::Waits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_keep_to_the_namespace_and_the_selector() {
+    let mut scene = Scene::new(WIDE);
+    for key in ["a/x", "a-b/x", "a.b/x", "b/x"] {
+        scene.put(key, Some("x"));
+    }
+    let y = scene.put("a/y", Some("y"));
+    let selector = Selector {
+        namespace: Some("a".into()),
+        ..tier("y")
+    };
+    let mut client = scene.client(&selector, scene.initial(Marker::None), HOUR);
+    assert_eq!(client.drain(), [format!("ADDED a/y {y} y")]);
+    let mut client = scene.client(&in_namespace("a"), scene.initial(Marker::None), HOUR);
+    assert_eq!(client.drain().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_proven_at_a_later_version_is_marked_with_that_version() {
+    let mut scene = Scene::new(WIDE);
+    scene.put("a/x", None);
+    let snapshot = scene.served.cache.snapshot().unwrap();
+    let proven = scene.world.version + 10;
+    let start = Start::Initial {
+        snapshot,
+        version: ResourceVersion(proven),
+        marker: Marker::InitialEventsEnd,
+    };
+    let mut client = scene.client(&everything(), start, HOUR);
+    assert_eq!(client.drain()[1], format!("MARKER {proven}"));
+    // What the proof covers is not told: made and gone again in between.
+    scene.put("a/y", None);
+    let gone = scene.world.delete("a/y").unwrap();
+    scene.world.apply(vec![gone]);
+    assert!(scene.world.version < proven);
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.world.version = proven;
+    let later = scene.put("a/z", None);
+    assert_eq!(client.drain(), [format!("ADDED a/z {later} -")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_watch_repeats_and_skips_nothing() {
+    let mut scene = Scene::new(WIDE);
+    for _ in 0..80 {
+        scene.world.step();
+    }
+    for selector in [everything(), tier("x"), in_namespace("a-b")] {
+        let sees = sees(&selector);
+        for version in 10..=scene.world.version {
+            let mut client = scene.after(&selector, version);
+            assert_eq!(
+                client.drain(),
+                scene.world.told(version, &sees),
+                "{version}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_the_future_is_silent_until_its_version_has_passed() {
+    let mut scene = Scene::new(WIDE);
+    scene.put("a/x", None);
+    let future = scene.world.version + 50;
+    let mut client = scene.after(&everything(), future);
+    while scene.world.version + 4 < future {
+        scene.put("a/x", None);
+        assert_eq!(client.poll(), Polled::Waits);
+    }
+    // Neither event nor bookmark, a minute later as well.
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.world.version = future - 1;
+    let mut batch = Vec::new();
+    scene.world.version -= 3;
+    batch.push(scene.world.write("a/x", None));
+    scene.world.version = future;
+    batch.push(scene.world.write("a/y", None));
+    scene.world.apply(batch);
+    let after = scene.world.version;
+    assert_eq!(client.drain(), [format!("ADDED a/y {after} -")]);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(client.drain(), [format!("BOOKMARK {after}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_the_future_survives_any_number_of_events_before_its_version() {
+    let mut scene = Scene::new(16);
+    scene.put("a/x", None);
+    let future = 10_000;
+    let mut client = scene.after(&everything(), future);
+    assert_eq!(client.poll(), Polled::Waits);
+    for _ in 0..1500 {
+        scene.put("a/x", None);
+    }
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.world.version = future;
+    let after = scene.put("a/x", None);
+    assert_eq!(client.drain(), [format!("MODIFIED a/x {after} -")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_version_that_a_relist_passed_over_must_list_again() {
+    let mut scene = Scene::new(WIDE);
+    let kept = Sample::new("a/x", scene.put("a/x", None));
+    let from = scene.world.version;
+    // The client saw, elsewhere, an object made after `from`; it was gone again at the relist.
+    let mut client = scene.after(&everything(), from + 10);
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.relist(&[kept, Sample::new("a/y", from + 15)], from + 20);
+    assert_eq!(client.drain(), ["ERROR 410"]);
+    assert_eq!(client.end().end, WatchEnd::Lagged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_watches_go_on_over_a_relist() {
+    let mut scene = Scene::new(WIDE);
+    let old = scene.put("a/x", None);
+    scene.put("a/y", None);
+    let from = scene.world.version;
+    let mut client = scene.after(&everything(), from);
+    assert_eq!(client.poll(), Polled::Waits);
+    let mut remade = Sample::new("a/x", from + 7);
+    remade.uid = old + 1000;
+    scene.relist(&[remade, Sample::new("b/z", from + 3)], from + 9);
+    assert_eq!(
+        client.drain(),
+        [
+            format!("ADDED b/z {} -", from + 3),
+            format!("DELETED a/x {} -", from + 6),
+            format!("ADDED a/x {} -", from + 7),
+            format!("DELETED a/y {} -", from + 9),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_every_minute_and_before_the_deadline_and_then_it_ends() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.client(&tier("x"), scene.initial(Marker::InitialEventsEnd), 150);
+    client.drain();
+    let started = Instant::now();
+    let mut at = Vec::new();
+    for second in 1..=150_u64 {
+        scene.progress(1000 + second);
+        advance(started + Duration::from_secs(second) - Instant::now()).await;
+        match client.poll() {
+            Polled::Lines(lines) => {
+                assert_eq!(lines, [format!("BOOKMARK {}", 1000 + second)]);
+                at.push(second);
+                assert_eq!(client.poll(), Polled::Waits);
+            }
+            Polled::Waits => {}
+            Polled::Ended => assert_eq!(second, 150),
+        }
+    }
+    assert_eq!(at, [60, 120, 148]);
+    assert_eq!(client.poll(), Polled::Ended);
+    assert_eq!(client.end().end, WatchEnd::Deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_watch_has_one_bookmark_and_a_very_short_one_none() {
+    for (timeout, expected) in [(20, vec![18]), (2, vec![]), (1, vec![])] {
+        let mut scene = Scene::new(WIDE);
+        let mut client = scene.client(&everything(), scene.initial(Marker::None), timeout);
+        scene.progress(100);
+        let mut at = Vec::new();
+        for second in 0..timeout {
+            if let Polled::Lines(_) = client.poll() {
+                at.push(second);
+            }
+            advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(at, expected, "{timeout}");
+        assert_eq!(client.poll(), Polled::Ended);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_that_tells_nothing_new_is_left_out() {
+    let scene = Scene::new(WIDE);
+    let mut client = scene.after(&everything(), 10);
+    for _ in 0..3 {
+        advance(Duration::from_secs(60)).await;
+        assert_eq!(client.poll(), Polled::Waits);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_never_runs_ahead_of_an_event_that_is_still_to_be_delivered() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.after(&everything(), 10);
+    assert_eq!(client.poll(), Polled::Waits);
+    advance(Duration::from_secs(60)).await;
+    for _ in 0..200 {
+        scene.put("a/x", None);
+    }
+    let last = scene.world.version;
+    let lines = client.drain();
+    assert_eq!(lines.len(), 201);
+    assert_eq!(lines[199], format!("MODIFIED a/x {last} -"));
+    assert_eq!(lines[200], format!("BOOKMARK {last}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_bookmarks_gets_none() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.after(&everything(), 10);
+    client.body.bookmarks = None;
+    scene.progress(100);
+    advance(Duration::from_secs(HOUR - 1)).await;
+    assert_eq!(client.poll(), Polled::Waits);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(client.poll(), Polled::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_a_stream_that_is_always_behind() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.client(&everything(), scene.initial(Marker::None), 10);
+    let mut polls = 0;
+    loop {
+        scene.put("a/x", None);
+        match client.poll() {
+            Polled::Lines(_) => polls += 1,
+            Polled::Waits => unreachable!("there is always more"),
+            Polled::Ended => break,
+        }
+        assert!(polls < 100, "the stream goes on for ever");
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(client.end().end, WatchEnd::Deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_who_overran_its_view_reads_the_history() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.after(&tier("x"), 10);
+    assert_eq!(client.poll(), Polled::Waits);
+    for _ in 0..300 {
+        scene.world.step();
+    }
+    let sees = |sample: &Sample| sample.tier == Some("x");
+    assert_eq!(client.drain(), scene.world.told(10, sees));
+    let before = scene.world.version;
+    scene.put("a/x", Some("x"));
+    assert_eq!(client.wakes(), 2, "it still waits where it did");
+    assert_eq!(client.drain(), scene.world.told(before, sees));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
+    let mut scene = Scene::new(400);
+    let mut client = scene.after(&tier("x"), 10);
+    client.body.bookmarks = None;
+    assert_eq!(client.poll(), Polled::Waits);
+    for _ in 0..1000 {
+        scene.put("a/other", None);
+    }
+    let before = scene.world.version;
+    // More batches than a view keeps, all of them still in the history.
+    for _ in 0..150 {
+        scene.put("a/mine", Some("x"));
+    }
+    let expected = scene.world.told(before, |sample| sample.tier == Some("x"));
+    assert_eq!(client.drain(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_known_in_part_is_not_looked_for_in_lost_history() {
+    let mut scene = Scene::new(16);
+    let mut client = scene.after(&tier("x"), 10);
+    client.body.bookmarks = None;
+    for _ in 0..100 {
+        scene.put("a/other", None);
+    }
+    let first = scene.world.write("a/mine", Some("x"));
+    let version = scene.world.version;
+    let second = scene.world.write("a/mine", Some("x"));
+    client.body.known = ResourceVersion(version);
+    scene.world.apply(vec![first, second]);
+    let expected = format!("MODIFIED a/mine {} x", scene.world.version);
+    assert_eq!(client.drain(), [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_who_fell_out_of_the_history_is_told_once_and_the_stream_ends() {
+    let mut scene = Scene::new(100);
+    let mut client = scene.after(&everything(), 10);
+    assert_eq!(client.poll(), Polled::Waits);
+    for _ in 0..400 {
+        scene.put("a/x", None);
+    }
+    assert_eq!(client.poll(), Polled::Lines(vec!["ERROR 410".into()]));
+    assert!(client.body.is_end_stream());
+    assert_eq!(client.poll(), Polled::Ended);
+    assert_eq!(client.end().end, WatchEnd::Lagged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.after(&everything(), 10);
+    assert_eq!(client.poll(), Polled::Waits);
+    let version = scene.put("a/x", None);
+    scene.served.hub.close();
+    assert_eq!(client.wakes(), 1);
+    assert_eq!(client.drain(), [format!("ADDED a/x {version} -")]);
+    assert_eq!(client.poll(), Polled::Ended);
+    assert_eq!(client.end().end, WatchEnd::Closed);
+    let mut late = scene.after(&everything(), version);
+    assert_eq!(late.poll(), Polled::Ended);
+}
+
+/// One client of the random run: what it was promised, and what it held at first.
+struct Follower {
+    client: Client,
+    selector: Selector,
+    from: u64,
+    initial: usize,
+}
+
+impl Follower {
+    fn check(&self, world: &World, seed: u64) {
+        let sees = sees(&self.selector);
+        let promised = world.told(self.from, &sees);
+        let live = &self.client.seen[self.initial..];
+        let mut events = Vec::new();
+        for line in live {
+            if let Some(version) = line.strip_prefix("BOOKMARK ") {
+                let version: u64 = version.parse().unwrap();
+                let past = world.past.iter().rev();
+                let mut due =
+                    past.filter(|past| self.from < past.version && past.version <= version);
+                let last = due.find_map(|past| past.seen(&sees));
+                assert_eq!(
+                    events.last(),
+                    last.as_ref(),
+                    "seed {seed}: bookmark {version}"
+                );
+            } else if line != "ERROR 410" {
+                events.push(line.clone());
+            }
+        }
+        assert_eq!(
+            events,
+            promised[..events.len().min(promised.len())],
+            "seed {seed}"
+        );
+        if self.client.body.end.is_none() {
+            assert_eq!(events.len(), promised.len(), "seed {seed}: not all came");
+        } else {
+            assert_eq!(
+                live.last().map(String::as_str),
+                Some("ERROR 410"),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+fn follower(scene: &mut Scene) -> Follower {
+    let selector = match scene.world.dice.below(4) {
+        0 => everything(),
+        1 => tier("x"),
+        2 => tier("rare"),
+        _ => in_namespace("a"),
+    };
+    let entry = scene.served.hub.join(&selector);
+    // Time passes between joining and looking.
+    while scene.world.dice.once_in(2) {
+        scene.world.step();
+    }
+    let now = scene.world.version;
+    let (start, from, initial) = if scene.world.dice.once_in(2) {
+        (scene.initial(Marker::InitialEventsEnd), now, true)
+    } else {
+        let back = scene.world.dice.below(20);
+        let from = (now + 5).saturating_sub(back).max(10);
+        match scene.served.cache.resume_after(ResourceVersion(from)) {
+            Ok(sequence) => {
+                let version = ResourceVersion(from);
+                (Start::After { sequence, version }, from, false)
+            }
+            Err(_) => (scene.initial(Marker::InitialEventsEnd), now, true),
+        }
+    };
+    let matching = scene
+        .world
+        .state
+        .values()
+        .filter(|sample| sees(&selector)(sample));
+    let initial = if initial { matching.count() + 1 } else { 0 };
+    Follower {
+        client: scene.enter(entry, start, 100 * HOUR),
+        selector,
+        from,
+        initial,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_again() {
+    let mut lagged = 0;
+    for seed in 0..60 {
+        let mut scene = Scene::new(64);
+        scene.world.dice.0 = seed;
+        let mut followers: Vec<Follower> = Vec::new();
+        let mut woken = Vec::new();
+        for _ in 0..400 {
+            scene.world.step();
+            if scene.world.dice.once_in(20) {
+                let follower = follower(&mut scene);
+                woken.push(None);
+                followers.push(follower);
+            }
+            if scene.world.dice.once_in(30) {
+                advance(Duration::from_secs(scene.world.dice.below(50))).await;
+            }
+            for (at, follower) in followers.iter_mut().enumerate() {
+                // Some read at once, some seldom.
+                if scene.world.dice.once_in(1 + (at as u64 % 4) * 20) {
+                    let waits = follower.client.poll() == Polled::Waits;
+                    woken[at] = waits.then(|| follower.client.wakes());
+                }
+            }
+        }
+        for (follower, waits) in followers.iter_mut().zip(woken) {
+            let before = follower.client.wakes();
+            let lines = follower.client.drain();
+            let events = lines.iter().any(|line| !line.starts_with("BOOKMARK"));
+            if waits == Some(before) {
+                assert!(
+                    !events,
+                    "seed {seed}: nobody woke a client who waited for {lines:?}"
+                );
+            }
+            follower.check(&scene.world, seed);
+            lagged += usize::from(follower.client.body.end.is_some());
+        }
+    }
+    assert!(lagged > 0, "some must have fallen out of the history");
+}
