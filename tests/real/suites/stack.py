@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -136,14 +137,17 @@ class Stack:
         args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
                 "--listen", f"127.0.0.1:{port}", "--auth", "none", "--admin-listen", f"127.0.0.1:{admin}"]
         ca = None
-        if kind == "tls":
+        if self.gateway == "relay":  # only plain, only for trying the restart suite
+            args = [sys.executable, "-m", "suites.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(port)]
+        elif kind == "tls":
             cert, key = self._certificate()
             ca, args = str(self.pki / "ca.crt"), args + ["--tls-cert", str(cert), "--tls-key", str(key)]
         else:
             args.append("--plain-http")
-        args += os.environ.get("GATEWAY_ARGS", "").split()
+        if self.gateway != "relay":
+            args += os.environ.get("GATEWAY_ARGS", "").split()
         with open(self.state / f"gateway-{kind}.log", "ab") as log:
-            process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if self.gateway == "relay" else None)
         self.gateways[kind] = process
         endpoint = wire.Endpoint(f"gateway ({kind})", "127.0.0.1", port, ca, self.token)
 
