@@ -14,7 +14,7 @@ def interrupted(number, _):
     raise KeyboardInterrupt(f"signal {number}")
 
 
-def main():
+def run_suites():
     wanted = sys.argv[1:] or list(SUITES)
     for name in wanted:
         if name not in SUITES:
@@ -30,7 +30,11 @@ def main():
         except Exception:  # a broken suite is a failure, and the others still run
             one.fail("the suite ran to its end", traceback.format_exc())
         one.ended = time.monotonic()
-    sys.exit(report.summary(reports))
+    return report.summary(reports)
 
 
-main()
+if __name__ == "__main__":
+    try:
+        sys.exit(run_suites())
+    except KeyboardInterrupt as e:
+        sys.exit(f"interrupted: {e}")

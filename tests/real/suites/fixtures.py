@@ -38,6 +38,10 @@ def widget(name, labels=None, color="red", size=1, **meta):
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "labels": labels or {}, **meta}, "spec": {"size": size, "color": color}}
 
 
+class Refused(wire.WireError):
+    """A status that was not expected."""
+
+
 class Api:
     """Writes and reads with one endpoint; an unexpected status is an error."""
 
@@ -48,7 +52,7 @@ class Api:
         headers = {"Content-Type": content_type} if body is not None else {}
         answer = wire.request(self.endpoint, method, target, headers, None if body is None else json.dumps(body).encode())
         if answer.status not in good:
-            raise RuntimeError(f"{method} {target}: {answer.status} {answer.text()[:500]}")
+            raise Refused(f"{method} {target}: {answer.status} {answer.text()[:500]}")
         return json.loads(answer.body) if answer.body.startswith(b"{") else None
 
     def create(self, collection, thing):

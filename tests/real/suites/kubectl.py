@@ -206,7 +206,8 @@ def watches(report, api, sides):
 
 
 def compare(report, name, left, right):
-    report.check(name, left == right, f"server:\n{left}\nunder test:\n{right}")
+    lines = left.splitlines()
+    report.check(name, left == right, f"server:\n{left}\nunder test:\n{right}", f"{lines[0]}, {len(lines) - 2} lines")
 
 
 def run(report):

@@ -171,7 +171,7 @@ class Load(threading.Thread):
                 else:
                     self.newest = self.api.label(f"{where}/o{i}", turn=str(turn), app="demo" if turn % 3 else "other")
                 self.done += 1
-            except (OSError, wire.WireError, ValueError, RuntimeError):
+            except (OSError, wire.WireError, ValueError):
                 self.ending.wait(0.05)  # the server is away
             self.ending.wait(0.01)  # a bounded pace: at most a hundred writes a second
 
@@ -203,8 +203,8 @@ def converge(clients, api, seconds=60):
     try:
         wire.poll("the same state", lambda: not differing(), seconds, 0.3)
     except wire.WireError:
-        pass
-    return differing()
+        return differing()
+    return []
 
 
 def judge(report, when, clients, stack):
@@ -309,7 +309,7 @@ def compaction(report, stack, api):
         revision, _ = History(stack, "pods").now()
         stack.etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
         stack.start_server()
-        after = {name: api.label(f"{c}/o2", mark="after") for name, c in targets.items()}
+        after = {name: wire.poll(f"a write to the {name}", lambda c=c: api.label(f"{c}/o2", mark="after"), 30) for name, c in targets.items()}
         if not stack.direct:
             for c in clients:
                 if not c.selector:

@@ -77,10 +77,11 @@ class Stack:
         return self
 
     def __exit__(self, kind, *_):
-        if kind and kind is not KeyboardInterrupt:
+        broken = kind and kind is not KeyboardInterrupt
+        if broken:
             print(self.logs())
         self.stop()
-        if not kind and not os.environ.get("REAL_KEEP"):
+        if not broken and not os.environ.get("REAL_KEEP"):
             shutil.rmtree(self.state, ignore_errors=True)
 
     def script(self, verb):

@@ -23,8 +23,8 @@ def starts(s, n, c):
         for bookmarks in ({}, awb):
             end = "with bookmarks" if bookmarks else "no bookmarks"
             yield w(f"8.3-108 {n} watch-list, {at}, {end}", c, resourceVersion=version, **SIE, **bookmarks)
-            yield w(f"8.3-108 {n} watch, sendInitialEvents false, {at}, {end}", c, resourceVersion=version, **{**SIE, "sendInitialEvents": "false"}, **bookmarks)
-            if version != 1:  # history from 1 on depends on when a cache was made
+            if version != 1:  # what is left of the history since 1 depends on when a cache was made
+                yield w(f"8.3-108 {n} watch, sendInitialEvents false, {at}, {end}", c, resourceVersion=version, **{**SIE, "sendInitialEvents": "false"}, **bookmarks)
                 yield w(f"8.3-107,108 {n} watch, {at}, {end}", c, resourceVersion=version, **bookmarks)
     yield w(f"8.2-68,96 {n} watch, from the first write: history", c, resourceVersion=created - 1)
     yield w(f"8.2-68 {n} watch, from the first update: history", c, resourceVersion=s.versions[n]["updated"] - 1)
@@ -99,6 +99,12 @@ def quiet(s):
     yield Case("8.3-119 events (uncached), watch-list from the future", q(events, watch="true", timeoutSeconds=2, resourceVersion=FUTURE, **SIE), watch=True, random_retry=True)
     yield w("8.2-76 nodes, watch-list", "/api/v1/nodes", allowWatchBookmarks="true", **SIE)
     yield w("8.2-76 nodes, /watch/ of one name", "/api/v1/watch/nodes/node-0", watch=None, resourceVersion=0)
+    socket = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13", "Origin": "http://127.0.0.1"}
+    pods = fixtures.pods("default")
+    yield w("8.4-128,129 websocket: the handshake of a watch", pods, socket, resourceVersion=0)
+    yield w("8.4-128 websocket: without an Origin", pods, {k: v for k, v in socket.items() if k != "Origin"}, resourceVersion=0)
+    yield w("8.4-128 websocket: without a key", pods, {k: v for k, v in socket.items() if k != "Sec-WebSocket-Key"}, resourceVersion=0)
+    yield Case("8.4-128 websocket: a list ignores it", q(pods, resourceVersion=0), socket, cached=True)
     yield w("8.4-136 an unknown resource, watch", "/api/v1/nopes")
     yield w("8.4-136 an unknown group, watch", "/apis/nope.io/v1/nopes")
 
