@@ -45,6 +45,17 @@ def free_ports(count):
     return ports
 
 
+def can_listen(port):
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+            sock.listen()
+        except OSError:
+            return False
+        return True
+
+
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
 
@@ -72,17 +83,21 @@ class Stack:
             self.server = wire.Endpoint("server", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
             self.start_gateways()
         except BaseException:
+            print(self.logs())
             self.stop()
             raise
         return self
 
     def __exit__(self, kind, *_):
-        broken = kind and kind is not KeyboardInterrupt
+        died = [k for k, p in self.gateways.items() if p.poll() is not None]
+        broken = died or kind and kind is not KeyboardInterrupt
         if broken:
             print(self.logs())
         self.stop()
         if not broken and not os.environ.get("REAL_KEEP"):
             shutil.rmtree(self.state, ignore_errors=True)
+        if died and not kind:
+            raise RuntimeError(f"gateways that ended by themselves: {died}")
 
     def script(self, verb):
         done = subprocess.run([str(SCRIPT), verb], env=self.env, capture_output=True, text=True, timeout=180)
@@ -100,10 +115,17 @@ class Stack:
         return int((self.state / "run" / "real-apiserver.pid").read_text())
 
     def kill_server(self):
-        """kill -9; returns when it is gone. etcd goes on."""
+        """kill -9; returns when it is gone and its port is free. etcd goes on."""
         pid = self.server_pid()
         os.kill(pid, 9)
-        wire.poll("the API server's end", lambda: not Path(f"/proc/{pid}/exe").exists() or not os.path.realpath(f"/proc/{pid}/exe").startswith(str(home())), 20, 0.02)
+
+        def gone():
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                state = "X"
+            return state in "XZ" and can_listen(self.api_port)  # the memory goes first, the sockets later
+        wire.poll("the API server's end", gone, 20, 0.02)
 
     def etcd(self, path, message, timeout=20):
         """One call of etcd's HTTP API."""
@@ -167,6 +189,7 @@ class Stack:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
+                print("     | a gateway did not end within ten seconds of SIGTERM", flush=True)
                 process.kill()
                 process.wait(10)
         self.gateways = {}
