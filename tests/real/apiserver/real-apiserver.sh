@@ -281,7 +281,8 @@ launch() { # NAME PORT ARGS...
 wait_for() { # NAME SECONDS COMMAND...
   local name=$1 end=$((SECONDS + $2)); shift 2
   until "$@" >/dev/null 2>&1; do
-    pid "$name" >/dev/null || { tail -n 20 "$run/$name.log" >&2; die "$name exited"; }
+    # not pid: the new process may still be setsid or nohup
+    kill -0 "$(cat "$run/$name.pid")" 2>/dev/null || { tail -n 20 "$run/$name.log" >&2; die "$name exited"; }
     [ $SECONDS -lt $end ] || { tail -n 20 "$run/$name.log" >&2; die "$name is not ready"; }
     sleep 0.2
   done

@@ -89,6 +89,11 @@ def install_crd(api):
     wire.poll("the custom resource", established, 60)
 
 
+def with_widgets(server):
+    """For Stack: gateways that find the custom resource when they start."""
+    install_crd(Api(server))
+
+
 def wait_served(endpoint, collection, at_least=None, accept="application/json", seconds=60):
     """A cached list at least as new as a version is answered."""
     target = wire.query(collection, resourceVersion=at_least or 0, resourceVersionMatch="NotOlderThan")

@@ -100,9 +100,8 @@ def run(report):
     if not program.exists():
         report.skip("informers", f"{program} is missing: real-apiserver.sh informer")
         return
-    with Stack("informers") as stack:
+    with Stack("informers", fixtures.with_widgets) as stack:
         api, sorts = fixtures.Api(stack.server), {}
-        fixtures.install_crd(api)
         for i in range(30):
             api.create(fixtures.pods("ns0"), fixtures.pod(f"before{i}"))
             api.create(fixtures.widgets("ns0"), fixtures.widget(f"before{i}"))

@@ -55,9 +55,8 @@ def seen(stream):
 
 
 def run(report):
-    with Stack("one-watch") as stack:
+    with Stack("one-watch", fixtures.with_widgets) as stack:
         api = fixtures.Api(stack.server)
-        fixtures.install_crd(api)
         for i in range(5):
             api.create(fixtures.pods("default"), fixtures.pod(f"p{i}"))
             api.create(fixtures.widgets("default"), fixtures.widget(f"w{i}"))

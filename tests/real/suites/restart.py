@@ -330,9 +330,8 @@ def compaction(report, stack, api):
 
 
 def run(report):
-    with Stack("restart") as stack:
+    with Stack("restart", fixtures.with_widgets) as stack:
         api = fixtures.Api(stack.server)
-        fixtures.install_crd(api)
         for i in range(OBJECTS):
             api.create(fixtures.pods("default"), fixtures.pod(f"o{i}", {"app": "demo"}))
             api.create(fixtures.widgets("default"), fixtures.widget(f"o{i}", {"app": "demo"}))

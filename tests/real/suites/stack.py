@@ -59,8 +59,9 @@ def can_listen(port):
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
 
-    def __init__(self, name, server_args=""):
-        self.name = name
+    def __init__(self, name, before_gateways=None):
+        """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find."""
+        self.name, self.before_gateways = name, before_gateways
         self.state = WORK / f"{name}-{os.getpid()}"
         self.pki = self.state / "pki"
         self.gateway = os.environ.get("GATEWAY") or str(ROOT / "target" / "release" / "kube-fanout")
@@ -71,7 +72,7 @@ class Stack:
         self.gateway_ports = {"plain": ports[3:5], "tls": ports[5:7]}
         self.env = dict(os.environ, REAL_APISERVER_HOME=str(home()), REAL_APISERVER_STATE=str(self.state), REAL_APISERVER_PORT=str(self.api_port),
                         REAL_APISERVER_ETCD_PORT=str(self.etcd_port), REAL_APISERVER_PEER_PORT=str(ports[2]),
-                        REAL_APISERVER_ARGS=f"--etcd-compaction-interval=0 {server_args}".strip())
+                        REAL_APISERVER_ARGS=f"--etcd-compaction-interval=0 {os.environ.get('REAL_APISERVER_ARGS', '')}".strip())
         self.gateways = {}
 
     def __enter__(self):
@@ -81,6 +82,8 @@ class Stack:
             self.start_server()
             self.token = self.read_token("admin")
             self.server = wire.Endpoint("server", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
+            if self.before_gateways:
+                self.before_gateways(self.server)
             self.start_gateways()
         except BaseException:
             print(self.logs())

@@ -90,9 +90,9 @@ def selectors(s, n, c):
         yield Case(f"8.4-136 {n} list, bad labels {text!r}", q(c, labelSelector=text, resourceVersion=0), cached=False)
     one = s.first[n]
     for text in (f"metadata.name={one}", f"metadata.name!={one}", "metadata.name=nope", "metadata.namespace=default", "metadata.namespace=elsewhere",
-                 f"metadata.name={one},metadata.name={s.last[n]}", s.field[n], s.field[n].replace("=", "!=", 1), s.field[n].split("=")[0] + "=", f"metadata.name=={one}"):
+                 f"metadata.name={one},metadata.name={s.last[n]}", s.field[n], s.field[n].replace("=", "!=", 1), s.field[n].split("=")[0] + "=", f"metadata.name=={one}", ","):
         yield Case(f"8.1-13,41 {n} list, fields {text!r}", q(c, fieldSelector=text, resourceVersion=0), cached=True)
-    for text in ("spec.nope=1", "spec.nodeName", "metadata.name=a=b", r"metadata.name=\z", ","):
+    for text in ("spec.nope=1", "spec.nodeName", "metadata.name=a=b", r"metadata.name=\z"):
         yield Case(f"8.4-136 {n} list, bad fields {text!r}", q(c, fieldSelector=text, resourceVersion=0))
     yield Case(f"8.1-21,22 {n} list, selector with limit", q(c, labelSelector="app=demo", limit=1))
     yield Case(f"8.1-36 {n} list, limit 1, only the last matches", q(c, labelSelector="last=yes", limit=1))
