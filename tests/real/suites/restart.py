@@ -234,7 +234,7 @@ def restarts(report, stack, api):
     clients, load = open_clients(stack.plain), Load(api)
     start = min(c.start for c in clients)
     load.start()
-    outages = []
+    outages, behind = [], []
     try:
         for _ in range(RESTARTS):
             load.wait_more(ROUNDS_BETWEEN)
@@ -244,16 +244,17 @@ def restarts(report, stack, api):
             stack.start_server()
             away = time.monotonic() - began
             load.wait_more(3)
-            after = load.newest
+            after, ready = load.newest, time.monotonic()
             if not stack.direct:  # the outage ends for a client when it sees what came after it
                 for c in clients:
                     c.stream.wait(lambda s, c=c: s.end or c.newest() >= after, 60, "events after the restart")
+            behind.append(time.monotonic() - ready)
             load.wait_more(ROUNDS_BETWEEN)
             outages.append((low, load.newest))
         load.end()
         if judge(report, f"{RESTARTS} restarts of the server under load", clients, stack):
             odd = converge(clients, api)
-            report.check("after the restarts: every client has the server's state", not odd, "\n".join(odd[:10]), f"{load.done} writes, away {away:.1f} s")
+            report.check("after the restarts: every client has the server's state", not odd, "\n".join(odd[:10]), f"{load.done} writes, server away {away:.1f} s, all clients caught up after {', '.join(f'{b:.1f} s' for b in behind)}")
             for name in PREFIX:
                 history = History(stack, name).since(start)
                 lost = [f"{l} ({c.name})" for c in clients if c.name == name for l in c.missing(history, outages)]
