@@ -152,7 +152,7 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
 
 /// Asks until upstream tells how the resource's lists look; `None` if it has no such resource.
 async fn learn_kind(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Option<ResourceKind> {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::brisk();
     let mut not_found = 0;
     loop {
         match probe(&*parts.client, &parts.resource.gvr).await {

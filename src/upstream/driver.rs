@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
+use super::backoff::Backoff;
 use super::reflector::{Action, Input, Reflector, ReflectorOptions, RelistReason};
 use crate::cache::{Applied, Writer};
 use crate::decode::Bookmark;
@@ -171,7 +172,7 @@ impl<F: Fetch> Driver<F> {
             fetch,
             kind,
             fields,
-            reflector: Reflector::new(options),
+            reflector: Reflector::new(options).with_backoff(Backoff::brisk()),
             writer,
             limits,
             tally,

@@ -9,7 +9,7 @@ use crate::resource::ResourceVersion;
 use crate::view::Served;
 
 /// kube-apiserver's patience.
-const WAIT: Duration = Duration::from_secs(3);
+pub(super) const WAIT: Duration = Duration::from_secs(3);
 /// What it advises afterwards.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -21,20 +21,16 @@ pub(super) struct FreshError {
 }
 
 impl FreshError {
+    pub(super) fn new(requested: ResourceVersion, served: &Served) -> Self {
+        Self {
+            requested,
+            current: served.hub.reached().version,
+        }
+    }
+
     pub(super) fn into_status(self) -> Status {
         Status::timeout_too_large(self.requested, self.current, RETRY_AFTER_SECONDS)
     }
-}
-
-/// Waits until the resource's views have reached `version`, at most 3 s.
-pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Result<(), FreshError> {
-    if wait_until(served, version, WAIT).await {
-        return Ok(());
-    }
-    Err(FreshError {
-        requested: version,
-        current: served.hub.reached().version,
-    })
 }
 
 /// Waits until the resource's views have reached `version`, for so long; whether they have.
