@@ -1,0 +1,1 @@
+//! A seeded run against a model of the API server.
