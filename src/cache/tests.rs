@@ -72,3 +72,71 @@ fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
         reader.join().unwrap();
     });
 }
+
+/// Deletions of a relist at `version` that finds these objects, after `from` with objects `a/1` to `a/4`.
+#[track_caller]
+fn check_relist(found: &[(&str, u64, u64)], version: u64, expected: &[&str]) {
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::new(Told::default()));
+    let now = Instant::now();
+    let sample = |key: &str, uid, version| {
+        let mut sample = Sample::new(key, version);
+        sample.uid = uid;
+        sample.object()
+    };
+    let before = (1..5)
+        .map(|at| sample(&format!("a/{at}"), at, at))
+        .collect();
+    writer.replace(before, ResourceVersion(10), now).unwrap();
+    let found = found
+        .iter()
+        .map(|(key, uid, at)| sample(key, *uid, *at))
+        .collect();
+    writer
+        .replace(found, ResourceVersion(version), now)
+        .unwrap();
+    let mut seen = Vec::new();
+    let read = writer.cache().history().read(0, |_, event| {
+        let (kind, key) = (event.kind().as_str(), event.object().key());
+        seen.push(format!("{kind} {key} {}", event.resource_version()));
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn deletions_found_by_a_relist_have_versions_of_their_own() {
+    check_relist(
+        &[("a/1", 1, 19), ("a/5", 5, 20)],
+        20,
+        &[
+            "DELETED a/2 16",
+            "DELETED a/3 17",
+            "DELETED a/4 18",
+            "MODIFIED a/1 19",
+            "ADDED a/5 20",
+        ],
+    );
+    // An object made anew was deleted before that.
+    check_relist(
+        &[("a/1", 1, 13), ("a/2", 9, 14), ("a/3", 3, 3)],
+        20,
+        &[
+            "DELETED a/2 12",
+            "MODIFIED a/1 13",
+            "ADDED a/2 14",
+            "DELETED a/4 20",
+        ],
+    );
+    // More at once than versions have passed: only a writer other than the API server can do that.
+    check_relist(
+        &[("a/1", 1, 1), ("a/2", 9, 11)],
+        11,
+        &[
+            "DELETED a/4 11",
+            "DELETED a/3 11",
+            "DELETED a/2 11",
+            "ADDED a/2 11",
+        ],
+    );
+}
