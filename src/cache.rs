@@ -6,8 +6,6 @@
 mod event;
 mod objects;
 mod ring;
-#[cfg(test)]
-pub(crate) mod samples;
 mod snapshot;
 mod sync;
 mod writer;
@@ -119,3 +117,6 @@ pub struct TooOld {
     /// The oldest version that would do.
     pub floor: ResourceVersion,
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

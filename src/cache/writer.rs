@@ -31,6 +31,12 @@ impl Change {
     }
 }
 
+impl Change {
+    const fn is_put(&self) -> bool {
+        matches!(self, Self::Put(_))
+    }
+}
+
 /// A list that must not replace the cache's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list is at version {listed}, the cache is at {current} already")]
@@ -126,7 +132,7 @@ impl Writer {
             let surplus = self.state.gaps.len().saturating_sub(GAPS_MAX);
             self.state.gaps.drain(..surplus);
         }
-        let changes = difference(&self.state.objects, listed, version);
+        let changes = difference(&self.state.objects, listed, gap);
         let events: Vec<_> = changes
             .into_iter()
             .filter_map(|change| self.append(change, now))
@@ -236,32 +242,66 @@ impl Writer {
     }
 }
 
-/// The changes that lead from the cached objects to the listed ones, in version order. Deletions carry the
-/// list's version, or the one before the object that took their place.
-fn difference(cached: &ObjectMap, listed: Vec<Object>, version: ResourceVersion) -> Vec<Change> {
+/// The changes that lead from the cached objects, of version `gap.from`, to the listed ones, of `gap.to`, in version
+/// order.
+fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> {
     let keys: HashSet<_, foldhash::fast::RandomState> =
         listed.iter().map(|object| object.key().clone()).collect();
+    // What is gone, and the last version at which it can have gone.
+    let mut gone: Vec<(&Arc<Object>, ResourceVersion)> = cached
+        .iter()
+        .filter(|object| !keys.contains(object.key()))
+        .map(|object| (object, gap.to))
+        .collect();
     let mut changes: Vec<Change> = Vec::new();
-    for object in cached.iter().filter(|object| !keys.contains(object.key())) {
-        changes.push(Change::Delete(object.at_version(version)));
-    }
     for object in listed {
-        match cached.object(object.key().as_str()) {
-            Some(before)
-                if before.resource_version() == object.resource_version()
-                    && before.uid() == object.uid() => {}
-            Some(before) if before.uid() != object.uid() => {
+        if let Some(before) = cached.object(object.key().as_str()) {
+            if before.uid() != object.uid() {
                 // At the version before its successor's the old object was gone already.
-                let gone_at = ResourceVersion(object.resource_version().0.saturating_sub(1));
-                changes.push(Change::Delete(before.at_version(gone_at)));
-                changes.push(Change::Put(object));
+                let last = ResourceVersion(object.resource_version().0.saturating_sub(1));
+                gone.push((before, last));
+            } else if before.resource_version() == object.resource_version() {
+                continue;
             }
-            _ => changes.push(Change::Put(object)),
         }
+        changes.push(Change::Put(object));
     }
-    // Stable: what shares a version stays in the order above, deletions of a recreated object first.
-    changes.sort_by_key(|change| change.object().resource_version());
+    deletions(gone, &mut changes, gap.from);
+    // Stable: where versions had to be shared, the deletion of an object that was made anew comes first.
+    changes.sort_by_key(|change| (change.object().resource_version(), change.is_put()));
     changes
+}
+
+/// Adds the deletions of what is gone, each with a version of its own, as late as can be.
+///
+/// Each of these objects was deleted at a version after `from`, at which nothing else was written; which one is not
+/// known, but that there are enough of them is. Were they all told at the version of the list, a client cut off
+/// among them would resume behind the rest, and a gateway downstream would take the rest for repetitions.
+fn deletions(
+    mut gone: Vec<(&Arc<Object>, ResourceVersion)>,
+    changes: &mut Vec<Change>,
+    from: ResourceVersion,
+) {
+    let taken: HashSet<u64, foldhash::fast::RandomState> = changes
+        .iter()
+        .map(|change| change.object().resource_version().0)
+        .collect();
+    gone.sort_by_key(|(_, last)| *last);
+    let mut free = u64::MAX;
+    for (object, last) in gone.into_iter().rev() {
+        free = free.min(last.0);
+        while free > from.0 && taken.contains(&free) {
+            free -= 1;
+        }
+        // A foreign writer may have deleted several at once: then some share the last version.
+        let version = if free > from.0 {
+            free
+        } else {
+            last.0.max(from.0 + 1)
+        };
+        changes.push(Change::Delete(object.at_version(ResourceVersion(version))));
+        free = free.saturating_sub(1);
+    }
 }
 
 #[cfg(test)]

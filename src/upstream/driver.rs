@@ -153,6 +153,11 @@ pub struct Driver<F> {
     hold_until: Instant,
 }
 
+/// The runtime's clock, which is the one that waits go by: a test that stops it stops the driver.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// Something made the driver give up.
 type Stopped = DriverEnd;
 
@@ -177,15 +182,14 @@ impl<F: Fetch> Driver<F> {
             limits,
             tally,
             side: BTreeMap::new(),
-            hold_until: Instant::now(),
+            hold_until: now(),
         }
     }
 
     /// Follows the resource until there is nothing left to follow. Dropping the future stops it at any point.
     pub async fn run(mut self) -> DriverEnd {
         loop {
-            let now = Instant::now();
-            let step = match self.reflector.next_action(now, crate::resource::random()) {
+            let step = match self.reflector.next_action(now(), crate::resource::random()) {
                 Action::WaitUntil(at) => {
                     self.rest_until(at).await;
                     Ok(())
@@ -222,7 +226,7 @@ impl<F: Fetch> Driver<F> {
 
     async fn rest_until(&mut self, at: Instant) {
         tokio::time::sleep_until(at.into()).await;
-        self.writer.expire(Instant::now());
+        self.writer.expire(now());
         self.tell_state();
     }
 
@@ -236,7 +240,7 @@ impl<F: Fetch> Driver<F> {
             objects: snapshot.objects.len(),
             events,
             bytes,
-            oldest_age: oldest_at.map_or(Duration::ZERO, |at| at.elapsed()),
+            oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
         });
     }
 
@@ -245,7 +249,7 @@ impl<F: Fetch> Driver<F> {
         let objects = std::mem::take(&mut self.side).into_values().collect();
         let applied = self
             .writer
-            .replace(objects, version, Instant::now())
+            .replace(objects, version, now())
             .map_err(|_| DriverEnd::WentBack)?;
         self.tally.applied(applied);
         self.tell_state();
@@ -253,6 +257,9 @@ impl<F: Fetch> Driver<F> {
     }
 
     fn observe(&mut self, input: Input) -> super::reflector::Effect {
-        self.reflector.observe(input, Instant::now())
+        self.reflector.observe(input, now())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,8 @@ pub struct BookmarkShape {
 
 const ANNOTATION: &str = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}";
 
+const SORTED_ANNOTATION: &str = "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},";
+
 impl BookmarkShape {
     /// What can be told without having seen one: kind, version of the API, metadata.
     #[must_use]
@@ -51,40 +53,47 @@ impl BookmarkShape {
     #[must_use]
     pub fn seen(object: &[u8], version: Span) -> Option<Self> {
         let text = std::str::from_utf8(object).ok()?;
-        let (start, end) = (version.start as usize, version.end as usize);
-        let (before, after) = (text.get(..start)?, text.get(end..)?.strip_prefix('"')?);
-        // Dynamic layouts sort annotations before the version; both places are ours to fill.
-        let before_version = before.replace(
-            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},",
-            "",
+        let digits =
+            std::str::from_utf8(object.get(version.start as usize..version.end as usize)?).ok()?;
+        let (before, after) = (
+            text.get(..version.start as usize)?,
+            text.get(version.end as usize..)?.strip_prefix('"')?,
         );
-        let after_metadata = after.replacen(ANNOTATION, "", 1);
-        (before_version.starts_with('{') && after_metadata.starts_with('}')).then_some(Self {
-            before_version,
-            after_metadata,
-        })
+        // Dynamic layouts sort annotations before the version; both places are ours to fill.
+        let shape = Self {
+            before_version: before.replace(SORTED_ANNOTATION, ""),
+            after_metadata: after.replacen(ANNOTATION, "", 1),
+        };
+        let marker = if text.contains("initial-events-end") {
+            Marker::InitialEventsEnd
+        } else {
+            Marker::None
+        };
+        // All watchers will be sent this: what does not give back the bookmark it was taken from is not used.
+        (shape.after_metadata.starts_with('}') && shape.object(digits, marker) == text)
+            .then_some(shape)
     }
 
     /// The whole event line of a bookmark, newline included.
     #[must_use]
     pub fn line(&self, version: ResourceVersion, marker: Marker) -> Bytes {
+        let object = self.object(&version.to_string(), marker);
+        format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
+    }
+
+    fn object(&self, version: &str, marker: Marker) -> String {
         let sorted = self.before_version.starts_with("{\"apiVersion\"");
         let (early, late) = match (marker, sorted) {
             (Marker::None, _) => ("", ""),
             (Marker::InitialEventsEnd, false) => ("", ANNOTATION),
-            (Marker::InitialEventsEnd, true) => (
-                "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},",
-                "",
-            ),
+            (Marker::InitialEventsEnd, true) => (SORTED_ANNOTATION, ""),
         };
         let before = self
             .before_version
             .strip_suffix("\"resourceVersion\":\"")
             .unwrap_or(&self.before_version);
         let Self { after_metadata, .. } = self;
-        let object =
-            format!("{before}{early}\"resourceVersion\":\"{version}\"{late}{after_metadata}");
-        format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
+        format!("{before}{early}\"resourceVersion\":\"{version}\"{late}{after_metadata}")
     }
 }
 

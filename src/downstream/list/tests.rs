@@ -1,1 +1,387 @@
+//! Lists from made-up snapshots, against envelopes as kube-apiserver writes them.
 
+use bytes::Buf;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::{Observer, Writer};
+use crate::downstream::continue_token::ContinueToken;
+use crate::view::Hub;
+use crate::view::selector::LabelSelector;
+
+const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
+
+fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
+    let hub: Arc<dyn Observer> = Arc::new(Hub::new(&kind(layout)));
+    let mut writer = Writer::new(kind(layout), keep(100), hub);
+    let numbered = keys.iter().zip(1_u64..);
+    let listed = numbered
+        .map(|(key, at)| sample(layout, key, at).object())
+        .collect();
+    let now = std::time::Instant::now();
+    writer
+        .replace(listed, ResourceVersion(version), now)
+        .unwrap();
+    writer
+}
+
+/// Every second one is of tier `x`.
+fn sample(layout: Layout, key: &str, at: u64) -> Sample {
+    let mut sample = Sample::new(key, at).layout(layout);
+    sample.tier = at.is_multiple_of(2).then_some("x");
+    sample
+}
+
+fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
+    writer(layout, keys, 26).cache().snapshot().unwrap()
+}
+
+fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limit: u64) -> Page {
+    let limit = (limit > 0).then_some(limit);
+    let request = PageRequest {
+        kind: &kind(Layout::Typed),
+        selector,
+        start,
+        limit,
+    };
+    Page::of(Arc::clone(snapshot), &request)
+}
+
+/// The whole body, and whether it carries its length.
+fn body(page: Page, layout: Layout) -> (String, bool) {
+    let (bytes, sized) = match ListBody::new(page, &kind(layout)).sized() {
+        Ok(mut whole) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
+        Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
+    };
+    (String::from_utf8(bytes).unwrap(), sized)
+}
+
+fn streamed_bytes(mut list: StreamedList) -> Vec<u8> {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut bytes = Vec::new();
+    while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut list).poll_frame(&mut context) {
+        let mut pieces = frame.into_data().unwrap();
+        assert!(pieces.has_remaining(), "an empty frame");
+        assert!(
+            pieces.count() <= FRAME_SLICES + 2,
+            "{} slices",
+            pieces.count()
+        );
+        bytes.extend_from_slice(&pieces.copy_to_bytes(pieces.remaining()));
+    }
+    assert!(list.is_end_stream());
+    bytes
+}
+
+/// The list written without any thrift.
+fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
+    let item = |sample: &Sample| {
+        let (json, prefix_len) = sample.json();
+        format!("{{{}", &json[1 + prefix_len..])
+    };
+    let items = samples.iter().map(item).collect::<Vec<_>>().join(",");
+    match layout {
+        Layout::Typed => format!(
+            "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{metadata},\"items\":[{items}]}}\n"
+        ),
+        Layout::Dynamic => format!(
+            "{{\"apiVersion\":\"example.com/v1\",\"items\":[{items}],\"kind\":\"WidgetList\",\"metadata\":{metadata}}}\n"
+        ),
+    }
+}
+
+fn everything() -> Selector {
+    Selector::default()
+}
+
+fn namespace(name: &str) -> Selector {
+    Selector {
+        namespace: Some(name.into()),
+        ..Selector::default()
+    }
+}
+
+fn tier_x() -> Selector {
+    Selector {
+        labels: LabelSelector::parse("tier=x").unwrap(),
+        ..Selector::default()
+    }
+}
+
+#[test]
+fn empty_lists_read_as_upstream_writes_them() {
+    for (layout, expected) in [
+        (
+            Layout::Typed,
+            "{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":[]}\n",
+        ),
+        (
+            Layout::Dynamic,
+            "{\"apiVersion\":\"example.com/v1\",\"items\":[],\"kind\":\"WidgetList\",\"metadata\":{\"continue\":\"\",\"resourceVersion\":\"26\"}}\n",
+        ),
+    ] {
+        let snapshot = snapshot(layout, &[]);
+        for limit in [0, 1] {
+            let page = page(&snapshot, &everything(), None, limit);
+            assert_eq!(body(page, layout), (expected.to_owned(), true));
+        }
+    }
+}
+
+#[test]
+fn whole_lists_read_as_upstream_writes_them() {
+    for (layout, metadata) in [
+        (Layout::Typed, "{\"resourceVersion\":\"26\"}"),
+        (
+            Layout::Dynamic,
+            "{\"continue\":\"\",\"resourceVersion\":\"26\"}",
+        ),
+    ] {
+        let samples = [sample(layout, "a/p1", 1), sample(layout, "a/p2", 2)];
+        let snapshot = snapshot(layout, &["a/p1", "a/p2"]);
+        let page = page(&snapshot, &everything(), None, 0);
+        assert_eq!(body(page, layout).0, naive(layout, &samples, metadata));
+    }
+}
+
+#[test]
+fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
+    // From a server's answers to limit=2 of five pods and of five widgets in one namespace.
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjYsInN0YXJ0IjoiL3AyXHUwMDAwIn0";
+    for layout in LAYOUTS {
+        let metadata = match layout {
+            Layout::Typed => format!(
+                "{{\"resourceVersion\":\"26\",\"continue\":\"{token}\",\"remainingItemCount\":3}}"
+            ),
+            Layout::Dynamic => format!(
+                "{{\"continue\":\"{token}\",\"remainingItemCount\":3,\"resourceVersion\":\"26\"}}"
+            ),
+        };
+        let snapshot = snapshot(layout, &["a/p1", "a/p2", "a/p3", "a/p4", "a/p5", "b/p1"]);
+        let page = page(&snapshot, &namespace("a"), None, 2);
+        let samples = [sample(layout, "a/p1", 1), sample(layout, "a/p2", 2)];
+        assert_eq!(body(page, layout).0, naive(layout, &samples, &metadata));
+    }
+}
+
+/// Names on the page, remaining count, and where the next page starts.
+fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
+    let start = page
+        .continue_token
+        .take()
+        .map(|token| ContinueToken::decode(&token).unwrap().start);
+    let remaining = page.remaining;
+    let keys = std::iter::from_fn(|| page.next());
+    let keys = keys.map(|object| object.key().to_string()).collect();
+    (keys, remaining, start)
+}
+
+#[track_caller]
+fn check(
+    selector: &Selector,
+    start: Option<&str>,
+    limit: u64,
+    expected: (&[&str], Option<usize>, Option<&str>),
+) {
+    let keys = [
+        "a-b/1", "a-b/2", "a.c/1", "a/1", "a/2", "a/3", "a0/1", "b/1",
+    ];
+    let snapshot = snapshot(Layout::Typed, &keys);
+    let (keys, remaining, start) = outline(page(&snapshot, selector, start, limit));
+    assert_eq!(
+        (
+            keys,
+            remaining,
+            start.as_deref().map(|start| start.trim_start_matches('/'))
+        ),
+        (
+            expected.0.iter().map(|key| (*key).to_owned()).collect(),
+            expected.1,
+            expected.2
+        )
+    );
+}
+
+#[test]
+fn a_namespace_holds_what_is_in_it_and_no_neighbour_with_a_like_name() {
+    check(
+        &namespace("a"),
+        None,
+        0,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+    check(
+        &namespace("a-b"),
+        None,
+        0,
+        (&["a-b/1", "a-b/2"], None, None),
+    );
+    check(&namespace("a."), None, 0, (&[], None, None));
+    check(&namespace("none"), None, 5, (&[], None, None));
+    check(&namespace("zzz"), None, 5, (&[], None, None));
+}
+
+#[test]
+fn pages_follow_the_limit_and_say_what_remains() {
+    let everything = everything();
+    check(
+        &everything,
+        None,
+        3,
+        (&["a-b/1", "a-b/2", "a.c/1"], Some(5), Some("a.c/1\0")),
+    );
+    check(
+        &everything,
+        Some("a.c/1\0"),
+        4,
+        (&["a/1", "a/2", "a/3", "a0/1"], Some(1), Some("a0/1\0")),
+    );
+    check(&everything, Some("a0/1\0"), 4, (&["b/1"], None, None));
+    check(&everything, Some("b/1\0"), 4, (&[], None, None));
+    check(
+        &everything,
+        None,
+        8,
+        (
+            &[
+                "a-b/1", "a-b/2", "a.c/1", "a/1", "a/2", "a/3", "a0/1", "b/1",
+            ],
+            None,
+            None,
+        ),
+    );
+    check(
+        &namespace("a"),
+        None,
+        2,
+        (&["a/1", "a/2"], Some(1), Some("2\0")),
+    );
+    check(&namespace("a"), Some("2\0"), 2, (&["a/3"], None, None));
+    check(
+        &namespace("a"),
+        None,
+        3,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+    // A key that is gone since is passed over.
+    check(
+        &namespace("a"),
+        Some("1x\0"),
+        1,
+        (&["a/2"], Some(1), Some("2\0")),
+    );
+    // With everything as a limit there is still an end.
+    check(
+        &namespace("a"),
+        None,
+        u64::MAX,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+}
+
+#[test]
+fn a_selected_page_has_no_count_and_goes_on_while_there_are_keys() {
+    // Objects 2, 4, 6 and 8 match.
+    check(&tier_x(), None, 2, (&["a-b/2", "a/1"], None, Some("a/1\0")));
+    check(&tier_x(), Some("a/1\0"), 2, (&["a/3", "b/1"], None, None));
+    check(&tier_x(), Some("a/1\0"), 1, (&["a/3"], None, Some("a/3\0")));
+    let in_a = Selector {
+        namespace: Some("a".into()),
+        ..tier_x()
+    };
+    // The third key of the namespace is the last one that matches: no token.
+    check(&in_a, None, 2, (&["a/1", "a/3"], None, None));
+    // Keys are left that will not match: a token, and then an empty page (§3.3).
+    let in_ab = Selector {
+        namespace: Some("a".into()),
+        labels: LabelSelector::parse("tier!=x").unwrap(),
+        ..Selector::default()
+    };
+    check(&in_ab, None, 1, (&["a/2"], None, Some("2\0")));
+    check(&in_ab, Some("2\0"), 1, (&[], None, None));
+}
+
+#[test]
+fn exact_versions_are_shown_by_undoing_what_came_after() {
+    let mut writer = writer(Layout::Typed, &["a/1", "a/2"], 26);
+    let now = std::time::Instant::now();
+    let put = |key, version| crate::cache::Change::Put(Sample::new(key, version).object());
+    writer.apply([put("a/3", 30), put("a/1", 31)], now);
+    let gone = crate::cache::Change::Delete(Sample::new("a/2", 33).object());
+    writer.apply([gone], now);
+    let snapshot = writer.cache().snapshot().unwrap();
+    for (version, expected) in [
+        (26, vec!["a/1 1", "a/2 2"]),
+        (29, vec!["a/1 1", "a/2 2"]),
+        (30, vec!["a/1 1", "a/2 2", "a/3 30"]),
+        (31, vec!["a/1 31", "a/2 2", "a/3 30"]),
+        (33, vec!["a/1 31", "a/3 30"]),
+    ] {
+        let version = ResourceVersion(version);
+        let rewound = Arc::new(Snapshot {
+            objects: snapshot.rewound(writer.cache().history(), version).unwrap(),
+            resource_version: version,
+            ..(*snapshot).clone()
+        });
+        let mut page = page(&rewound, &everything(), None, 0);
+        let objects = std::iter::from_fn(|| page.next());
+        let entry = |object: Arc<Object>| format!("{} {}", object.key(), object.resource_version());
+        assert_eq!(objects.map(entry).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_list_of_up_to_two_kibibytes_carries_its_length() {
+    for count in 0..60 {
+        let keys: Vec<String> = (0..count).map(|at| format!("a/{at:03}")).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        for layout in LAYOUTS {
+            let snapshot = snapshot(layout, &keys);
+            let (text, sized) = body(page(&snapshot, &everything(), None, 0), layout);
+            assert_eq!(
+                sized,
+                text.len() <= 2048,
+                "{count} items, {} bytes",
+                text.len()
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn pages_put_together_are_the_list(
+        count in 0_usize..400,
+        limit in 0_u64..90,
+        dynamic: bool,
+        selected: bool,
+    ) {
+        let layout = LAYOUTS[usize::from(dynamic)];
+        let keys: Vec<String> = (0..count).map(|at| format!("n{}/{at:03}", at % 3)).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let selector = if selected { tier_x() } else { everything() };
+        let mut samples: Vec<_> = keys.iter().zip(1..).map(|(key, at)| sample(layout, key, at)).collect();
+        samples.retain(|sample| !selected || sample.tier.is_some());
+        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        let snapshot = snapshot(layout, &keys);
+        let mut start: Option<String> = None;
+        let mut shown = 0;
+        loop {
+            let this = page(&snapshot, &selector, start.as_deref(), limit);
+            let metadata = this.metadata(layout);
+            let (_, _, next) = outline(page(&snapshot, &selector, start.as_deref(), limit));
+            let len = if limit == 0 { samples.len() } else { (samples.len() - shown).min(usize::try_from(limit).unwrap()) };
+            let (text, _) = body(this, layout);
+            prop_assert_eq!(text, naive(layout, &samples[shown..shown + len], &metadata));
+            shown += len;
+            match next {
+                Some(next) => start = Some(next.trim_start_matches('/').to_owned()),
+                None => break,
+            }
+        }
+        prop_assert_eq!(shown, samples.len());
+    }
+}

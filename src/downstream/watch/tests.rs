@@ -8,7 +8,7 @@ use bytes::Buf;
 use tokio::time::advance;
 
 use super::*;
-use crate::cache::samples::{Sample, World, kind, told};
+use crate::cache::tests::samples::{Sample, World, kind, told};
 use crate::resource::Layout;
 use crate::view::Hub;
 use crate::view::selector::LabelSelector;

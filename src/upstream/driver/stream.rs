@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 
 use super::batch::Batch;
 use super::lists::refusal;
-use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, StreamEnd, ask};
+use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, StreamEnd, ask, now};
 use crate::decode::{LineFramer, WatchLine, scan_line};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Failure, Input};
@@ -65,7 +65,7 @@ impl<F: Fetch> Driver<F> {
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
         let mut framer = LineFramer::new(self.limits.frame_len_max);
         let mut batch = Batch::default();
-        let give_up_at = Instant::now() + ask::WATCH_LASTS_AT_MOST;
+        let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
         let mut came = None;
         loop {
             let next = match came.take() {
@@ -94,8 +94,8 @@ impl<F: Fetch> Driver<F> {
                         return Ok(StreamEnd::Error);
                     }
                 }
-                Next::Tick if Instant::now() < give_up_at => {
-                    self.writer.expire(Instant::now());
+                Next::Tick if now() < give_up_at => {
+                    self.writer.expire(now());
                     self.tell_state();
                 }
                 Next::End if !framer.is_mid_frame() => {
@@ -168,7 +168,7 @@ impl<F: Fetch> Driver<F> {
                     Effect::InitialDone { resource_version } => self.replace(resource_version)?,
                     Effect::Progress { resource_version } => {
                         self.publish(batch);
-                        self.writer.progress(resource_version, Instant::now());
+                        self.writer.progress(resource_version, now());
                     }
                     Effect::Restarted => self.side.clear(),
                     Effect::None
@@ -222,9 +222,9 @@ impl<F: Fetch> Driver<F> {
         if batch.is_empty() {
             return;
         }
-        let now = Instant::now();
-        let applied = self.writer.apply(batch.take(), now);
-        self.hold_until = now
+        let published_at = now();
+        let applied = self.writer.apply(batch.take(), published_at);
+        self.hold_until = published_at
             + (WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX))
                 .min(self.limits.coalesce_delay_max);
         self.tally.applied(applied);
@@ -253,7 +253,7 @@ async fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Next {
 /// What is there already, or comes until `hold_until`; `None` if nothing does.
 async fn more<B: Body<Data = Bytes> + Unpin>(body: &mut B, hold_until: Instant) -> Option<Next> {
     loop {
-        let frame = if hold_until > Instant::now() {
+        let frame = if hold_until > now() {
             // As in `next`: frames are whole.
             tokio::time::timeout_at(hold_until.into(), body.frame())
                 .await

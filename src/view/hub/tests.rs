@@ -1,1 +1,416 @@
+//! Views of a made-up history: what they show, who shares them, and that joining never loses or doubles anything.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::Change;
+use crate::cache::tests::samples::{Sample, World, kind, told};
+use crate::resource::{EventKind, Layout};
+use crate::view::filtered;
+use crate::view::selector::LabelSelector;
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn scene(seed: u64) -> (World, Arc<Hub>) {
+    let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+    (World::new(seed, 1 << 20, Arc::clone(&hub) as _), hub)
+}
+
+fn tier(value: &str) -> Selector {
+    Selector {
+        labels: LabelSelector::parse(&format!("tier={value}")).unwrap(),
+        ..Selector::default()
+    }
+}
+
+fn named(namespace: &str, selector: Selector) -> Selector {
+    Selector {
+        namespace: Some(namespace.into()),
+        ..selector
+    }
+}
+
+/// The batches from `cursor` on, in words, and the lines of all.
+fn batches(view: &View, cursor: &mut Sequence) -> Vec<Vec<String>> {
+    let mut batches = Vec::new();
+    let read = view.read(*cursor, |batch| {
+        let lines = told(&batch.lines);
+        assert_eq!(lines.len(), batch.count);
+        assert!(batch.first <= batch.last && batch.first_version <= batch.last_version);
+        batches.push(lines);
+        ControlFlow::Continue(())
+    });
+    *cursor = read.unwrap();
+    batches
+}
+
+#[test]
+fn an_object_enters_stays_in_and_leaves_a_selector() {
+    let (mut world, hub) = scene(1);
+    let view = hub.join(&tier("x"));
+    let mut cursor = view.cursor;
+    let mut steps = Vec::new();
+    // Made outside, enters, stays, leaves, changes outside, enters, goes; then made inside, gone outside.
+    for (key, state) in [
+        ("a/1", Some(None)),
+        ("a/1", Some(Some("x"))),
+        ("a/1", Some(Some("x"))),
+        ("a/1", Some(Some("y"))),
+        ("a/1", Some(None)),
+        ("a/1", Some(Some("x"))),
+        ("a/1", None),
+        ("a/2", Some(Some("x"))),
+        ("a/2", Some(Some("y"))),
+        ("a/2", None),
+    ] {
+        let change = match state {
+            Some(tier) => world.write(key, tier),
+            None => world.delete(key).unwrap(),
+        };
+        world.apply(vec![change]);
+        let version = world.version;
+        let shown = batches(&view.view, &mut cursor).concat();
+        steps.push(
+            shown
+                .first()
+                .map(|line| line.replace(&version.to_string(), "now")),
+        );
+    }
+    let expected = [
+        None,
+        Some("ADDED a/1 now x"),
+        Some("MODIFIED a/1 now x"),
+        // Its last state inside, at the version of the event.
+        Some("DELETED a/1 now x"),
+        None,
+        Some("ADDED a/1 now x"),
+        Some("DELETED a/1 now x"),
+        Some("ADDED a/2 now x"),
+        Some("DELETED a/2 now x"),
+        None,
+    ];
+    assert_eq!(steps, expected.map(|step| step.map(str::to_owned)));
+}
+
+#[test]
+fn an_object_made_anew_is_deleted_and_added() {
+    let (mut world, hub) = scene(1);
+    let everything = hub.join(&Selector::default());
+    let mut cursor = everything.cursor;
+    let put = world.write("a/1", None);
+    let gone = world.delete("a/1").unwrap();
+    let again = world.write("a/1", None);
+    world.apply(vec![put, gone, again]);
+    let words = batches(&everything.view, &mut cursor).concat();
+    let words: Vec<_> = words
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(words, ["ADDED", "DELETED", "ADDED"]);
+}
+
+#[test]
+fn a_dispatch_is_one_batch_a_view_and_none_where_nothing_shows() {
+    let (mut world, hub) = scene(1);
+    let (all, x, y) = (
+        hub.join(&Selector::default()),
+        hub.join(&tier("x")),
+        hub.join(&tier("y")),
+    );
+    let changes = ["a/1", "a/2", "a/3"].map(|key| world.write(key, Some("x")));
+    world.apply(changes.into());
+    for (entry, expected) in [(&all, vec![3]), (&x, vec![3]), (&y, vec![])] {
+        let mut cursor = entry.cursor;
+        let shown = batches(&entry.view, &mut cursor);
+        let lens: Vec<_> = shown.iter().map(Vec::len).collect();
+        assert_eq!(lens, expected);
+    }
+}
+
+#[test]
+fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
+    let (mut world, hub) = scene(1);
+    let (all, x) = (hub.join(&Selector::default()), hub.join(&tier("x")));
+    let change = world.write("a/1", Some("x"));
+    world.apply(vec![change]);
+    let lines = |entry: &Entry| {
+        let mut start = None;
+        let read = entry.view.read(entry.cursor, |batch| {
+            start = Some(batch.lines.as_ptr());
+            ControlFlow::Break(())
+        });
+        read.unwrap();
+        start.unwrap()
+    };
+    assert_eq!(lines(&all), lines(&x));
+}
+
+#[test]
+fn equal_selectors_share_a_view_however_they_are_written() {
+    let (_, hub) = scene(1);
+    let labelled = |text: &str| Selector {
+        labels: LabelSelector::parse(text).unwrap(),
+        ..Selector::default()
+    };
+    let one = hub.join(&labelled("a=1,b in (2,3)"));
+    let other = hub.join(&labelled("b in (3,2), a==1"));
+    assert!(Arc::ptr_eq(&one.view, &other.view));
+    assert!(!Arc::ptr_eq(
+        &one.view,
+        &hub.join(&named("n", tier("x"))).view
+    ));
+}
+
+#[test]
+fn views_that_nobody_watches_go_with_the_next_batch() {
+    let (mut world, hub) = scene(1);
+    let stays = hub.join(&tier("x"));
+    drop(hub.join(&tier("y")));
+    assert_eq!(hub.sizes().views, 2);
+    let change = world.write("a/1", None);
+    world.apply(vec![change]);
+    assert_eq!(hub.sizes().views, 1);
+    assert!(Arc::ptr_eq(&stays.view, &hub.join(&tier("x")).view));
+    assert_eq!(
+        hub.join(&tier("y")).cursor,
+        0,
+        "a view made anew begins anew"
+    );
+}
+
+#[test]
+fn who_is_armed_is_woken_once_and_who_left_is_not() {
+    let (mut world, hub) = scene(1);
+    let wakes: Vec<_> = (0..9).map(|_| Arc::new(Wakes::default())).collect();
+    let mut entries: Vec<_> = wakes.iter().map(|_| hub.join(&tier("x"))).collect();
+    for (entry, wakes) in entries.iter().zip(&wakes) {
+        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
+        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
+    }
+    entries.truncate(5);
+    let counts = || wakes.iter().map(|wakes| wakes.count()).collect::<Vec<_>>();
+    let other = world.write("a/1", Some("y"));
+    world.apply(vec![other]);
+    assert_eq!(counts(), [0; 9], "nothing that they see");
+    let change = world.write("a/1", Some("x"));
+    world.apply(vec![change]);
+    assert_eq!(counts(), [1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(hub.sizes().woken, 5);
+    let change = world.write("a/1", Some("x"));
+    world.apply(vec![change]);
+    assert_eq!(counts(), [1, 1, 1, 1, 1, 0, 0, 0, 0], "not armed again");
+}
+
+#[test]
+fn a_seat_given_up_and_taken_again_wakes_its_new_owner_alone() {
+    let list = Arc::new(WakeList::default());
+    let (old, new) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    let seat = list.seat(0);
+    seat.arm(&Waker::from(Arc::clone(&old)));
+    drop(seat);
+    let seat = list.seat(4);
+    seat.arm(&Waker::from(Arc::clone(&new)));
+    assert_eq!(list.wake_all(&mut Vec::new()), 1);
+    assert_eq!((old.count(), new.count()), (0, 1));
+}
+
+/// Arming takes a shard's lock and waking takes it too, so one comes before the other: either the waker is seen and
+/// taken, or the batch was there before the arming and the look after it finds it. Two threads try to disagree.
+#[test]
+fn no_wake_up_is_lost_between_looking_and_waiting() {
+    let (mut world, hub) = scene(1);
+    let entry = hub.join(&Selector::default());
+    let dispatched = 3000;
+    let watcher = std::thread::spawn(move || {
+        let me = std::thread::current();
+        let waker = Waker::from(Arc::new(Unpark(me)));
+        let (mut cursor, mut parked) = (entry.cursor, 0);
+        while cursor < dispatched {
+            entry.seat.arm(&waker);
+            let head = entry.view.head();
+            if head == cursor {
+                parked += 1;
+                // Bounded, so that a lost wake-up fails and does not hang.
+                let before = Instant::now();
+                std::thread::park_timeout(std::time::Duration::from_secs(20));
+                assert!(before.elapsed().as_secs() < 20, "nobody woke us");
+            }
+            cursor = head;
+        }
+        parked
+    });
+    for _ in 0..dispatched {
+        let change = world.write("a/1", None);
+        world.apply(vec![change]);
+    }
+    watcher.join().unwrap();
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn closing_ends_views_that_are_and_views_that_come() {
+    let (_, hub) = scene(1);
+    let before = hub.join(&tier("x"));
+    let wakes = Arc::new(Wakes::default());
+    before.seat.arm(&Waker::from(Arc::clone(&wakes)));
+    let progress = hub.progress_seat();
+    progress.arm(&Waker::from(Arc::clone(&wakes)));
+    hub.close();
+    assert_eq!(wakes.count(), 2);
+    assert!(before.view.is_closed() && hub.is_closed());
+    assert!(hub.join(&tier("x")).view.is_closed());
+    assert!(hub.join(&tier("y")).view.is_closed());
+}
+
+#[test]
+fn progress_wakes_who_waits_for_a_version_and_no_watcher() {
+    let (mut world, hub) = scene(1);
+    let (watcher, waiter) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    let entry = hub.join(&Selector::default());
+    entry.seat.arm(&Waker::from(Arc::clone(&watcher)));
+    let seat = hub.progress_seat();
+    seat.arm(&Waker::from(Arc::clone(&waiter)));
+    world.writer.progress(ResourceVersion(20), world.now);
+    assert_eq!((watcher.count(), waiter.count()), (0, 1));
+    assert_eq!(hub.reached().version, ResourceVersion(20));
+}
+
+#[test]
+fn a_batch_that_is_gone_still_tells_where_it_began() {
+    let (mut world, hub) = scene(1);
+    let entry = hub.join(&tier("x"));
+    for _ in 0..200 {
+        let changes = vec![world.write("a/1", Some("y")), world.write("a/2", Some("x"))];
+        world.apply(changes);
+    }
+    assert!(entry.view.read(0, |_| ControlFlow::Continue(())).is_err());
+    for batch in 0..200 {
+        assert_eq!(entry.view.first_of(batch), Some(batch * 2 + 1));
+    }
+    assert_eq!(entry.view.first_of(200), None);
+}
+
+/// A watcher by the documented rule: the snapshot, the history up to where it joined, then the view.
+struct Watcher {
+    entry: Entry,
+    selector: Selector,
+    seen: Vec<String>,
+    /// All before is told or in the snapshot.
+    from: u64,
+}
+
+impl Watcher {
+    /// Joins, lets the world go on, and only then looks at the snapshot.
+    fn new(world: &mut World, hub: &Hub, selector: Selector, meanwhile: usize) -> Self {
+        let mut entry = hub.join(&selector);
+        (0..meanwhile).for_each(|_| world.step());
+        let cache = Arc::clone(world.writer.cache());
+        let snapshot = cache.snapshot().unwrap();
+        let mut seen = Vec::new();
+        let through = entry.reached.through;
+        let read = filtered(
+            cache.history(),
+            &selector,
+            snapshot.sequence..through,
+            |event, kind| {
+                seen.extend(told(&event.line(kind)));
+                ControlFlow::Continue(())
+            },
+        );
+        let position = read.unwrap();
+        // Batches that the snapshot knows are passed over, event by event.
+        let history_end = position.max(through);
+        while let Some(first) = entry
+            .view
+            .first_of(entry.cursor)
+            .filter(|first| *first < history_end)
+        {
+            let _ = first;
+            entry.cursor += 1;
+        }
+        Self {
+            entry,
+            selector,
+            seen,
+            from: snapshot.resource_version.0,
+        }
+    }
+
+    fn read(&mut self) {
+        let shown = batches(&self.entry.view, &mut self.entry.cursor);
+        self.seen.extend(shown.concat());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn snapshot_history_and_view_show_each_event_once_in_order(
+        seed: u64,
+        joins in proptest::collection::vec((0_usize..60, 0_usize..4, 0_usize..4), 1..8),
+    ) {
+        let (mut world, hub) = scene(seed);
+        let mut watchers: Vec<Watcher> = Vec::new();
+        for at in 0..60 {
+            for (_, which, meanwhile) in joins.iter().filter(|(when, ..)| *when == at) {
+                let selector = match which {
+                    0 => Selector::default(),
+                    1 => tier("x"),
+                    2 => named("a", Selector::default()),
+                    _ => named("a-b", tier("y")),
+                };
+                watchers.push(Watcher::new(&mut world, &hub, selector, *meanwhile));
+            }
+            world.step();
+            watchers.iter_mut().for_each(Watcher::read);
+        }
+        for watcher in &watchers {
+            let sees = |sample: &Sample| watcher.selector.matches(&sample.object());
+            prop_assert_eq!(&watcher.seen, &world.told(watcher.from, sees));
+        }
+    }
+}
+
+#[test]
+fn a_view_sees_events_as_the_transition_table_says() {
+    let (mut world, hub) = scene(1);
+    let cache = Arc::clone(world.writer.cache());
+    let change: Change = world.write("a/1", Some("x"));
+    world.apply(vec![change]);
+    let entry = hub.join(&tier("x"));
+    assert_eq!(entry.reached.through, 1);
+    let mut kinds = Vec::new();
+    for through in [0, 1] {
+        let read = filtered(cache.history(), &tier("x"), 0..through, |_, kind| {
+            kinds.push(kind);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(read, Ok(through));
+    }
+    assert_eq!(kinds, [EventKind::Added]);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Change, Observer, Retention, Writer};
+use crate::cache::{Change, Observer, Retention, Writer};
 use crate::resource::{Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span};
 
 /// Config maps, or widgets where the layout is dynamic.

@@ -1,0 +1,142 @@
+//! What readers of a cache rely on while its writer goes on.
+
+pub(crate) mod samples;
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use super::*;
+use crate::resource::Layout;
+use samples::{Sample, World, keep, kind};
+
+/// Notes how far it was told that the resource has come.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(usize, u64)>>);
+
+impl Observer for Told {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        version: ResourceVersion,
+        _: Instant,
+    ) -> usize {
+        self.0.lock().unwrap().push((events.len(), version.0));
+        0
+    }
+}
+
+#[test]
+fn a_deletion_of_what_was_never_here_is_progress() {
+    let told = Arc::new(Told::default());
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
+    let now = Instant::now();
+    writer
+        .replace(Vec::new(), ResourceVersion(10), now)
+        .unwrap();
+    let unknown = Change::Delete(Sample::new("a/x", 12).object());
+    writer.apply([unknown], now);
+    assert_eq!(*told.0.lock().unwrap(), [(0, 10), (0, 12)]);
+    let snapshot = writer.cache().snapshot().unwrap();
+    assert_eq!(snapshot.resource_version, ResourceVersion(12));
+}
+
+/// Resuming looks at the floor and at the ring, and the writer may evict in between.
+#[test]
+fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
+    let mut world = World::new(3, 8, Arc::new(Told::default()));
+    let cache = Arc::clone(world.writer.cache());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut resumed = 0;
+            while resumed < 20_000 {
+                let snapshot = cache.snapshot().unwrap();
+                let floor = floor(&snapshot, &cache.history);
+                let Ok(first) = cache.resume_after(floor) else {
+                    continue;
+                };
+                resumed += 1;
+                // Versions count up by one here, from 11 on with sequence 0.
+                assert_eq!(first + 10, floor.0, "a hole after {floor}");
+                let _ = cache.history.read(first, |sequence, event| {
+                    assert_eq!(sequence + 11, event.resource_version().0);
+                    ControlFlow::Break(())
+                });
+            }
+        });
+        while !reader.is_finished() {
+            let version = world.version + 1;
+            world.version = version;
+            world.apply(vec![Change::Put(Sample::new("a/x", version).object())]);
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Deletions of a relist at `version` that finds these objects, after `from` with objects `a/1` to `a/4`.
+#[track_caller]
+fn check_relist(found: &[(&str, u64, u64)], version: u64, expected: &[&str]) {
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::new(Told::default()));
+    let now = Instant::now();
+    let sample = |key: &str, uid, version| {
+        let mut sample = Sample::new(key, version);
+        sample.uid = uid;
+        sample.object()
+    };
+    let before = (1..5)
+        .map(|at| sample(&format!("a/{at}"), at, at))
+        .collect();
+    writer.replace(before, ResourceVersion(10), now).unwrap();
+    let found = found
+        .iter()
+        .map(|(key, uid, at)| sample(key, *uid, *at))
+        .collect();
+    writer
+        .replace(found, ResourceVersion(version), now)
+        .unwrap();
+    let mut seen = Vec::new();
+    let read = writer.cache().history().read(0, |_, event| {
+        let (kind, key) = (event.kind().as_str(), event.object().key());
+        seen.push(format!("{kind} {key} {}", event.resource_version()));
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn deletions_found_by_a_relist_have_versions_of_their_own() {
+    check_relist(
+        &[("a/1", 1, 19), ("a/5", 5, 20)],
+        20,
+        &[
+            "DELETED a/2 16",
+            "DELETED a/3 17",
+            "DELETED a/4 18",
+            "MODIFIED a/1 19",
+            "ADDED a/5 20",
+        ],
+    );
+    // An object made anew was deleted before that.
+    check_relist(
+        &[("a/1", 1, 13), ("a/2", 9, 14), ("a/3", 3, 3)],
+        20,
+        &[
+            "DELETED a/2 12",
+            "MODIFIED a/1 13",
+            "ADDED a/2 14",
+            "DELETED a/4 20",
+        ],
+    );
+    // More at once than versions have passed: only a writer other than the API server can do that.
+    check_relist(
+        &[("a/1", 1, 1), ("a/2", 9, 11)],
+        11,
+        &[
+            "DELETED a/4 11",
+            "DELETED a/3 11",
+            "DELETED a/2 11",
+            "ADDED a/2 11",
+        ],
+    );
+}

@@ -1,0 +1,495 @@
+//! The driver against a scripted upstream, under a clock that stands until all wait.
+
+mod simulation;
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use http_body::Frame;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::resource::Layout;
+use crate::upstream::reflector::{InitialVersion, Streaming};
+use crate::view::Hub;
+
+/// A body that is fed by the test; it ends when the test lets go.
+#[derive(Debug)]
+struct Piped(mpsc::Receiver<Result<Bytes, String>>);
+
+impl Body for Piped {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        self.0
+            .poll_recv(context)
+            .map(|came| came.map(|came| came.map(Frame::data)))
+    }
+}
+
+type Reply = Result<Response<Piped>, FetchError>;
+
+/// One request of the driver.
+#[derive(Debug)]
+struct Asked {
+    path: String,
+    reply: oneshot::Sender<Reply>,
+}
+
+type Feed = mpsc::Sender<Result<Bytes, String>>;
+
+impl Asked {
+    /// Answers 200 with a body to be fed.
+    fn open(self) -> Feed {
+        let (feed, body) = mpsc::channel(64);
+        let _ = self.reply.send(Ok(Response::new(Piped(body))));
+        feed
+    }
+
+    /// Answers with all of a body.
+    async fn whole(self, code: u16, text: &str) {
+        let (feed, body) = mpsc::channel(1);
+        let mut response = Response::new(Piped(body));
+        *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+        let _ = self.reply.send(Ok(response));
+        let _ = feed.send(Ok(Bytes::copy_from_slice(text.as_bytes()))).await;
+    }
+
+    async fn refuse(self, code: u16) {
+        let text = format!("{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"code\":{code}}}");
+        self.whole(code, &text).await;
+    }
+}
+
+struct Script(mpsc::Sender<Asked>);
+
+impl Fetch for Script {
+    type Body = Piped;
+
+    async fn get(&self, path: String, _: Purpose) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Asked { path, reply }).await.unwrap();
+        answer.await.unwrap()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn add(&self, note: String) {
+        self.0.lock().unwrap().push(note);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl DriverTally for Notes {
+    fn received(&self, _: usize) {}
+    fn applied(&self, applied: Applied) {
+        self.add(format!("applied {}", applied.events));
+    }
+    fn rejected(&self, reason: FrameRejection) {
+        self.add(format!("rejected {reason:?}"));
+    }
+    fn relisted(&self, reason: RelistReason) {
+        self.add(format!("relisted {}", reason.as_str()));
+    }
+    fn connected(&self, connected: Connected) {
+        if let Connected::No(reason) = connected {
+            self.add(format!("closed {reason:?}").to_lowercase());
+        }
+    }
+    fn state(&self, _: DriverState) {}
+    fn bookmark(&self, _: &[u8], _: &Bookmark) {}
+}
+
+const LIMITS: DriverLimits = DriverLimits {
+    frame_len_max: 1000,
+    coalesce_delay_max: Duration::from_millis(5),
+};
+
+fn options(streaming: Streaming) -> ReflectorOptions {
+    ReflectorOptions {
+        streaming,
+        page_len: 2,
+        start_from: None,
+        initial: InitialVersion::Latest,
+    }
+}
+
+struct Scene {
+    asked: mpsc::Receiver<Asked>,
+    cache: Arc<crate::cache::WatchCache>,
+    notes: Arc<Notes>,
+    driver: JoinHandle<DriverEnd>,
+}
+
+impl Scene {
+    fn new(streaming: Streaming) -> Self {
+        let (send, asked) = mpsc::channel(4);
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let writer = Writer::new(kind(Layout::Typed), keep(1000), hub);
+        let cache = Arc::clone(writer.cache());
+        let notes = Arc::new(Notes::default());
+        let tally = Arc::clone(&notes) as _;
+        let driver = Driver::new(
+            Arc::new(Script(send)),
+            writer,
+            options(streaming),
+            LIMITS,
+            tally,
+        );
+        Self {
+            asked,
+            cache,
+            notes,
+            driver: tokio::spawn(driver.run()),
+        }
+    }
+
+    /// The next request, which must be of this sort; the clock runs on while the driver waits to send it.
+    async fn asked(&mut self, sort: &str) -> Asked {
+        let asked = self.asked.recv().await.unwrap();
+        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
+        asked
+    }
+
+    /// Key and version of all objects, and the version of it all.
+    fn state(&self) -> Option<(Vec<String>, u64)> {
+        let snapshot = self.cache.snapshot()?;
+        let entry =
+            |object: &Arc<Object>| format!("{} {}", object.key(), object.resource_version());
+        let entries = snapshot.objects.iter().map(entry).collect();
+        Some((entries, snapshot.resource_version.0))
+    }
+
+    #[track_caller]
+    fn holds(&self, entries: &[&str], version: u64) {
+        let entries = entries.iter().map(|entry| (*entry).to_owned()).collect();
+        assert_eq!(self.state(), Some((entries, version)));
+    }
+
+    fn history(&self) -> Vec<String> {
+        let mut seen = Vec::new();
+        let read = self.cache.history().read(0, |_, event| {
+            let (kind, key) = (event.kind().as_str(), event.object().key());
+            seen.push(format!("{kind} {key} {}", event.resource_version()));
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(read.is_ok());
+        seen
+    }
+
+    /// A scene whose driver watches from version 5 with `a/x 3` in the cache, streamed.
+    async fn live() -> (Self, Feed) {
+        let mut scene = Self::new(Streaming::Preferred);
+        let feed = scene.asked("stream latest").await.open();
+        push(&feed, &[line("ADDED", "a/x", 3), marker(5)]).await;
+        scene.holds(&["a/x 3"], 5);
+        scene.notes.take();
+        (scene, feed)
+    }
+}
+
+/// What a request asks for, without the random parts.
+fn sort_of(path: &str) -> String {
+    let query = path.split_once('?').unwrap().1;
+    let value = |name: &str| {
+        query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            (key == name).then_some(value)
+        })
+    };
+    let version = value("resourceVersion").unwrap_or("latest");
+    if value("sendInitialEvents").is_some() {
+        format!("stream {version}")
+    } else if value("watch").is_some() {
+        format!("watch {version}")
+    } else if let Some(token) = value("continue") {
+        format!("page {token}")
+    } else {
+        format!("list {version}")
+    }
+}
+
+/// An object that was never made anew.
+fn sample(key: &str, version: u64) -> Sample {
+    let mut sample = Sample::new(key, version);
+    sample.uid = 1;
+    sample
+}
+
+fn line(word: &str, key: &str, version: u64) -> String {
+    let (json, _) = sample(key, version).json();
+    format!("{{\"type\":\"{word}\",\"object\":{json}}}\n")
+}
+
+fn bookmark(version: u64) -> String {
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}}}\n"
+    )
+}
+
+fn marker(version: u64) -> String {
+    let annotation = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}";
+    bookmark(version).replacen("\"}", &format!("\"{annotation}"), 1)
+}
+
+const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old\",\"reason\":\"Expired\",\"code\":410}}\n";
+
+fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
+    let item = |(key, version): &(&str, u64)| {
+        let (json, prefix_len) = sample(key, *version).json();
+        format!("{{{}", &json[prefix_len + 1..])
+    };
+    let items: Vec<_> = items.iter().map(item).collect();
+    format!(
+        "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{}]}}\n",
+        items.join(",")
+    )
+}
+
+/// Sends, and lets the driver take it: the stopped clock moves on only when nobody has anything left to do.
+async fn push(feed: &Feed, lines: &[String]) {
+    feed.send(Ok(Bytes::from(lines.concat()))).await.unwrap();
+    settled().await;
+}
+
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_start_is_served_when_its_marker_comes_and_then_followed() {
+    let mut scene = Scene::new(Streaming::Preferred);
+    let feed = scene.asked("stream latest").await.open();
+    push(&feed, &[line("ADDED", "b/y", 4), line("ADDED", "a/x", 3)]).await;
+    assert_eq!(scene.state(), None);
+    push(&feed, &[marker(5), line("MODIFIED", "a/x", 6)]).await;
+    scene.holds(&["a/x 6", "b/y 4"], 6);
+    push(&feed, &[line("DELETED", "b/y", 8), bookmark(11)]).await;
+    scene.holds(&["a/x 6"], 11);
+    assert_eq!(scene.history(), ["MODIFIED a/x 6", "DELETED b/y 8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paged_start_is_served_when_the_last_page_has_come() {
+    let mut scene = Scene::new(Streaming::Never);
+    let first = list(&[("a/x", 3), ("a/y", 2)], 7, "t1");
+    scene.asked("list latest").await.whole(200, &first).await;
+    // A page that fails is asked for again; what came stays.
+    scene.asked("page t1").await.refuse(503).await;
+    let page = scene.asked("page t1").await;
+    assert_eq!(scene.state(), None);
+    page.whole(200, &list(&[("b/z", 6)], 7, "")).await;
+    scene.asked("watch 7").await.open();
+    scene.holds(&["a/x 3", "a/y 2", "b/z 6"], 7);
+    assert_eq!(scene.notes.take()[0], "relisted start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_expired_leads_to_one_whole_list() {
+    let mut scene = Scene::new(Streaming::Never);
+    let first = list(&[("a/x", 3), ("a/gone", 2)], 7, "t1");
+    scene.asked("list latest").await.whole(200, &first).await;
+    scene.asked("page t1").await.refuse(410).await;
+    let whole = list(&[("a/x", 3), ("a/y", 8)], 9, "");
+    scene.asked("list latest").await.whole(200, &whole).await;
+    scene.asked("watch 9").await;
+    scene.holds(&["a/x 3", "a/y 8"], 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_streams_are_refused_pages_are_asked_for() {
+    let mut scene = Scene::new(Streaming::Preferred);
+    scene.asked("stream latest").await.refuse(422).await;
+    let whole = list(&[("a/x", 3)], 7, "");
+    scene.asked("list latest").await.whole(200, &whole).await;
+    scene.asked("watch 7").await;
+    scene.holds(&["a/x 3"], 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_history_leads_to_a_relist_whose_difference_is_published() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[line("ADDED", "a/y", 6), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    scene.holds(&["a/x 3", "a/y 6"], 6);
+    push(&feed, &[line("ADDED", "b/z", 9), line("ADDED", "a/y", 8)]).await;
+    scene.holds(&["a/x 3", "a/y 6"], 6);
+    push(&feed, &[marker(12), line("ADDED", "a/x", 14)]).await;
+    scene.holds(&["a/x 14", "a/y 8", "b/z 9"], 14);
+    assert_eq!(
+        scene.history(),
+        [
+            "ADDED a/y 6",
+            "MODIFIED a/y 8",
+            "ADDED b/z 9",
+            "DELETED a/x 12",
+            "ADDED a/x 14",
+        ]
+    );
+    assert_eq!(
+        scene.notes.take(),
+        [
+            "applied 1",
+            "closed error",
+            "relisted expired",
+            "applied 3",
+            "applied 1"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_cut_within_a_frame_is_resumed_after_its_last_whole_one() {
+    for cut in [true, false] {
+        let (mut scene, feed) = Scene::live().await;
+        let half = line("MODIFIED", "a/x", 7)[..40].to_owned();
+        push(&feed, &[line("MODIFIED", "a/x", 6), half]).await;
+        scene.holds(&["a/x 6"], 6);
+        if cut {
+            feed.send(Err("reset".into())).await.unwrap();
+        }
+        drop(feed);
+        let feed = scene.asked("watch 6").await.open();
+        push(&feed, &[line("MODIFIED", "a/x", 7)]).await;
+        scene.holds(&["a/x 7"], 7);
+        assert_eq!(scene.notes.take()[1], "closed cut");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_end_is_resumed_from_the_last_bookmark() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[bookmark(9)]).await;
+    drop(feed);
+    let feed = scene.asked("watch 9").await.open();
+    // What is repeated, or from before, is left out.
+    push(
+        &feed,
+        &[line("MODIFIED", "a/x", 8), line("MODIFIED", "a/x", 10)],
+    )
+    .await;
+    scene.holds(&["a/x 10"], 10);
+    assert_eq!(scene.history(), ["MODIFIED a/x 10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_cut_anywhere_add_up() {
+    let text = [
+        line("MODIFIED", "a/x", 6),
+        bookmark(7),
+        line("DELETED", "a/x", 8),
+    ]
+    .concat();
+    for at in 1..text.len() {
+        let (scene, feed) = Scene::live().await;
+        push(&feed, &[text[..at].to_owned()]).await;
+        push(&feed, &[text[at..].to_owned()]).await;
+        scene.holds(&[], 8);
+        assert_eq!(scene.history(), ["MODIFIED a/x 6", "DELETED a/x 8"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_ends_the_stream_and_thrice_leads_to_a_relist() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[line("MODIFIED", "a/x", 6), "<html>\n".into()]).await;
+    drop(feed);
+    scene.holds(&["a/x 6"], 6);
+    for _ in 0..2 {
+        let feed = scene.asked("watch 6").await.open();
+        let _ = feed.send(Ok(Bytes::from_static(b"garbage\n"))).await;
+    }
+    let feed = scene.asked("stream 6").await.open();
+    push(&feed, &[line("ADDED", "a/x", 7), marker(7)]).await;
+    scene.holds(&["a/x 7"], 7);
+    let rejected = scene.notes.take();
+    let count = rejected
+        .iter()
+        .filter(|note| *note == "rejected Unparsable");
+    assert_eq!(count.count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_is_too_long_ends_the_stream_before_it_is_whole() {
+    let (mut scene, feed) = Scene::live().await;
+    push(
+        &feed,
+        &[
+            line("MODIFIED", "a/x", 6),
+            "x".repeat(LIMITS.frame_len_max + 1),
+        ],
+    )
+    .await;
+    scene.holds(&["a/x 6"], 6);
+    scene.asked("watch 6").await;
+    assert!(scene.notes.take().contains(&"rejected TooLong".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_is_asked_for_again_and_the_state_stays() {
+    let (mut scene, feed) = Scene::live().await;
+    drop(feed);
+    for code in [429, 500, 503, 401, 504] {
+        scene.asked("watch 5").await.refuse(code).await;
+    }
+    let Asked { reply, .. } = scene.asked("watch 5").await;
+    let _ = reply.send(Err(FetchError("no route".into())));
+    let feed = scene.asked("watch 5").await.open();
+    push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
+    scene.holds(&["a/x 6"], 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
+    let (mut scene, feed) = Scene::live().await;
+    let started = tokio::time::Instant::now();
+    scene.asked("watch 5").await;
+    assert!(started.elapsed() >= Duration::from_secs(659));
+    assert_eq!(scene.notes.take(), ["closed cut"]);
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_that_went_back_ends_the_driver() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    push(&feed, &[line("ADDED", "a/x", 2), marker(3)]).await;
+    scene.holds(&["a/x 3"], 5);
+    assert_eq!(scene.driver.await.unwrap(), DriverEnd::WentBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_not_found_five_times_is_gone() {
+    let (mut scene, feed) = Scene::live().await;
+    drop(feed);
+    for _ in 0..5 {
+        scene.asked("watch 5").await.refuse(404).await;
+    }
+    assert_eq!(scene.driver.await.unwrap(), DriverEnd::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arrives_together_is_published_together() {
+    let (scene, feed) = Scene::live().await;
+    for version in 6..10 {
+        let line = line("MODIFIED", "a/x", version);
+        feed.send(Ok(Bytes::from(line))).await.unwrap();
+    }
+    settled().await;
+    scene.holds(&["a/x 9"], 9);
+    assert_eq!(scene.notes.take(), ["applied 4"]);
+}
