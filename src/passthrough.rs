@@ -60,7 +60,10 @@ impl Passthrough {
                 Refusal::Impersonation | Refusal::Connect | Refusal::TooMany => {
                     &self.counts.refused
                 }
-                _ => &self.counts.failed,
+                Refusal::Target
+                | Refusal::Unasked
+                | Refusal::Timeout
+                | Refusal::Unreachable { .. } => &self.counts.failed,
             };
             add(counter, 1);
             let mut response = refusal.into_response().map(PassthroughBody::from);

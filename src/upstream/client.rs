@@ -317,11 +317,11 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     } else {
         format!("{prefix}{wanted}")
             .parse()
-            .map_err(SendError::Target)?
+            .map_err(|error: uri::InvalidUri| SendError::Target(error.into()))?
     };
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(path);
-    Ok(Uri::from_parts(parts).expect("invariant: the base was checked to have scheme and host"))
+    Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
 }
 
 /// At most one reading of credentials in this time: a server that refuses everybody must not turn into a storm of exec

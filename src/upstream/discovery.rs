@@ -184,7 +184,9 @@ async fn ask(client: &Client, path: &str) -> Result<Answer, AskError> {
 
 async fn fetch(client: &Client, path: &str) -> Result<Bytes, AskError> {
     let mut request = Request::new(());
-    *request.uri_mut() = path.parse().map_err(SendError::Target)?;
+    *request.uri_mut() = path
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| SendError::Target(error.into()))?;
     let accept = HeaderValue::from_static(ACCEPT_AGGREGATED);
     request.headers_mut().insert(ACCEPT, accept);
     let response = client.send(request).await?;

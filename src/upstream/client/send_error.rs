@@ -30,7 +30,7 @@ pub enum SendError {
     Saturated,
     /// Base path and request path do not make a URI.
     #[error("the request target cannot be joined to the API server's address")]
-    Target(#[source] http::uri::InvalidUri),
+    Target(#[source] http::Error),
 }
 
 impl SendError {

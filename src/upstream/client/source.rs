@@ -158,11 +158,14 @@ impl ConnectError {
     pub(super) fn from_tls(error: &Error) -> Self {
         use kube_client::client::RustlsTlsError as Tls;
         let reason = one_line(error);
-        match error {
-            Error::RustlsTls(Tls::AddRootCertificate(_) | Tls::NoValidNativeRootCA(_)) => {
-                Self::BadAuthority { reason }
-            }
-            _ => Self::BadClientCertificate { reason },
+        let of_authority = matches!(
+            error,
+            Error::RustlsTls(Tls::AddRootCertificate(_) | Tls::NoValidNativeRootCA(_))
+        );
+        if of_authority {
+            Self::BadAuthority { reason }
+        } else {
+            Self::BadClientCertificate { reason }
         }
     }
 

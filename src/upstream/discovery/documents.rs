@@ -130,7 +130,7 @@ where
 #[derive(Deserialize)]
 #[serde(tag = "kind")]
 #[expect(
-    clippy::upper_case_acronyms,
+    clippy::enum_variant_names,
     reason = "variants are named as the kinds on the wire"
 )]
 enum Document {
