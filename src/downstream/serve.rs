@@ -167,7 +167,11 @@ impl<R: Resources> Service<R> {
                 current(served)
             }
             ListRead::Exact(version) => {
-                wait_for(served, version).await.map_err(too_large)?;
+                // A page's token may name a version that the cache was proven to show without having reached it, and
+                // will reach with the next bookmark only: upstream knows it now, or that there is none.
+                wait_for(served, version)
+                    .await
+                    .map_err(|_| Refusal::Forward)?;
                 let snapshot = current(served)?;
                 match snapshot.rewound(served.cache.history(), version) {
                     Ok(objects) => Ok(Arc::new(Snapshot {
@@ -416,3 +420,6 @@ fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
     answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
     answer
 }
+
+#[cfg(test)]
+mod tests;
