@@ -1,3 +1,197 @@
-//! Placeholder until measured.
+//! CPU per delivered event of the whole downstream path, beside a loop that only writes to sockets.
+//!
+//! A plain program: `cargo bench --bench fanout [-- --quick]`. Each server is a process of its own (this program
+//! again), so its CPU time, kernel included, is told apart from the clients'. One step at a time: the next events are
+//! published when every client has the last ones. Both servers are measured in turn; the ratio is the figure.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+)]
 
-fn main() {}
+#[path = "rig/bare.rs"]
+mod bare;
+#[path = "rig/child.rs"]
+mod child;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/gateway.rs"]
+mod gateway;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/herd.rs"]
+mod herd;
+#[path = "rig/order.rs"]
+mod order;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/rounds.rs"]
+mod rounds;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use kube_fanout::cache::{Change, Writer};
+use kube_fanout::resource::FieldTable;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+
+use child::Child;
+use herd::Herd;
+use order::Order;
+use rounds::{Effort, median, nanos_each, process_cpu};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> io::Result<()> {
+    match child::part() {
+        Some((part, threads)) if part == "bare" => bare::run(threads),
+        Some((_, threads)) => Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build()?
+            .block_on(serve()),
+        None => measure(Effort::of_arguments()),
+    }
+}
+
+fn measure(effort: Effort) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    println!(
+        "{:<9}{:<10}{:<24}{:>16}{:>16}{:>9}  target",
+        "workers", "watchers", "events per step", "ours us/event", "bare us/event", "ratio"
+    );
+    let sizes: &[usize] = effort.pick(&[500, 2_000], &[50]);
+    for threads in [1, 2] {
+        for &size in sizes {
+            local.block_on(&runtime, compare(threads, size, effort))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is measured of a pair of servers: the step, its name, deliveries of one round, the target.
+const STEPS: [(Order, &str, usize, &str); 3] = [
+    (Order::One, "1", 100_000, "<= 1.35"),
+    (Order::Batch, "16, published at once", 400_000, "<= 1.50"),
+    (Order::Singly, "16, one by one", 400_000, "<= 1.50"),
+];
+
+async fn compare(threads: usize, size: usize, effort: Effort) -> io::Result<()> {
+    let mut ours = Server::start("gateway", threads, size).await?;
+    let mut bare = Server::start("bare", threads, size).await?;
+    for (order, name, deliveries, target) in STEPS {
+        let events = usize::try_from(order.events()).unwrap_or(1);
+        let steps = effort.pick(deliveries / size / events, 2);
+        ours.run(order, steps.div_ceil(8)).await?;
+        bare.run(order, steps.div_ceil(8)).await?;
+        let mut figures = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..effort.pick(7, 1) {
+            let (ours, bare) = (ours.run(order, steps).await?, bare.run(order, steps).await?);
+            figures[0].push(ours);
+            figures[1].push(bare);
+            figures[2].push(ours / bare);
+        }
+        let [ours, bare, ratio] = figures.map(median);
+        println!("{threads:<9}{size:<10}{name:<24}{ours:>16.2}{bare:>16.2}{ratio:>9.2}  {target}");
+    }
+    Ok(())
+}
+
+/// A server process with its watchers.
+struct Server {
+    child: Child,
+    controls: Vec<TcpStream>,
+    herd: Herd,
+    size: usize,
+}
+
+impl Server {
+    async fn start(part: &str, threads: usize, size: usize) -> io::Result<Self> {
+        let child = Child::start(part, threads)?;
+        let addresses: Vec<SocketAddr> = child.told()?;
+        let (addresses, control_addresses) = addresses.split_at(addresses.len() / 2);
+        let mut controls = Vec::new();
+        let share = u16::try_from(size / addresses.len()).map_err(io::Error::other)?;
+        for address in control_addresses {
+            let mut control = TcpStream::connect(address).await?;
+            control.set_nodelay(true)?;
+            control.write_all(&Order::Accept(share).word()).await?;
+            controls.push(control);
+        }
+        let herd = Herd::connect(size, addresses, 0).await?;
+        Ok(Self {
+            child,
+            controls,
+            herd,
+            size,
+        })
+    }
+
+    /// Microseconds of CPU per delivered event.
+    async fn run(&mut self, order: Order, steps: usize) -> io::Result<f64> {
+        let before = process_cpu(self.child.pid());
+        for _ in 0..steps {
+            self.herd.expect(order.events());
+            for control in &mut self.controls {
+                control.write_all(&order.word()).await?;
+            }
+            self.herd.arrived().await?;
+        }
+        let cpu = process_cpu(self.child.pid()).saturating_sub(before);
+        let delivered = order.events() * (steps * self.size) as u64;
+        Ok(nanos_each(cpu, delivered) / 1e3)
+    }
+}
+
+/// The gateway's part: publishes as it is told.
+async fn serve() -> io::Result<()> {
+    child::end_with_parent();
+    let objects = (0..64).map(|n| object(gateway::FIRST_VERSION - 64 + n));
+    let (writer, served) =
+        gateway::filled(gateway::kind("configmaps", "ConfigMap"), objects.collect());
+    let address = gateway::serve(served).await?;
+    let control = TcpListener::bind(("127.0.0.1", 0)).await?;
+    child::tell(&[address, control.local_addr()?]);
+    let (control, _) = control.accept().await?;
+    // On a worker, as upstream's driver is. The parent hanging up is how it ends.
+    let _ = tokio::spawn(obey(control, writer)).await;
+    Ok(())
+}
+
+fn object(version: u64) -> kube_fanout::resource::Object {
+    match change(version) {
+        Change::Put(object) | Change::Delete(object) => object,
+    }
+}
+
+fn change(version: u64) -> Change {
+    gateway::change(order::line(version).into(), FieldTable::default())
+}
+
+async fn obey(mut control: TcpStream, mut writer: Writer) -> io::Result<()> {
+    let mut version = gateway::FIRST_VERSION;
+    let mut word = [0; order::LEN];
+    loop {
+        control.read_exact(&mut word).await?;
+        let order = Order::of(word)?;
+        let changes: Vec<_> = (0..order.events())
+            .map(|n| change(version + 1 + n))
+            .collect();
+        version += order.events();
+        match order {
+            Order::Accept(_) => {}
+            Order::One | Order::Batch => {
+                writer.apply(changes, Instant::now());
+            }
+            Order::Singly => {
+                for change in changes {
+                    writer.apply([change], Instant::now());
+                }
+            }
+        }
+    }
+}

@@ -1,3 +1,265 @@
-//! Placeholder until measured.
+//! Resident memory of an idle watch, and of a cached object.
+//!
+//! A plain program: `cargo bench --bench memory [-- --quick]`. Each server is a process of its own (this program
+//! again, with the gateway's allocator); kernel memory of sockets is not counted. Beside the watches stand those of
+//! hyper alone, beside the objects their bytes on the wire.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+)]
 
-fn main() {}
+#[path = "rig/child.rs"]
+mod child;
+#[path = "rig/floor.rs"]
+mod floor;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/gateway.rs"]
+mod gateway;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/herd.rs"]
+mod herd;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/order.rs"]
+mod order;
+#[path = "rig/pods.rs"]
+mod pods;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/rounds.rs"]
+mod rounds;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube_fanout::decode::{scan_list, scan_object, watch_form};
+use kube_fanout::resource::{FieldTable, Object};
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+use child::Child;
+use herd::Herd;
+use rounds::{Effort, median};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const STREAMS: usize = 100;
+/// Opened before the first look, so that what a server has once is not counted per watch.
+const WARM: usize = 100;
+/// Allocator and kernel have settled by then; figures do not change later.
+const SETTLED: Duration = Duration::from_secs(2);
+
+fn main() -> io::Result<()> {
+    match child::part() {
+        Some((part, len)) if part == "objects" => hold_objects(len),
+        Some((part, threads)) => Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build()?
+            .block_on(serve(&part)),
+        None => measure(Effort::of_arguments()),
+    }
+}
+
+fn measure(effort: Effort) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let local = LocalSet::new();
+    let watches = effort.pick(2_000, 100);
+    let rounds = effort.pick(3, 1);
+    println!(
+        "{:<44}{:>10}{:>12}{:>8}  target",
+        "bytes per idle watch", "ours", "hyper alone", "ratio"
+    );
+    for (name, form, target) in [
+        ("HTTP/1.1", Form::Connections, "<= 8192"),
+        ("HTTP/2, 100 streams a connection", Form::Streams, "<= 2048"),
+    ] {
+        let mut figures = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (part, figures) in ["gateway", "hyper"].iter().zip(&mut figures) {
+                let each = local.block_on(&runtime, idle_watch(part, form, watches, effort))?;
+                figures.push(each);
+            }
+        }
+        let [ours, floor] = figures.map(median);
+        let ratio = ours / floor;
+        println!("{name:<44}{ours:>10.0}{floor:>12.0}{ratio:>8.2}  {target}");
+    }
+    println!(
+        "{:<44}{:>10}{:>12}{:>8}  target",
+        "bytes per cached object", "ours", "wire", "ratio"
+    );
+    for len in [1_024, 3_072, 6_144] {
+        let child = Child::start("objects", len)?;
+        let told: Vec<usize> = child.told()?;
+        let &[ours, wire] = told.as_slice() else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+        let ratio = ours as f64 / wire as f64;
+        let name = format!("pods of {len} bytes");
+        println!("{name:<44}{ours:>10}{wire:>12}{ratio:>8.2}  <= 1.30");
+    }
+    Ok(())
+}
+
+/// How clients connect.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// HTTP/1.1, a connection each.
+    Connections,
+    /// HTTP/2, many to a connection.
+    Streams,
+}
+
+/// Resident bytes per watch in a server that holds so many, after each has got one event.
+async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io::Result<f64> {
+    let child = Child::start(part, 2)?;
+    let addresses: Vec<SocketAddr> = child.told()?;
+    let address = match form {
+        Form::Connections => addresses[0],
+        Form::Streams => addresses[1],
+    };
+    let settled = effort.pick(SETTLED, Duration::from_millis(10));
+    let warm = open(form, WARM, address).await?;
+    tokio::time::sleep(settled).await;
+    let before = resident(child.pid())?;
+    let many = open(form, count, address).await?;
+    tokio::time::sleep(settled).await;
+    let after = resident(child.pid())?;
+    drop((warm, many));
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+    Ok(after.saturating_sub(before) as f64 / count as f64)
+}
+
+/// Open watches; closed when dropped.
+#[expect(dead_code, reason = "held, not looked at")]
+enum Open {
+    Connections(Herd),
+    Streams(Vec<Incoming>),
+}
+
+async fn open(form: Form, count: usize, address: SocketAddr) -> io::Result<Open> {
+    match form {
+        Form::Connections => {
+            let herd = Herd::connect(count, &[address], 1).await?;
+            Ok(Open::Connections(herd))
+        }
+        Form::Streams => {
+            let mut bodies = Vec::with_capacity(count);
+            for _ in 0..count.div_ceil(STREAMS) {
+                streams(address, &mut bodies)
+                    .await
+                    .map_err(io::Error::other)?;
+            }
+            Ok(Open::Streams(bodies))
+        }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn streams(address: SocketAddr, bodies: &mut Vec<Incoming>) -> Result<(), BoxError> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    // Ends with the last body.
+    tokio::spawn(connection);
+    for _ in 0..STREAMS {
+        let request = Request::get(format!("http://{address}{}", herd::PATH))
+            .header("accept", "application/json, */*")
+            .header(
+                "user-agent",
+                "bench/v0.0.0 (linux/amd64) kubernetes/$Format",
+            )
+            .body(Empty::<Bytes>::new())?;
+        sender.ready().await?;
+        let mut body = sender.send_request(request).await?.into_body();
+        body.frame().await.ok_or("the stream ended")??;
+        bodies.push(body);
+    }
+    Ok(())
+}
+
+/// Resident bytes of a process that no file backs.
+fn resident(pid: u32) -> io::Result<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
+        .and_then(|kib| kib.parse::<usize>().ok())
+        .map(|kib| kib << 10)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A server's part: watches that are idle after one event.
+async fn serve(part: &str) -> io::Result<()> {
+    child::end_with_parent();
+    if part == "hyper" {
+        child::tell(&floor::serve().await?);
+    } else {
+        // The one event: an object that each watch begins with.
+        let line = Bytes::from(order::line(gateway::FIRST_VERSION + 1));
+        let change = gateway::change(line, FieldTable::default());
+        let (mut writer, served) =
+            gateway::filled(gateway::kind("configmaps", "ConfigMap"), Vec::new());
+        writer.apply([change], Instant::now());
+        let address = gateway::serve(served).await?;
+        child::tell(&[address, address]);
+    }
+    std::future::pending::<Infallible>().await;
+    Ok(())
+}
+
+/// Objects held at a time: enough that what a process has anyway does not count.
+const OBJECTS: usize = 20_000;
+const PAGE: usize = 500;
+
+/// The part of a cache: takes lists in as upstream's driver does, and tells its size per object.
+fn hold_objects(len: usize) -> io::Result<()> {
+    let kind = gateway::kind("pods", "Pod");
+    let fields = FieldTable::of(&kind.gvr);
+    // One page at a time, as they come from a socket; made before the first look.
+    let mut page = pods::list(PAGE, len, gateway::FIRST_VERSION);
+    let before = resident(std::process::id())?;
+    let mut objects = Vec::new();
+    let mut wire = 0;
+    for number in 0..OBJECTS / PAGE {
+        rename(&mut page, number);
+        let listed = scan_list(&page).map_err(io::Error::other)?;
+        for span in &listed.items {
+            let item = span.of(&page);
+            let bytes = watch_form(item, &kind.kind, "v1", listed.layout);
+            let parts = scan_object(&bytes, fields).map_err(io::Error::other)?;
+            objects.push(Object::new(parts, &bytes));
+            wire += item.len();
+        }
+    }
+    let held = gateway::filled(kind, objects);
+    let after = resident(std::process::id())?;
+    child::tell(&[after.saturating_sub(before) / OBJECTS, wire / OBJECTS]);
+    drop(held);
+    Ok(())
+}
+
+/// Each page has names of its own.
+fn rename(page: &mut [u8], number: usize) {
+    let digits = format!("{number:03}");
+    let places: Vec<_> = memchr::memmem::find_iter(page, b"\"name\":\"app-5d4f8c7b9-")
+        .map(|at| at + b"\"name\":\"app-5d4f8c7b9-".len())
+        .collect();
+    for at in places {
+        page[at..at + 3].copy_from_slice(digits.as_bytes());
+    }
+}

@@ -1,3 +1,204 @@
-//! Placeholder until measured.
+//! The broadcast ring beside `tokio::sync::broadcast` and a locked queue: appending, reading, many cursors.
+//!
+//! A plain program: `cargo bench --bench ring [-- --quick]`. Figures are CPU time of the threads that do the work, so
+//! compare columns of one run. No sockets here: `fanout` measures the whole way.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a bench is a driver: it reads the clock and prints"
+)]
 
-fn main() {}
+#[path = "rig/contenders.rs"]
+mod contenders;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/rounds.rs"]
+mod rounds;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use contenders::{Borrowed, Channel, Cloned, Cursor, Locked, Payload, TokioBroadcast};
+use rounds::{Effort, median, nanos_each, timed};
+
+/// Distinct values: more than the first cache level holds, as events are.
+const VALUES: usize = 4_096;
+/// Events between two rounds of reading: what a coalesced batch may hold.
+const BATCH: usize = 64;
+const CURSORS: usize = 1_000;
+
+fn main() {
+    let effort = Effort::of_arguments();
+    let columns = [
+        Column::of::<Borrowed>("ours", effort),
+        Column::of::<Cloned>("ours + clone", effort),
+        Column::of::<TokioBroadcast>("broadcast", effort),
+        Column::of::<Locked>("mutex+deque", effort),
+    ];
+    print!("{:<40}", "");
+    columns
+        .iter()
+        .for_each(|column| print!("{:>14}", column.name));
+    println!("{:>18}  target", "broadcast / ours");
+    for (index, row) in ROWS.iter().enumerate() {
+        print!("{:<40}", row.0);
+        columns
+            .iter()
+            .for_each(|column| print!("{:>14.1}", column.figures[index]));
+        let (ours, reference) = (columns[0].figures[index], columns[2].figures[index]);
+        println!("{:>17.1}x  {}", reference / ours, row.1);
+    }
+    for (threads, row) in [(1.0, ROWS.len() - 2), (2.0, ROWS.len() - 1)] {
+        print!("{:<40}", format!("M deliveries per second, {threads} busy"));
+        columns
+            .iter()
+            .for_each(|column| print!("{:>14.0}", threads * 1e3 / column.figures[row]));
+        println!("{:>18}  >= 100", "");
+    }
+}
+
+/// What is measured, in the order of [`Column::figures`], with its target. All but the counts in nanoseconds.
+const ROWS: [(&str, &str); 7] = [
+    ("append, nobody reads", "<= 200"),
+    ("append, 1 reader follows", "<= 200"),
+    ("append, 2 readers follow", "<= 200"),
+    ("read, one by one", "<= 20"),
+    ("read, 64 at once", "<= 20"),
+    ("delivery, 1000 cursors in 1 thread", "<= 10"),
+    ("delivery, 1000 cursors in 2 threads", "<= 20 per thread"),
+];
+
+struct Column {
+    name: &'static str,
+    figures: [f64; ROWS.len()],
+}
+
+impl Column {
+    fn of<C: Channel>(name: &'static str, effort: Effort) -> Self {
+        let rounds = effort.pick(7, 1);
+        let values: Vec<_> = (0..VALUES as u64).map(Payload::new).collect();
+        let many = |measure: &dyn Fn() -> f64| median((0..rounds).map(|_| measure()).collect());
+        let (appends, batches) = (effort.pick(1_000_000, 10_000), effort.pick(60, 2));
+        let figures = [
+            many(&|| append::<C>(&values, appends, 0)),
+            many(&|| append::<C>(&values, appends, 1)),
+            many(&|| append::<C>(&values, appends, 2)),
+            many(&|| read::<C>(&values, appends, 1)),
+            many(&|| read::<C>(&values, appends, BATCH)),
+            many(&|| deliver::<C>(&values, batches, 1)),
+            many(&|| deliver::<C>(&values, batches, 2)),
+        ];
+        Self { name, figures }
+    }
+}
+
+/// Nanoseconds per append while so many threads read all they can get.
+fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> f64 {
+    let mut channel = C::new();
+    // One that never reads: some channels do nothing when nobody could.
+    let idle = channel.cursor();
+    let over = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        for _ in 0..readers {
+            let mut cursor = channel.cursor();
+            let over = &over;
+            scope.spawn(move || {
+                // Relaxed: only ends the loop, publishes nothing.
+                while !over.load(Ordering::Relaxed) {
+                    if cursor.take(BATCH).count == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let now = Instant::now();
+        let ((), took) = timed(|| {
+            for value in values.iter().cycle().take(count) {
+                channel.append(Arc::clone(value), now);
+            }
+        });
+        // Relaxed: as above.
+        over.store(true, Ordering::Relaxed);
+        took
+    });
+    drop(black_box(idle));
+    nanos_each(took, count as u64)
+}
+
+/// Nanoseconds per value read by one cursor, `most` at a time, while nobody writes.
+fn read<C: Channel>(values: &[Arc<Payload>], count: usize, most: usize) -> f64 {
+    let mut channel = C::new();
+    let mut cursor = channel.cursor();
+    let (now, mut total, mut took) = (Instant::now(), 0, Duration::ZERO);
+    while total < count as u64 {
+        for value in values.iter().cycle().take(contenders::CAPACITY / 2) {
+            channel.append(Arc::clone(value), now);
+        }
+        let (count, each) = timed(|| read_all(&mut cursor, most));
+        assert_eq!(count, contenders::CAPACITY as u64 / 2, "none lost");
+        total += count;
+        took += each;
+    }
+    nanos_each(took, total)
+}
+
+fn read_all(cursor: &mut impl Cursor, most: usize) -> u64 {
+    let mut total = 0;
+    loop {
+        let taken = black_box(cursor.take(most));
+        if taken.count == 0 {
+            return total;
+        }
+        total += taken.count;
+    }
+}
+
+/// Nanoseconds of one thread per delivery, when its share of a thousand cursors reads each batch.
+fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, threads: usize) -> f64 {
+    let mut channel = C::new();
+    let mut shares: Vec<Vec<C::Cursor>> = (0..threads)
+        .map(|_| (0..CURSORS / threads).map(|_| channel.cursor()).collect())
+        .collect();
+    let now = Instant::now();
+    let (mut count, mut took) = (0, Duration::ZERO);
+    // All batches of a burst are read by everybody before the next: nobody may lag.
+    for _ in 0..batches {
+        for value in values.iter().cycle().take(BATCH * BURST) {
+            channel.append(Arc::clone(value), now);
+        }
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = shares
+                .iter_mut()
+                .map(|share| scope.spawn(move || timed(|| read_bursts(share))))
+                .collect();
+            threads
+                .into_iter()
+                .filter_map(|thread| thread.join().ok())
+                .collect()
+        });
+        for (read, each) in done {
+            count += read;
+            took += each;
+        }
+    }
+    assert_eq!(
+        count,
+        (batches * BATCH * BURST * (CURSORS / threads) * threads) as u64,
+        "each cursor got everything"
+    );
+    nanos_each(took, count)
+}
+
+/// Batches appended before a round of reading: so that starting threads does not count.
+const BURST: usize = 8;
+
+fn read_bursts(share: &mut [impl Cursor]) -> u64 {
+    let mut count = 0;
+    for _ in 0..BURST {
+        for cursor in &mut *share {
+            count += black_box(cursor.take(BATCH)).count;
+        }
+    }
+    count
+}

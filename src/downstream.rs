@@ -8,6 +8,7 @@ pub mod request;
 pub mod resources;
 pub mod serve;
 pub mod status;
+mod walk;
 pub mod watch;
 
 pub use pieces::Pieces;

@@ -1,1 +1,217 @@
 //! Composition root: builds the parts, wires them, owns every task.
+
+mod freshness;
+mod identity;
+mod registry;
+mod slot;
+mod tally;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::admin::{self, Shown};
+use crate::cache::Retention;
+use crate::config::{ServeSettings, Transport, UpstreamSource};
+use crate::downstream::listener;
+use crate::downstream::serve::Service;
+use crate::metrics::Metrics;
+use crate::passthrough::Passthrough;
+use crate::shutdown::Drain;
+use crate::upstream::client::{self, Client, Identity};
+use crate::upstream::discovery::{Discovery, discover};
+use crate::upstream::driver::DriverLimits;
+use identity::IdentityError;
+use registry::{Registry, RegistrySettings};
+
+/// Events in a segment of a resource's ring: the grain in which history is let go.
+const SEGMENT_SLOTS: usize = 128;
+
+/// The gateway cannot start. Each is one line for the terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The way upstream cannot be built.
+    #[error("upstream")]
+    Connect(#[from] client::ConnectError),
+    /// The serving certificate cannot be used.
+    #[error("serving certificate")]
+    Identity(#[from] IdentityError),
+    /// The address for clients cannot be opened.
+    #[error("--listen {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address for metrics cannot be opened.
+    #[error(transparent)]
+    Admin(#[from] admin::ListenError),
+    /// Two metrics have one name.
+    #[error("metrics")]
+    Metrics(#[from] crate::metrics::MetricsError),
+}
+
+/// A gateway that is ready to run.
+pub struct Gateway {
+    registry: Arc<Registry>,
+    metrics: Arc<Metrics>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    listener: TcpListener,
+    admin: TcpListener,
+}
+
+/// Runs a gateway until its drain is over.
+///
+/// # Errors
+/// See [`RunError`]: only at start. Afterwards nothing ends the gateway but its drain.
+pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), RunError> {
+    let gateway = Gateway::build(settings).await?;
+    gateway.run(drain).await;
+    Ok(())
+}
+
+impl Gateway {
+    /// Reads credentials, opens ports, asks upstream what it has.
+    ///
+    /// # Errors
+    /// See [`RunError`]. An upstream that cannot be reached is not one: the gateway goes on asking.
+    pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+        let tls = match &settings.transport {
+            Transport::PlainHttp => None,
+            Transport::Tls { cert, key } => Some(Arc::new(identity::server_config(cert, key)?)),
+        };
+        let metrics = Arc::new(Metrics::new()?);
+        let client = Client::connect(source(&settings.upstream)).await?;
+        let address = settings.listen;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| RunError::Listen { address, source })?;
+        let admin = admin::listen(settings.admin_listen).await?;
+        let discovery = discover(&client).await.unwrap_or_else(|error| {
+            warn!(%error, "upstream cannot be asked what it has; going on asking");
+            Discovery::default()
+        });
+        // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
+        let passthrough = Passthrough::new(client.clone(), Identity::Gateway, Arc::default());
+        let registry = Registry::new(
+            registry_settings(settings),
+            client,
+            passthrough,
+            Arc::clone(&metrics),
+            discovery,
+        );
+        Ok(Self {
+            registry: Arc::new(registry),
+            metrics,
+            tls,
+            listener,
+            admin,
+        })
+    }
+
+    /// The address that clients reach.
+    ///
+    /// # Errors
+    /// If the system cannot tell.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The address of metrics and health.
+    ///
+    /// # Errors
+    /// If the system cannot tell.
+    pub fn admin_address(&self) -> std::io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Serves until the drain is over.
+    pub async fn run(self, drain: Drain) {
+        let Self {
+            registry,
+            metrics,
+            tls,
+            listener,
+            admin,
+        } = self;
+        if let Ok(address) = listener.local_addr() {
+            warn!(
+                "callers are not told apart (--auth none): everybody acts as the gateway does upstream"
+            );
+            info!(%address, tls = tls.is_some(), "serving");
+        }
+        registry.start_pinned();
+        let mut tasks = JoinSet::new();
+        let shown = Shown {
+            metrics,
+            readiness: Arc::clone(&registry) as _,
+            drain: drain.clone(),
+        };
+        tasks.spawn(async move {
+            admin::serve(admin, shown).await;
+        });
+        let follower = Arc::clone(&registry);
+        tasks.spawn(async move { follower.follow_discovery().await });
+        let sweeper = Arc::clone(&registry);
+        tasks.spawn(async move { sweeper.end_idle().await });
+        let ender = Arc::clone(&registry);
+        let begun = drain.begun();
+        tasks.spawn(async move {
+            begun.await;
+            ender.drain();
+        });
+        listener::run(
+            listener,
+            tls,
+            Service::new(Arc::clone(&registry)),
+            drain.clone(),
+        )
+        .await;
+        let left = drain
+            .deadline()
+            .map_or(std::time::Duration::ZERO, |deadline| {
+                deadline.saturating_duration_since(tokio::time::Instant::now())
+            });
+        registry.passthrough().drain(left).await;
+        info!("drained");
+        tasks.shutdown().await;
+    }
+}
+
+fn source(source: &UpstreamSource) -> client::UpstreamSource {
+    match source {
+        UpstreamSource::Kubeconfig { path, context } => client::UpstreamSource::Kubeconfig {
+            path: path.clone(),
+            context: context.clone(),
+        },
+        UpstreamSource::InCluster => client::UpstreamSource::InCluster,
+        UpstreamSource::Url(url) => client::UpstreamSource::Url {
+            url: url.clone(),
+            ca_file: None,
+        },
+    }
+}
+
+fn registry_settings(settings: ServeSettings) -> RegistrySettings {
+    let ring = settings.ring;
+    RegistrySettings {
+        pinned: settings.pin_resources,
+        passthrough: settings.passthrough_resources,
+        idle_timeout: settings.idle_resource_timeout,
+        retention: Retention {
+            segment_slots: SEGMENT_SLOTS,
+            events_min: 100,
+            events_max: ring.events_max,
+            bytes_max: ring.bytes_max,
+            age_min: ring.age_min,
+        },
+        limits: DriverLimits {
+            frame_len_max: settings.frame_len_max,
+            coalesce_delay_max: settings.coalesce_delay_max,
+        },
+    }
+}

@@ -57,7 +57,8 @@ fn serve(process: ProcessSettings, task: Task) -> ExitCode {
     let drain = Drain::with_timeout(process.drain_timeout);
     match runtime.block_on(run(task, drain)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(EXIT_FAILURE, &format!("{error:#}")),
+        // What can fail fails at start: afterwards nothing ends a server but its drain.
+        Err(error) => complain(EXIT_USAGE, &format!("{error:#}")),
     }
 }
 
@@ -67,9 +68,9 @@ async fn run(task: Task, drain: Drain) -> anyhow::Result<()> {
         signal(SignalKind::interrupt())?,
     );
     // Owned by the runtime: it lives as long as the process.
-    tokio::spawn(drain_on_signal(drain, terminate, interrupt));
+    tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
-        Task::Serve(_settings) => not_wired("serve"),
+        Task::Serve(settings) => Ok(kube_fanout::gateway::run(settings, drain).await?),
         Task::Apiserver(_settings) => not_wired("apiserver"),
         Task::Demo(_settings) => not_wired("demo"),
         Task::ConfigCheck | Task::ConfigPrint(_) => Ok(()),

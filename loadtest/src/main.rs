@@ -1,3 +1,102 @@
-//! Load tests for kube-fanout and any Kubernetes API server.
+//! Load tests for kube-fanout and any Kubernetes API server: swarms of clients that check what they get.
+//!
+//! Exit code 0: all well; 1: something was lost, doubled, out of order or incomplete, or the run failed; 2: wrong usage.
 
-fn main() {}
+mod cli;
+mod client;
+mod lister;
+mod process;
+mod recorder;
+mod recording;
+mod scenario;
+mod sheet;
+mod socket_loop;
+mod swarm;
+mod target;
+mod verify;
+mod watcher;
+mod wire;
+mod writer;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use cli::{Churning, Flags, Scenario};
+use sheet::Sheet;
+
+/// What a run may take besides its measured window, per run within a scenario.
+const SPARE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match run(&flags.scenario) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("kube-fanout-loadtest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a scenario; true if nothing was wrong.
+fn run(scenario: &Scenario) -> Result<bool> {
+    if let Scenario::SocketLoop(flags) = scenario {
+        return socket_loop::run(flags).map(|()| true);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let limit = limit(scenario);
+    let (sheet, json) = runtime.block_on(async {
+        tokio::time::timeout(limit, play(scenario))
+            .await
+            .with_context(|| format!("not over after {limit:?}"))?
+    })?;
+    // Nothing of value is left; a connection that hangs shall not keep the process.
+    runtime.shutdown_background();
+    println!("{sheet}");
+    if let Some(file) = json {
+        sheet.write_json(&file)?;
+    }
+    Ok(sheet.is_clean())
+}
+
+async fn play(scenario: &Scenario) -> Result<(Sheet, Option<PathBuf>)> {
+    Ok(match scenario {
+        Scenario::Steady(flags) => (
+            scenario::steady::run(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::Stalled(flags) => (
+            scenario::stalled::run(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::RelistHerd(flags) => {
+            (scenario::herd::run(flags).await?, flags.server.json.clone())
+        }
+        Scenario::IdleMemory(flags) => {
+            (scenario::idle::run(flags).await?, flags.server.json.clone())
+        }
+        Scenario::SocketLoop(_) => anyhow::bail!("invariant: served above"),
+    })
+}
+
+/// When a scenario is given up.
+fn limit(scenario: &Scenario) -> Duration {
+    let one = |churning: &Churning| churning.warm_up + churning.duration + SPARE;
+    match scenario {
+        Scenario::Steady(flags) => one(&flags.churning) * (1 + u32::from(flags.baseline)),
+        Scenario::Stalled(flags) => one(&flags.churning) * 2,
+        Scenario::RelistHerd(flags) => {
+            flags.round_wait * u32::try_from(flags.rounds).unwrap_or(u32::MAX) + SPARE
+        }
+        Scenario::IdleMemory(flags) => flags.settle * 2 + SPARE,
+        Scenario::SocketLoop(flags) => flags.duration,
+    }
+}

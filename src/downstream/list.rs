@@ -10,7 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::Pieces;
 use super::continue_token::ContinueToken;
-use crate::cache::{ObjectMap, Place, Snapshot};
+use super::walk::{Walk, prefix_of};
+use crate::cache::{ObjectMap, Snapshot};
 use crate::resource::{Layout, Object, ResourceKind, ResourceVersion};
 use crate::view::selector::Selector;
 
@@ -24,6 +25,8 @@ const SIZED_LEN_MAX: usize = 2048;
 /// Which part of a snapshot a list asks for.
 #[derive(Debug)]
 pub struct PageRequest<'a> {
+    /// The resource.
+    pub kind: &'a ResourceKind,
     /// Namespace and selectors.
     pub selector: &'a Selector,
     /// The key to go on after, as a continue token has it: without leading slash, relative to the namespace.
@@ -46,8 +49,7 @@ enum Items {
     /// Everything from here on that matches, found while it is sent.
     Rest {
         snapshot: Arc<Snapshot>,
-        place: Place,
-        prefix: String,
+        walk: Walk,
         selector: Selector,
     },
     /// The items of a limited page, last one first.
@@ -58,23 +60,14 @@ impl Page {
     /// Decides the page. Without a limit nothing is looked at yet.
     #[must_use]
     pub fn of(snapshot: Arc<Snapshot>, request: &PageRequest<'_>) -> Self {
-        let prefix = request
-            .selector
-            .namespace
-            .as_ref()
-            .map_or_else(String::new, |namespace| format!("{namespace}/"));
-        let start = match request.start {
-            Some(start) => format!("{prefix}{start}"),
-            None => prefix.clone(),
-        };
-        let place = snapshot.objects.place_from(&start);
+        let selector = request.selector;
+        let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
         let version = snapshot.resource_version;
         let Some(limit) = request.limit else {
             let items = Items::Rest {
                 snapshot,
-                place,
-                prefix,
-                selector: request.selector.clone(),
+                walk,
+                selector: selector.clone(),
             };
             return Self {
                 version,
@@ -84,12 +77,14 @@ impl Page {
             };
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let found = limited(&snapshot.objects, place, &prefix, request.selector, limit);
-        let unfiltered = request.selector.labels.is_empty() && request.selector.fields.is_empty();
+        let ahead = walk.count_ahead(&snapshot.objects);
+        let found = limited(&snapshot.objects, walk, selector, limit);
+        let unfiltered = selector.labels.is_empty() && selector.fields.is_empty();
         let more = found.last.filter(|_| found.more);
-        let remaining = (more.is_some() && unfiltered)
-            .then(|| snapshot.objects.count_prefixed(place, &prefix) - limit);
-        let continue_token = more.map(|last| token(version, &last[prefix.len()..]));
+        let remaining = (more.is_some() && unfiltered).then(|| ahead - limit);
+        let prefix_len = prefix_of(selector).len();
+        let continue_token =
+            more.map(|last| ContinueToken::after(&last[prefix_len..], version).encode());
         let mut items = found.items;
         items.reverse();
         Self {
@@ -105,14 +100,10 @@ impl Page {
             Items::Found(items) => items.pop(),
             Items::Rest {
                 snapshot,
-                place,
-                prefix,
+                walk,
                 selector,
             } => loop {
-                let object = snapshot.objects.next(place)?;
-                if !object.key().as_str().starts_with(&**prefix) {
-                    return None;
-                }
+                let object = walk.next(&snapshot.objects)?;
                 if selector.matches(object) {
                     return Some(Arc::clone(object));
                 }
@@ -148,22 +139,13 @@ struct Limited {
     more: bool,
 }
 
-fn limited(
-    objects: &ObjectMap,
-    mut place: Place,
-    prefix: &str,
-    selector: &Selector,
-    limit: usize,
-) -> Limited {
+fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usize) -> Limited {
     let mut found = Limited {
         items: Vec::new(),
         last: None,
         more: false,
     };
-    while let Some(object) = objects.next(&mut place) {
-        if !object.key().as_str().starts_with(prefix) {
-            break;
-        }
+    while let Some(object) = walk.next(objects) {
         if found.items.len() == limit {
             found.more = true;
             break;
@@ -174,10 +156,6 @@ fn limited(
         found.last = Some(object.key().to_string());
     }
     found
-}
-
-fn token(version: ResourceVersion, last: &str) -> String {
-    ContinueToken::after(last, version).encode()
 }
 
 /// Streams a page: envelope, items as they are in memory, envelope.

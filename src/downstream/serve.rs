@@ -2,6 +2,7 @@
 
 mod body;
 mod fresh;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +15,18 @@ use tokio::time::Instant;
 
 use super::list::{ListBody, Page, PageRequest, StreamedList};
 use super::request::{
-    Bookmarks, Freshness, ListOptions, ListPlan, ListRead, Marker, PathForm, Plan, Purpose, Query,
-    Read, Refusal, Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart,
-    WatchTimeout, negotiate, verb, wants_pretty,
+    Bookmarks, ListOptions, ListPlan, PathForm, Plan, Purpose, Query, Read, Refusal,
+    Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchTimeout, negotiate, verb,
+    wants_pretty,
 };
-use super::resources::{Answered, Availability, Latest, Resources};
+use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
-use super::watch::{Start, Timing, WatchBody};
-use crate::cache::{RewindError, Snapshot};
-use crate::resource::{Gvr, ResourceVersion};
+use super::watch::{Timing, WatchBody};
+use crate::resource::Gvr;
+use crate::view::Served;
 use crate::view::selector::Selector;
-use crate::view::{self, Served};
 pub use body::AnswerBody;
-use fresh::{FreshError, wait_for};
+pub use fresh::wait_until;
 
 /// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
@@ -146,6 +146,7 @@ impl<R: Resources> Service<R> {
         let page = Page::of(
             snapshot,
             &PageRequest {
+                kind: served.cache.kind(),
                 selector,
                 start,
                 limit: plan.limit,
@@ -156,47 +157,6 @@ impl<R: Resources> Service<R> {
             Err(streamed) => AnswerBody::List(StreamedList::from(streamed)),
         };
         Ok(json(body))
-    }
-
-    /// The state that a list is read from.
-    async fn list_state(&self, read: ListRead, served: &Served) -> Result<Arc<Snapshot>, Refusal> {
-        match read {
-            ListRead::Cached => current(served),
-            ListRead::AtLeast(version) => {
-                wait_for(served, version).await.map_err(too_large)?;
-                current(served)
-            }
-            ListRead::Exact(version) => {
-                // A page's token may name a version that the cache was proven to show without having reached it, and
-                // will reach with the next bookmark only: upstream knows it now, or that there is none.
-                wait_for(served, version)
-                    .await
-                    .map_err(|_| Refusal::Forward)?;
-                let snapshot = current(served)?;
-                match snapshot.rewound(served.cache.history(), version) {
-                    Ok(objects) => Ok(Arc::new(Snapshot {
-                        objects,
-                        resource_version: version,
-                        ..(*snapshot).clone()
-                    })),
-                    // Older than memory reaches: upstream may still know, or say that it is expired.
-                    Err(RewindError::Evicted | RewindError::Unknown | RewindError::Future) => {
-                        Err(Refusal::Forward)
-                    }
-                }
-            }
-            ListRead::Latest => match self.resources.latest(served).await {
-                Latest::At(version) => match wait_for(served, version).await {
-                    Ok(()) => current(served),
-                    Err(_) => Err(Refusal::Forward),
-                },
-                Latest::Proven(snapshot, version) => Ok(Arc::new(Snapshot {
-                    resource_version: version,
-                    ..(*snapshot).clone()
-                })),
-                Latest::Unknown => Err(Refusal::Forward),
-            },
-        }
     }
 
     async fn watch(
@@ -233,113 +193,10 @@ impl<R: Resources> Service<R> {
             Err(status) => json(AnswerBody::whole(status.error_event())),
         }
     }
-
-    /// Where the stream begins. The view is joined before the state is looked at, so nothing falls between.
-    async fn watch_start(
-        &self,
-        selector: &Selector,
-        start: WatchStart,
-        served: &Served,
-    ) -> Result<(view::Entry, Start), Status> {
-        match start {
-            WatchStart::Initial { freshness, marker } => {
-                let marker = match marker {
-                    Marker::Sent => view::Marker::InitialEventsEnd,
-                    Marker::Omitted => view::Marker::None,
-                };
-                let proven = self.proven(freshness, served).await?;
-                let entry = served.hub.join(selector);
-                let (snapshot, version) = match proven {
-                    Some(proven) => proven,
-                    None => {
-                        let snapshot = served
-                            .cache
-                            .snapshot()
-                            .ok_or_else(|| Status::initializing(1))?;
-                        let version = snapshot.resource_version;
-                        (snapshot, version)
-                    }
-                };
-                Ok((
-                    entry,
-                    Start::Initial {
-                        snapshot,
-                        version,
-                        marker,
-                    },
-                ))
-            }
-            WatchStart::FromNow {
-                freshness: Freshness::Latest,
-            } => {
-                let entry = served.hub.join(selector);
-                let version = match self.resources.latest(served).await {
-                    Latest::At(version) | Latest::Proven(_, version) => version,
-                    Latest::Unknown => {
-                        return Err(Status::internal_error(
-                            "the current resource version is not known",
-                        ));
-                    }
-                };
-                let sequence = entry.reached.through;
-                Ok((entry, Start::After { sequence, version }))
-            }
-            WatchStart::FromNow { .. } => {
-                let entry = served.hub.join(selector);
-                let version = entry.reached.version;
-                let sequence = entry.reached.through;
-                Ok((entry, Start::After { sequence, version }))
-            }
-            WatchStart::After(version) => {
-                let entry = served.hub.join(selector);
-                let sequence = served
-                    .cache
-                    .resume_after(version)
-                    .map_err(|too_old| Status::expired_watch(version, too_old.floor))?;
-                Ok((entry, Start::After { sequence, version }))
-            }
-        }
-    }
-
-    /// Waits for the freshness that was asked for; a state, if one was proven to be of a later version.
-    async fn proven(
-        &self,
-        freshness: Freshness,
-        served: &Served,
-    ) -> Result<Option<(Arc<Snapshot>, ResourceVersion)>, Status> {
-        let version = match freshness {
-            Freshness::Any => return Ok(None),
-            Freshness::AtLeast(version) => version,
-            Freshness::Latest => match self.resources.latest(served).await {
-                Latest::At(version) => version,
-                Latest::Proven(snapshot, version) => return Ok(Some((snapshot, version))),
-                Latest::Unknown => {
-                    return Err(Status::internal_error(
-                        "the current resource version is not known",
-                    ));
-                }
-            },
-        };
-        wait_for(served, version)
-            .await
-            .map(|()| None)
-            .map_err(FreshError::into_status)
-    }
 }
 
 /// A century: what Go's clock would take as well, and ours without overflow.
 const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-fn too_large(error: FreshError) -> Refusal {
-    Refusal::Answer(error.into_status())
-}
-
-fn current(served: &Served) -> Result<Arc<Snapshot>, Refusal> {
-    served
-        .cache
-        .snapshot()
-        .ok_or_else(|| Refusal::Answer(Status::initializing(1)))
-}
 
 /// Takes the request apart; `None` when memory cannot answer it.
 fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> {
@@ -354,7 +211,9 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> 
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    if !reads || !plain || request.headers().contains_key(UPGRADE) {
+    // A deadline that Go would not parse is upstream's to refuse.
+    let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
+    if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
         return Ok(None);
     }
     // Malformed options are upstream's to refuse only where it would refuse something else first.
@@ -365,6 +224,13 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> 
         options,
         started: Instant::now(),
     }))
+}
+
+/// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
+fn is_go_duration(text: &str) -> bool {
+    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    text == "0"
+        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
 /// Decides what is read, or that upstream must answer.

@@ -9,6 +9,9 @@ pub const STEP_FIRST: Duration = Duration::from_millis(800);
 pub const STEP_MAX: Duration = Duration::from_secs(30);
 /// So long without a wait counts as health, and the steps begin anew.
 pub const RESET_AFTER: Duration = Duration::from_secs(120);
+/// The gateway's own first and longest step: one gateway asks where thousands of informers would.
+const BRISK_FIRST: Duration = Duration::from_millis(200);
+const BRISK_MAX: Duration = Duration::from_secs(3);
 /// Longest `Retry-After` that is believed. The API server asks for at most 30 s; a proxy's hour must not stop a cache for an hour.
 pub const FLOOR_MAX: Duration = Duration::from_secs(300);
 
@@ -16,6 +19,8 @@ pub const FLOOR_MAX: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub struct Backoff {
     step: Duration,
+    step_first: Duration,
+    step_max: Duration,
     healthy_since: Option<Instant>,
 }
 
@@ -26,13 +31,30 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// At the first step.
+    /// At the first step, with client-go's bounds.
     #[must_use]
     pub const fn new() -> Self {
+        Self::between(STEP_FIRST, STEP_MAX)
+    }
+
+    /// At the first step, with bounds for one that asks on behalf of thousands: clients notice how long it waits.
+    #[must_use]
+    pub const fn brisk() -> Self {
+        Self::between(BRISK_FIRST, BRISK_MAX)
+    }
+
+    const fn between(step_first: Duration, step_max: Duration) -> Self {
         Self {
-            step: STEP_FIRST,
+            step: step_first,
+            step_first,
+            step_max,
             healthy_since: None,
         }
+    }
+
+    /// What was tried works again: the steps begin anew.
+    pub const fn succeeded(&mut self) {
+        self.step = self.step_first;
     }
 
     /// The next wait. `random` is uniform over all of `u64`.
@@ -45,10 +67,10 @@ impl Backoff {
     pub fn next_at_least(&mut self, now: Instant, random: u64, floor: Duration) -> Duration {
         let healthy = |since| now.saturating_duration_since(since) > RESET_AFTER;
         if self.healthy_since.is_some_and(healthy) {
-            self.step = STEP_FIRST;
+            self.step = self.step_first;
         }
         let delay = self.step.max(floor.min(FLOOR_MAX)) + fraction(self.step, random);
-        self.step = (self.step * 2).min(STEP_MAX);
+        self.step = (self.step * 2).min(self.step_max);
         self.healthy_since = Some(now + delay);
         delay
     }

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
+use super::backoff::Backoff;
 use super::reflector::{Action, Input, Reflector, ReflectorOptions, RelistReason};
 use crate::cache::{Applied, Writer};
 use crate::decode::Bookmark;
@@ -79,8 +80,19 @@ pub trait DriverTally: Send + Sync + fmt::Debug {
 pub enum Connected {
     /// It is.
     Yes,
-    /// It ended, for this reason.
-    No(&'static str),
+    /// It ended, in this way.
+    No(StreamEnd),
+}
+
+/// How a watch upstream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// Between two frames, as agreed.
+    Clean,
+    /// The connection broke, or went silent.
+    Cut,
+    /// With an ERROR event, or a frame that cannot be used.
+    Error,
 }
 
 /// Why a frame could not be used.
@@ -165,7 +177,7 @@ impl<F: Fetch> Driver<F> {
             fetch,
             kind,
             fields,
-            reflector: Reflector::new(options),
+            reflector: Reflector::new(options).with_backoff(Backoff::brisk()),
             writer,
             limits,
             tally,

@@ -179,6 +179,12 @@ impl Reflector {
         }
     }
 
+    /// The same with other pauses between attempts.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
     /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
     pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
         if let Phase::Stopped(reason) = self.phase {
@@ -289,6 +295,7 @@ impl Reflector {
 
     fn progressed(&mut self) {
         self.attempt.progressed = true;
+        self.backoff.succeeded();
         self.bad_watch_count = 0;
     }
 

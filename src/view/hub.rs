@@ -167,6 +167,12 @@ impl Hub {
         self.state().closed
     }
 
+    /// Whether any watch is open.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.state().views.values().any(ViewWriter::is_watched)
+    }
+
     /// Counts for metrics.
     #[must_use]
     pub fn sizes(&self) -> HubSizes {

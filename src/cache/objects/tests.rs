@@ -1,3 +1,5 @@
+//! The map against a plain one, its clones, its places.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

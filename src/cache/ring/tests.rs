@@ -1,3 +1,5 @@
+//! The ring on one thread: order, lag, bounds; against a plain queue.
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;

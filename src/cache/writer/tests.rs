@@ -1,3 +1,5 @@
+//! What a writer publishes, where watches may resume, and the past told again.
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;

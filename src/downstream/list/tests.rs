@@ -40,6 +40,7 @@ fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
 fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limit: u64) -> Page {
     let limit = (limit > 0).then_some(limit);
     let request = PageRequest {
+        kind: &kind(Layout::Typed),
         selector,
         start,
         limit,

@@ -9,7 +9,7 @@ use crate::resource::ResourceVersion;
 use crate::view::Served;
 
 /// kube-apiserver's patience.
-const WAIT: Duration = Duration::from_secs(3);
+pub(super) const WAIT: Duration = Duration::from_secs(3);
 /// What it advises afterwards.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -21,15 +21,22 @@ pub(super) struct FreshError {
 }
 
 impl FreshError {
+    pub(super) fn new(requested: ResourceVersion, served: &Served) -> Self {
+        Self {
+            requested,
+            current: served.hub.reached().version,
+        }
+    }
+
     pub(super) fn into_status(self) -> Status {
         Status::timeout_too_large(self.requested, self.current, RETRY_AFTER_SECONDS)
     }
 }
 
-/// Waits until the resource's views have reached `version`, at most 3 s.
-pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Result<(), FreshError> {
+/// Waits until the resource's views have reached `version`, for so long; whether they have.
+pub async fn wait_until(served: &Served, version: ResourceVersion, patience: Duration) -> bool {
     if served.hub.reached().version >= version {
-        return Ok(());
+        return true;
     }
     let seat = served.hub.progress_seat();
     let reached = poll_fn(|context| {
@@ -42,14 +49,6 @@ pub(super) async fn wait_for(served: &Served, version: ResourceVersion) -> Resul
         }
     });
     // The time-out is an answer, not a failure of the wait.
-    let _ = tokio::time::timeout(WAIT, reached).await;
-    let current = served.hub.reached().version;
-    if current >= version {
-        Ok(())
-    } else {
-        Err(FreshError {
-            requested: version,
-            current,
-        })
-    }
+    let _ = tokio::time::timeout(patience, reached).await;
+    served.hub.reached().version >= version
 }

@@ -12,8 +12,10 @@ use hyper_util::rt::TokioIo;
 
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
+use crate::downstream::resources::Latest;
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::Layout;
+use crate::resource::ResourceVersion;
 use crate::view::Hub;
 
 #[derive(Debug)]

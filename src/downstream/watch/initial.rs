@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{FRAME_LEN, FRAME_SLICES};
-use crate::cache::{Place, Snapshot};
+use crate::cache::Snapshot;
 use crate::downstream::Pieces;
+use crate::downstream::walk::Walk;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::selector::Selector;
 use crate::view::{Marker, Served};
@@ -15,8 +16,8 @@ use crate::view::{Marker, Served};
 #[derive(Debug)]
 pub(super) struct Initial {
     snapshot: Arc<Snapshot>,
-    place: Place,
-    prefix: String,
+    /// Begun with the first frame.
+    walk: Option<Walk>,
     version: ResourceVersion,
     marker: Marker,
     done: bool,
@@ -26,8 +27,7 @@ impl Initial {
     pub(super) fn new(snapshot: Arc<Snapshot>, version: ResourceVersion, marker: Marker) -> Self {
         Self {
             snapshot,
-            place: Place::default(),
-            prefix: String::new(),
+            walk: None,
             version,
             marker,
             done: false,
@@ -43,13 +43,12 @@ impl Initial {
         if self.done {
             return (None, 0);
         }
-        self.seek(selector);
+        let walk = self.walk.get_or_insert_with(|| {
+            Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
+        });
         let (mut pieces, mut count) = (Pieces::default(), 0);
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            let object = self.snapshot.objects.next(&mut self.place);
-            let Some(object) =
-                object.filter(|object| object.key().as_str().starts_with(&self.prefix))
-            else {
+            let Some(object) = walk.next(&self.snapshot.objects) else {
                 self.done = true;
                 if self.marker == Marker::InitialEventsEnd {
                     pieces.push(served.hub.bookmark().line(self.version, self.marker));
@@ -62,14 +61,6 @@ impl Initial {
             }
         }
         ((!pieces.is_empty()).then_some(pieces), count)
-    }
-
-    /// Starts at the selector's namespace: the rest need not be looked at.
-    fn seek(&mut self, selector: &Selector) {
-        if let (Some(namespace), true) = (&selector.namespace, self.prefix.is_empty()) {
-            self.prefix = format!("{namespace}/");
-            self.place = self.snapshot.objects.place_from(&self.prefix);
-        }
     }
 }
 

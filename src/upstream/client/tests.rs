@@ -1,1 +1,137 @@
+//! Addresses and configurations, good and bad. Connections are tested in `tests/passthrough.rs`.
 
+use std::path::PathBuf;
+
+use super::*;
+
+#[track_caller]
+fn check_join(base: &str, target: &str, expected: &str) {
+    let joined = join(&base.parse().unwrap(), &target.parse().unwrap()).unwrap();
+    assert_eq!(joined.to_string(), expected);
+}
+
+#[test]
+fn request_paths_are_put_behind_the_base() {
+    check_join("https://h:6443", "/api?x=%2F", "https://h:6443/api?x=%2F");
+    check_join(
+        "https://h/k8s/c-1/",
+        "/api/v1?",
+        "https://h/k8s/c-1/api/v1?",
+    );
+    check_join("http://h", "//api//a%2Fb", "http://h//api//a%2Fb");
+    check_join("http://h", "http://elsewhere/api", "http://h/api");
+}
+
+/// A file that is gone when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("kube-fanout-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+clusters:
+- {name: plain, cluster: {server: 'http://127.0.0.1:1'}}
+- {name: proxied, cluster: {server: 'https://127.0.0.1:1', proxy-url: 'http://proxy:3128'}}
+- {name: bad-ca, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: '!'}}
+- {name: bad-url, cluster: {server: 'ftp://127.0.0.1:1'}}
+users:
+- {name: no-token, user: {tokenFile: /nonexistent/token}}
+- {name: bad-key, user: {client-certificate-data: eA==, client-key-data: eA==}}
+contexts:
+- {name: good, context: {cluster: plain}}
+- {name: proxied, context: {cluster: proxied}}
+- {name: bad-ca, context: {cluster: bad-ca}}
+- {name: bad-url, context: {cluster: bad-url}}
+- {name: no-token, context: {cluster: plain, user: no-token}}
+- {name: bad-key, context: {cluster: plain, user: bad-key}}
+- {name: lost, context: {cluster: nowhere}}
+";
+
+#[tokio::test]
+async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
+    let file = Scratch::new("faults", KUBECONFIG);
+    for (context, expected) in [
+        (
+            None,
+            "names no current context: choose one of good, proxied",
+        ),
+        (
+            Some("other"),
+            "has no context \"other\", only good, proxied",
+        ),
+        (Some("proxied"), "sets proxy-url for cluster \"proxied\""),
+        (Some("bad-ca"), "unusable certificate authority: "),
+        (
+            Some("bad-url"),
+            "ftp://127.0.0.1:1/ is not an API server address",
+        ),
+        (Some("no-token"), "cannot get credentials: "),
+        (Some("bad-key"), "unusable client certificate or key: "),
+        (
+            Some("lost"),
+            "is incomplete: failed to load the cluster of context: nowhere",
+        ),
+    ] {
+        let source = UpstreamSource::Kubeconfig {
+            path: file.0.clone(),
+            context: context.map(str::to_owned),
+        };
+        let text = Client::connect(source).await.err().unwrap().to_string();
+        assert!(text.contains(expected), "{context:?}: {text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn faults_of_files_are_told_with_their_path() {
+    let not_yaml = Scratch::new("not-yaml", "a: [");
+    let no_certificate = Scratch::new("no-certificate", "nothing");
+    let kubeconfig = |path: &str| UpstreamSource::Kubeconfig {
+        path: path.into(),
+        context: None,
+    };
+    let url = UpstreamSource::Url {
+        url: "https://127.0.0.1:1".parse().unwrap(),
+        ca_file: Some(no_certificate.0.clone()),
+    };
+    for (source, expected) in [
+        (
+            kubeconfig("/nonexistent"),
+            "cannot read /nonexistent: No such file",
+        ),
+        (
+            kubeconfig(not_yaml.0.to_str().unwrap()),
+            "is not a kubeconfig: ",
+        ),
+        (url, "no-certificate: no certificate in it"),
+    ] {
+        let text = Client::connect(source).await.err().unwrap().to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_are_not_read_again_in_a_storm() {
+    let file = Scratch::new("rebuild", KUBECONFIG);
+    let source = UpstreamSource::Kubeconfig {
+        path: file.0.clone(),
+        context: Some("good".to_owned()),
+    };
+    let client = Client::connect(source).await.unwrap();
+    assert_eq!(client.rebuild().await.unwrap(), Rebuild::Done);
+    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+}

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 
 use super::batch::Batch;
 use super::lists::refusal;
-use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, ask, now};
+use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, StreamEnd, ask, now};
 use crate::decode::{LineFramer, WatchLine, scan_line};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Failure, Input};
@@ -56,15 +56,13 @@ impl<F: Fetch> Driver<F> {
         self.observe(Input::WatchOpened);
         self.tally.connected(Connected::Yes);
         let ended = self.read(response.into_body()).await;
-        self.tally.connected(Connected::No(match &ended {
-            Ok(reason) => reason,
-            Err(_) => "went_back",
-        }));
+        self.tally
+            .connected(Connected::No(*ended.as_ref().unwrap_or(&StreamEnd::Error)));
         ended.map(drop)
     }
 
     /// Reads until the stream is over; says how it ended.
-    async fn read(&mut self, mut body: F::Body) -> Result<&'static str, Stopped> {
+    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
         let mut framer = LineFramer::new(self.limits.frame_len_max);
         let mut batch = Batch::default();
         let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
@@ -93,7 +91,7 @@ impl<F: Fetch> Driver<F> {
                     }
                     self.publish(&mut batch);
                     if let Flow::Over = flow {
-                        return Ok("error");
+                        return Ok(StreamEnd::Error);
                     }
                 }
                 Next::Tick if now() < give_up_at => {
@@ -102,11 +100,11 @@ impl<F: Fetch> Driver<F> {
                 }
                 Next::End if !framer.is_mid_frame() => {
                     self.observe(Input::WatchEnded);
-                    return Ok("ended");
+                    return Ok(StreamEnd::Clean);
                 }
                 Next::End | Next::Cut | Next::Tick => {
                     self.observe(Input::WatchFailed(Failure::Transport));
-                    return Ok("cut");
+                    return Ok(StreamEnd::Cut);
                 }
             }
         }

@@ -106,7 +106,7 @@ impl DriverTally for Notes {
     }
     fn connected(&self, connected: Connected) {
         if let Connected::No(reason) = connected {
-            self.add(format!("closed {reason}"));
+            self.add(format!("closed {reason:?}").to_lowercase());
         }
     }
     fn state(&self, _: DriverState) {}

@@ -434,12 +434,12 @@ fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_an
     table.does(2_400, Action::Watch { after: rv(7) });
     table.told(Input::WatchOpened, Effect::None);
     table.told(event(8), Effect::Live);
-    for at_ms in [5_600, 12_000] {
+    for at_ms in [3_200, 4_800] {
         table.told(Input::WatchFailed(http(422)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(8) });
     }
     table.told(Input::WatchFailed(http(422)), relisting(Why::WatchRefused));
-    table.does(24_800, stream(AtLeast(rv(8)), Why::WatchRefused));
+    table.does(8_000, stream(AtLeast(rv(8)), Why::WatchRefused));
 }
 
 #[test]
@@ -465,5 +465,6 @@ fn a_resource_that_appears_late_is_not_given_up() {
     table.told(page(3, ""), done(3));
     table.does(12_000, Action::Watch { after: rv(3) });
     table.told(Input::WatchFailed(http(404)), Effect::None);
-    table.does(24_800, Action::Watch { after: rv(3) });
+    // Progress has begun the steps anew.
+    table.does(12_800, Action::Watch { after: rv(3) });
 }

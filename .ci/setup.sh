@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Installs what is missing to build (argument: build) or to run every test (argument: test), by the machine's ordinary means: apt-get as root
+# or by sudo, and rustup. Says what it does; does nothing where nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:-build}
+
+say() { echo "setup: $*" >&2; }
+fail() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Older than this, and the crate does not build. Read from where Cargo reads it.
+rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+apt_updated=
+apt_install() {
+    have apt-get || return 1
+    local as=()
+    if [ "$(id -u)" != 0 ]; then
+        have sudo || return 1
+        as=(sudo)
+        # Without a terminal nobody can type a password.
+        [ -t 0 ] || as=(sudo -n)
+    fi
+    if [ -z "$apt_updated" ]; then
+        "${as[@]}" apt-get update -qq || return 1
+        apt_updated=1
+    fi
+    say "apt-get install $*"
+    "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2
+}
+
+# Whether version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+cargo_version() { cargo --version 2>/dev/null | cut -d ' ' -f 2; }
+
+use_cargo_home() {
+    case ":$PATH:" in
+        *":${CARGO_HOME:-$HOME/.cargo}/bin:"*) ;;
+        *) PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH" ;;
+    esac
+}
+
+rust_is_there() {
+    local found
+    found=$(cargo_version) || return 1
+    [ -n "$found" ] && at_least "${found%%-*}" "$rust_needed"
+}
+
+c_compiler() {
+    if have cc; then
+        return
+    fi
+    apt_install gcc libc6-dev || fail "a C compiler is needed: install the packages gcc and libc6-dev"
+}
+
+rust() {
+    use_cargo_home
+    if rust_is_there; then
+        return
+    fi
+    local found
+    found=$(cargo_version || true)
+    say "Rust ${found:-is missing}, $rust_needed or newer is needed"
+    if ! have rustup; then
+        apt_install rustup ca-certificates || fail "install Rust $rust_needed or newer: the package rustup of Debian 13 or newer, or https://rustup.rs, then run this again"
+        hash -r
+    fi
+    say "rustup toolchain install stable"
+    rustup toolchain install stable --profile minimal --component rustfmt --component clippy --no-self-update </dev/null >&2
+    rust_is_there && return
+    # An older toolchain is the default; a newer one is there now and can be named for this directory's builds.
+    RUSTUP_TOOLCHAIN=stable rust_is_there || fail "Rust $rust_needed or newer is needed; found $(cargo_version || echo none)"
+    say "using the toolchain stable (RUSTUP_TOOLCHAIN)"
+    export RUSTUP_TOOLCHAIN=stable
+}
+
+# Missing lint tools only skip a step, so nothing fails here.
+lint_tools() {
+    if have rustup; then
+        cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt </dev/null >&2 || true
+        cargo clippy --version >/dev/null 2>&1 || rustup component add clippy </dev/null >&2 || true
+    fi
+}
+
+# A virtual environment needs a package of its own on Debian.
+python() {
+    if have python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        return
+    fi
+    apt_install python3 python3-venv || say "python3 with venv is missing: the manifests will not be checked"
+}
+
+c_compiler
+rust
+if [ "$purpose" = test ]; then
+    lint_tools
+    python
+fi
+
+# What this found is told to the caller, which is another shell.
+echo "PATH='$PATH'; export PATH"
+[ -z "${RUSTUP_TOOLCHAIN:-}" ] || echo "RUSTUP_TOOLCHAIN='$RUSTUP_TOOLCHAIN'; export RUSTUP_TOOLCHAIN"

@@ -1,0 +1,84 @@
+//! The reference: a process that does one `write` of a ready HTTP chunk for each client and step, and nothing besides.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use crate::child;
+use crate::order::{self, LINE_LEN, Order};
+
+const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// Serves from `threads` threads, each with its share of the clients, until the parent goes.
+pub(crate) fn run(threads: usize) -> io::Result<()> {
+    child::end_with_parent();
+    let (mut clients, mut controls) = (Vec::new(), Vec::new());
+    let (mut addresses, mut control_addresses) = (Vec::new(), Vec::new());
+    for _ in 0..threads {
+        let (client, control) = (
+            TcpListener::bind(("127.0.0.1", 0))?,
+            TcpListener::bind(("127.0.0.1", 0))?,
+        );
+        addresses.push(client.local_addr()?);
+        control_addresses.push(control.local_addr()?);
+        clients.push(client);
+        controls.push(control);
+    }
+    addresses.append(&mut control_addresses);
+    child::tell(&addresses);
+    let threads: Vec<_> = clients
+        .into_iter()
+        .zip(controls)
+        .map(|(client, control)| std::thread::spawn(move || obey(&client, &control)))
+        .collect();
+    for thread in threads {
+        // The parent hanging up is how each ends.
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+fn obey(clients: &TcpListener, control: &TcpListener) -> io::Result<()> {
+    let (one, sixteen) = (chunk(1), chunk(order::MANY));
+    let (mut control, _) = control.accept()?;
+    let mut open = Vec::new();
+    let mut word = [0; order::LEN];
+    loop {
+        control.read_exact(&mut word)?;
+        let piece = match Order::of(word)? {
+            Order::Accept(count) => {
+                for _ in 0..count {
+                    open.push(accept(clients)?);
+                }
+                continue;
+            }
+            Order::One => &one,
+            Order::Batch | Order::Singly => &sixteen,
+        };
+        for client in &mut open {
+            client.write_all(piece)?;
+        }
+    }
+}
+
+fn accept(clients: &TcpListener) -> io::Result<TcpStream> {
+    let (mut client, _) = clients.accept()?;
+    client.set_nodelay(true)?;
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut some = [0; 1_024];
+        let len = client.read(&mut some)?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        request.extend_from_slice(&some[..len]);
+    }
+    client.write_all(HEAD)?;
+    Ok(client)
+}
+
+fn chunk(events: usize) -> Vec<u8> {
+    let len = LINE_LEN * events;
+    let lines: Vec<u8> = (0..events).flat_map(|_| order::line(0)).collect();
+    [format!("{len:x}\r\n").as_bytes(), &lines, b"\r\n"].concat()
+}

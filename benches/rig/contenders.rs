@@ -1,0 +1,239 @@
+//! Ways to hand shared values from one writer to many readers: ours, and those it is compared with.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube_fanout::cache::{Retention, Ring, RingWriter, Sequence};
+use tokio::sync::broadcast;
+
+/// Values kept. A power of two, because `broadcast` rounds up to one.
+pub(crate) const CAPACITY: usize = 1 << 16;
+
+/// Stands for an event: what a reader looks at is in the shared value, not in the slot.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    number: u64,
+    /// As much as an event has besides.
+    _rest: [u64; 15],
+}
+
+impl Payload {
+    pub(crate) fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            _rest: [0; 15],
+        })
+    }
+}
+
+/// What was read at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) count: u64,
+    /// Sum of the values' numbers: proves that they were looked at.
+    _sum: u64,
+}
+
+impl Taken {
+    fn add(&mut self, value: &Payload) {
+        self.count += 1;
+        self._sum = self._sum.wrapping_add(value.number);
+    }
+}
+
+/// One writer, and cursors.
+pub(crate) trait Channel {
+    type Cursor: Cursor;
+
+    fn new() -> Self;
+    fn append(&mut self, value: Arc<Payload>, now: Instant);
+    /// Sees what is appended from now on.
+    fn cursor(&self) -> Self::Cursor;
+}
+
+/// A reader's place.
+pub(crate) trait Cursor: Send {
+    /// Reads what is there, `most` values at most. Whoever lost its place goes on with the oldest value.
+    fn take(&mut self, most: usize) -> Taken;
+}
+
+/// Our ring; readers look at the values in place.
+pub(crate) struct Borrowed(RingWriter<Arc<Payload>>);
+
+pub(crate) struct RingCursor {
+    ring: Arc<Ring<Arc<Payload>>>,
+    next: Sequence,
+}
+
+impl Channel for Borrowed {
+    type Cursor = RingCursor;
+
+    fn new() -> Self {
+        Self(RingWriter::new(Retention {
+            segment_slots: 1_024,
+            events_min: 0,
+            events_max: CAPACITY,
+            bytes_max: usize::MAX,
+            age_min: Duration::MAX,
+        }))
+    }
+
+    fn append(&mut self, value: Arc<Payload>, now: Instant) {
+        self.0.append(value, size_of::<Payload>(), now);
+    }
+
+    fn cursor(&self) -> RingCursor {
+        let ring = Arc::clone(self.0.ring());
+        let next = ring.head();
+        RingCursor { ring, next }
+    }
+}
+
+impl RingCursor {
+    fn take_with(&mut self, most: usize, mut visit: impl FnMut(&Arc<Payload>)) {
+        let mut left = most;
+        let read = self.ring.read(self.next, |_, value| {
+            visit(value);
+            left -= 1;
+            if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        self.next = read.unwrap_or_else(|lagged| lagged.oldest);
+    }
+}
+
+impl Cursor for RingCursor {
+    fn take(&mut self, most: usize) -> Taken {
+        let mut taken = Taken::default();
+        self.take_with(most, |value| taken.add(value));
+        taken
+    }
+}
+
+/// Our ring; readers take a share in each value, as the others must.
+pub(crate) struct Cloned(Borrowed);
+
+pub(crate) struct CloningCursor(RingCursor);
+
+impl Channel for Cloned {
+    type Cursor = CloningCursor;
+
+    fn new() -> Self {
+        Self(Borrowed::new())
+    }
+
+    fn append(&mut self, value: Arc<Payload>, now: Instant) {
+        self.0.append(value, now);
+    }
+
+    fn cursor(&self) -> CloningCursor {
+        CloningCursor(self.0.cursor())
+    }
+}
+
+impl Cursor for CloningCursor {
+    fn take(&mut self, most: usize) -> Taken {
+        let mut taken = Taken::default();
+        self.0
+            .take_with(most, |value| taken.add(&Arc::clone(value)));
+        taken
+    }
+}
+
+/// `tokio::sync::broadcast`.
+pub(crate) struct TokioBroadcast(broadcast::Sender<Arc<Payload>>);
+
+impl Channel for TokioBroadcast {
+    type Cursor = broadcast::Receiver<Arc<Payload>>;
+
+    fn new() -> Self {
+        Self(broadcast::Sender::new(CAPACITY))
+    }
+
+    fn append(&mut self, value: Arc<Payload>, _: Instant) {
+        // Nobody listening is no failure.
+        let _ = self.0.send(value);
+    }
+
+    fn cursor(&self) -> Self::Cursor {
+        self.0.subscribe()
+    }
+}
+
+impl Cursor for broadcast::Receiver<Arc<Payload>> {
+    fn take(&mut self, most: usize) -> Taken {
+        let mut taken = Taken::default();
+        for _ in 0..most {
+            match self.try_recv() {
+                Ok(value) => taken.add(&value),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+                Err(_) => break,
+            }
+        }
+        taken
+    }
+}
+
+/// A queue behind one lock, held while a reader looks at what it takes.
+pub(crate) struct Locked(Arc<Mutex<Numbered>>);
+
+#[derive(Default)]
+pub(crate) struct Numbered {
+    first: u64,
+    values: VecDeque<Arc<Payload>>,
+}
+
+pub(crate) struct LockedCursor {
+    shared: Arc<Mutex<Numbered>>,
+    next: u64,
+}
+
+fn locked(shared: &Mutex<Numbered>) -> MutexGuard<'_, Numbered> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Channel for Locked {
+    type Cursor = LockedCursor;
+
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    fn append(&mut self, value: Arc<Payload>, _: Instant) {
+        let mut queue = locked(&self.0);
+        if queue.values.len() == CAPACITY {
+            queue.values.pop_front();
+            queue.first += 1;
+        }
+        queue.values.push_back(value);
+    }
+
+    fn cursor(&self) -> LockedCursor {
+        let queue = locked(&self.0);
+        LockedCursor {
+            shared: Arc::clone(&self.0),
+            next: queue.first + queue.values.len() as u64,
+        }
+    }
+}
+
+impl Cursor for LockedCursor {
+    fn take(&mut self, most: usize) -> Taken {
+        let queue = locked(&self.shared);
+        let mut taken = Taken::default();
+        self.next = self.next.max(queue.first);
+        let skip = usize::try_from(self.next - queue.first).unwrap_or(usize::MAX);
+        queue
+            .values
+            .range(skip.min(queue.values.len())..)
+            .take(most)
+            .for_each(|value| taken.add(value));
+        self.next += taken.count;
+        taken
+    }
+}

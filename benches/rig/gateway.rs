@@ -1,0 +1,145 @@
+//! The whole downstream path around one cache: what a gateway serves with, minus upstream and its wiring.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{Empty, combinators::BoxBody};
+use hyper::body::Incoming;
+use kube_fanout::cache::{Change, Retention, Writer};
+use kube_fanout::decode::{WatchLine, scan_line};
+use kube_fanout::downstream::listener;
+use kube_fanout::downstream::resources::{Answered, Availability, Latest, Resources};
+use kube_fanout::downstream::serve::Service;
+use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
+use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
+use kube_fanout::resource::{
+    EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
+};
+use kube_fanout::shutdown::Drain;
+use kube_fanout::view::{Hub, Served};
+use tokio::net::TcpListener;
+
+/// Where the first watch begins.
+pub(crate) const FIRST_VERSION: u64 = 1_000_000;
+
+const RETENTION: Retention = Retention {
+    segment_slots: 256,
+    events_min: 1_024,
+    events_max: 16_384,
+    bytes_max: 64 << 20,
+    age_min: Duration::from_secs(1),
+};
+
+/// One cached resource and nothing else.
+#[derive(Debug)]
+pub(crate) struct OneCache {
+    served: Served,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Counters {
+    events: ShardedCounter,
+    bytes: ShardedCounter,
+}
+
+impl WatchTally for Counters {
+    fn delivered(&self, events: u64, bytes: u64) {
+        self.events.add(events);
+        self.bytes.add(bytes);
+    }
+
+    fn ended(&self, _: WatchTotals) {}
+}
+
+impl Resources for OneCache {
+    type Forwarded = BoxBody<Bytes, Infallible>;
+
+    async fn availability(&self, _: &Gvr) -> Availability {
+        Availability::Ready(self.served.clone())
+    }
+
+    async fn latest(&self, served: &Served) -> Latest {
+        Latest::At(served.hub.reached().version)
+    }
+
+    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+        Response::new(BoxBody::new(Empty::new()))
+    }
+
+    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+        Arc::clone(&self.counters) as _
+    }
+
+    fn answered(&self, _: Answered<'_>) {}
+}
+
+/// A resource's kind as `downstream` needs it.
+pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
+    ResourceKind {
+        gvr: Gvr::new("", "v1", resource),
+        kind: kind.to_owned(),
+        list_kind: format!("{kind}List"),
+        namespaced: true,
+        layout: Layout::Typed,
+    }
+}
+
+/// A writer whose cache holds `objects`, and the cache as it is served.
+pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (Writer, Served) {
+    let hub = Arc::new(Hub::new(&kind));
+    let mut writer = Writer::new(kind, RETENTION, Arc::clone(&hub) as _);
+    let filled = writer.replace(objects, ResourceVersion(FIRST_VERSION), Instant::now());
+    filled.expect("the first list is never older than nothing");
+    let cache = Arc::clone(writer.cache());
+    (writer, Served { cache, hub })
+}
+
+/// Listens on a port of the system's choice and serves `served` there until the process ends.
+pub(crate) async fn serve(served: Served) -> io::Result<std::net::SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    let metrics = Metrics::new().map_err(io::Error::other)?;
+    let handles = metrics.downstream(ResourceLabels {
+        group: "",
+        version: "v1",
+        resource: "configmaps",
+    });
+    let resources = OneCache {
+        served,
+        counters: Arc::new(Counters {
+            events: handles.watch_events,
+            bytes: handles.watch_bytes,
+        }),
+    };
+    // Owned by the runtime: it lives as long as the process.
+    tokio::spawn(listener::run(
+        listener,
+        None,
+        Service::new(Arc::new(resources)),
+        Drain::new(),
+    ));
+    Ok(address)
+}
+
+/// An event line as upstream sends it, made into a change the way the driver does it.
+pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
+    let without_newline = &line[..line.len() - 1];
+    let Ok(WatchLine::Event {
+        kind,
+        object,
+        parts,
+    }) = scan_line(without_newline, fields)
+    else {
+        panic!("a bench's own line is an event");
+    };
+    let object = Object::in_line(parts, line, object.start);
+    match kind {
+        EventKind::Added | EventKind::Modified => Change::Put(object),
+        EventKind::Deleted => Change::Delete(object),
+    }
+}

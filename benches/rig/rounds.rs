@@ -1,0 +1,78 @@
+//! How the benches measure: several rounds, the median of them, CPU time besides wall time. Decides nothing of what is measured.
+//!
+//! CPU time comes from the scheduler's own count (`/proc/…/schedstat`, nanoseconds), so a machine that is busy with
+//! something else slows a bench down but hardly changes its figures.
+
+use std::fs;
+use std::time::Duration;
+
+/// How much is done: enough for steady figures, or just enough to see that it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// For figures.
+    Full,
+    /// `--quick` or `--test`: figures mean nothing.
+    Quick,
+}
+
+impl Effort {
+    pub(crate) fn of_arguments() -> Self {
+        let quick = std::env::args().any(|word| word == "--quick" || word == "--test");
+        if quick { Self::Quick } else { Self::Full }
+    }
+
+    /// Either of two amounts.
+    pub(crate) fn pick<T>(self, full: T, quick: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+        }
+    }
+}
+
+/// Does `work` on this thread and tells the CPU time it took.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let before = thread_cpu();
+    let result = work();
+    (result, thread_cpu().saturating_sub(before))
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn thread_cpu() -> Duration {
+    // A thread that runs is accounted for at ticks only; yielding brings its count up to date.
+    std::thread::yield_now();
+    schedstat("/proc/thread-self/schedstat")
+}
+
+fn schedstat(path: &str) -> Duration {
+    // A thread that is gone by now counts for nothing.
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// CPU time of all threads that a process has; exact for those that wait.
+pub(crate) fn process_cpu(pid: u32) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Duration::ZERO;
+    };
+    threads
+        .flatten()
+        .filter_map(|thread| {
+            let path = thread.path().join("schedstat");
+            path.to_str().map(schedstat)
+        })
+        .sum()
+}
+
+/// The middle one of some figures; of an even number the upper of the two.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Nanoseconds of each of `count` steps.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(crate) fn nanos_each(time: Duration, count: u64) -> f64 {
+    time.as_secs_f64() * 1e9 / count.max(1) as f64
+}

@@ -1,0 +1,210 @@
+//! Flags.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Swarms of clients against kube-fanout or any Kubernetes API server, checking what they get.
+#[derive(Debug, Parser)]
+#[command(version, args_override_self = true)]
+pub struct Flags {
+    /// What to do.
+    #[command(subcommand)]
+    pub scenario: Scenario,
+}
+
+/// The scenarios by name.
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// Many watchers under steady churn: nothing lost, nothing doubled, order kept; latency and CPU per event.
+    Steady(Steady),
+    /// Steady twice, the second time with some watchers that stop reading: do they delay the others, do they recover?
+    Stalled(Stalled),
+    /// Many clients list at once, several times: every body complete.
+    RelistHerd(Herd),
+    /// Many idle watches: server memory per watch.
+    IdleMemory(Idle),
+    /// The floor to compare with: a server that does one write per client and event and nothing else.
+    SocketLoop(SocketLoop),
+}
+
+/// Flags of all scenarios that need a server.
+#[derive(Debug, Clone, Args)]
+pub struct Server {
+    /// Server under test, such as http://127.0.0.1:8001.
+    #[arg(long)]
+    pub target: String,
+    /// API server that the reference and the writer use directly; by default the target.
+    #[arg(long)]
+    pub reference: Option<String>,
+    /// Bearer token, or @FILE.
+    #[arg(long, env = "LOADTEST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// CA certificates for https, PEM.
+    #[arg(long)]
+    pub ca: Option<PathBuf>,
+    /// CA certificates of the reference, if others.
+    #[arg(long)]
+    pub reference_ca: Option<PathBuf>,
+    /// Path of the collection.
+    #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
+    pub path: String,
+    /// Process of the server under test: its CPU and memory are reported.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Process of the API server behind it, for its CPU.
+    #[arg(long)]
+    pub upstream_pid: Option<u32>,
+    /// Threads of the swarm.
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// First local address; the next one is used for every 20,000 connections.
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
+    pub source: Ipv4Addr,
+    /// Write the figures to this file too.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+/// Flags of scenarios with watchers.
+#[derive(Debug, Clone, Args)]
+pub struct Watching {
+    /// Number of watchers.
+    #[arg(long, default_value_t = 5_000)]
+    pub watchers: usize,
+    /// Watch over HTTP/2.
+    #[arg(long)]
+    pub http2: bool,
+    /// Streams on each HTTP/2 connection.
+    #[arg(long, default_value_t = 100)]
+    pub streams_per_connection: usize,
+}
+
+/// Flags of scenarios with churn.
+#[derive(Debug, Clone, Args)]
+pub struct Churning {
+    /// Length of the measured window, such as 30s.
+    #[arg(long, default_value = "30s", value_parser = seconds)]
+    pub duration: Duration,
+    /// Churn before the window, such as 2s.
+    #[arg(long, default_value = "2s", value_parser = seconds)]
+    pub warm_up: Duration,
+    /// Writes a second; 0 if the server churns by itself.
+    #[arg(long, default_value_t = 100.0)]
+    pub write_rate: f64,
+    /// Number of objects that are written.
+    #[arg(long, default_value_t = 100)]
+    pub objects: usize,
+    /// Size of an object on the wire, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub object_size: usize,
+    /// Leave the written objects there.
+    #[arg(long)]
+    pub keep_objects: bool,
+}
+
+/// Flags of `steady`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented above")]
+pub struct Steady {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Then the same against a bare socket loop, and print the ratio.
+    #[arg(long)]
+    pub baseline: bool,
+}
+
+/// Flags of `stalled`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented above")]
+pub struct Stalled {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Watchers that stop reading.
+    #[arg(long, default_value_t = 50)]
+    pub stalled: usize,
+    /// Receive buffer of these, bytes.
+    #[arg(long, default_value_t = 4_096)]
+    pub receive_buffer: usize,
+}
+
+/// Flags of `relist-herd`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented above")]
+pub struct Herd {
+    #[command(flatten)]
+    pub server: Server,
+    /// Number of clients.
+    #[arg(long, default_value_t = 500)]
+    pub clients: usize,
+    /// How often all list at once.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
+    /// Objects there shall be; missing ones are created.
+    #[arg(long, default_value_t = 10_000)]
+    pub objects: usize,
+    /// Size of a created object on the wire, bytes.
+    #[arg(long, default_value_t = 2_900)]
+    pub object_size: usize,
+    /// Query of the list.
+    #[arg(long, default_value = "resourceVersion=0")]
+    pub query: String,
+    /// Longest time for one round, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = seconds)]
+    pub round_wait: Duration,
+}
+
+/// Flags of `idle-memory`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented above")]
+pub struct Idle {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    /// How long to wait before memory is read, such as 5s.
+    #[arg(long, default_value = "5s", value_parser = seconds)]
+    pub settle: Duration,
+}
+
+/// Flags of `socket-loop`.
+#[derive(Debug, Clone, Args)]
+pub struct SocketLoop {
+    /// Where to listen; the address is printed on standard output.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Events a second.
+    #[arg(long, default_value_t = 100.0)]
+    pub rate: f64,
+    /// Length of an event's line, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub event_size: usize,
+    /// Leaves out every N-th event for every second client: the load test must find that.
+    #[arg(long, value_name = "N")]
+    pub lose_one_in: Option<usize>,
+    /// Ends by itself after this time.
+    #[arg(long, default_value = "120s", value_parser = seconds)]
+    pub duration: Duration,
+}
+
+/// Reads `30s`, `2m` or a plain number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let (number, factor) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60.0),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text}: not a number of seconds"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
+}

@@ -1,0 +1,123 @@
+//! A small HTTP/1.1 client over hyper, for the few calls where speed does not matter: the reference, the writer, the first list.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+
+use crate::target::Target;
+
+/// How long one answer may take, body included.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// One connection, made anew when it is gone.
+#[derive(Debug)]
+pub struct Client {
+    target: Target,
+    sender: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    /// A client that connects at its first call.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            sender: None,
+        }
+    }
+
+    /// Sends a request and returns the response with its body unread.
+    ///
+    /// # Errors
+    /// If there is no connection or no answer in time.
+    pub async fn open(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Incoming>> {
+        let sending = async {
+            let mut sender = match self.sender.take() {
+                Some(sender) if !sender.is_closed() => sender,
+                _ => self.connect().await?,
+            };
+            sender.ready().await?;
+            let mut request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("host", &self.target.authority);
+            request = request
+                .header("accept", "application/json")
+                .header("content-type", "application/json");
+            if let Some(token) = &self.target.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let response = sender
+                .send_request(request.body(Full::new(Bytes::from(body)))?)
+                .await?;
+            self.sender = Some(sender);
+            Ok::<_, anyhow::Error>(response)
+        };
+        tokio::time::timeout(ANSWER_WAIT, sending)
+            .await
+            .with_context(|| format!("{path}: no answer within {ANSWER_WAIT:?}"))?
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// As [`Client::open`], or if the body breaks off.
+    pub async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let response = self.open(method, path, body).await?;
+        let status = response.status();
+        let body = tokio::time::timeout(ANSWER_WAIT, response.into_body().collect())
+            .await??
+            .to_bytes();
+        Ok((status, body))
+    }
+
+    /// Gets a JSON document.
+    ///
+    /// # Errors
+    /// As [`Client::call`], or if the status is not 200.
+    pub async fn json(&mut self, path: &str) -> Result<serde_json::Value> {
+        let (status, body) = self.call(Method::GET, path, Vec::new()).await?;
+        if status != StatusCode::OK {
+            bail!(
+                "GET {path}: {status}: {}",
+                String::from_utf8_lossy(&body[..body.len().min(300)])
+            );
+        }
+        serde_json::from_slice(&body).with_context(|| format!("GET {path}"))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
+        let stream = self.target.connect("http/1.1").await?;
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // Ends when the sender is dropped or the peer closes.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// The version a list was taken at.
+///
+/// # Errors
+/// If the document carries none.
+pub fn list_version(list: &serde_json::Value) -> Result<u64> {
+    list["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .context("a list without a resource version")
+}

@@ -1,0 +1,157 @@
+//! A client of the herd: lists when a round begins, and looks at the body without keeping it.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use memchr::memmem;
+
+use crate::recorder::{Control, Recorder};
+use crate::swarm::{Ended, Member, Next};
+use crate::wire::event::first_version;
+
+/// Every object has exactly one, no ConfigMap of ours has another.
+const UID_FIELD: &[u8] = b"\"uid\":\"";
+/// Enough of a body's beginning to find the list's version, which typed lists write first.
+const BEGINNING_LEN: usize = 512;
+
+/// Enough of a body's end to see that it is one.
+const END_LEN: usize = 2;
+
+/// What one list looked like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The list's resource version.
+    pub version: Option<u64>,
+    /// Items, counted by a field that each has once.
+    pub items: u64,
+    /// Length of the body.
+    pub bytes: u64,
+    /// Hash of a sample of the body's bytes.
+    pub digest: u64,
+    /// When it was complete, nanoseconds since the epoch.
+    pub ended_at_ns: u64,
+    /// Why it is not a whole list.
+    pub failure: Option<String>,
+}
+
+/// One client of the herd.
+#[derive(Debug)]
+pub struct Lister {
+    path: Arc<str>,
+    listed: Vec<Listed>,
+    current: Listed,
+    hasher: DefaultHasher,
+    /// Last bytes of the previous piece: a field may be cut in two.
+    seam: Vec<u8>,
+    beginning: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Lister {
+    /// A client that lists `path` once a round.
+    pub fn new(path: Arc<str>) -> Self {
+        let hasher = DefaultHasher::new();
+        Self {
+            path,
+            listed: Vec::new(),
+            current: Listed::default(),
+            hasher,
+            seam: Vec::new(),
+            beginning: Vec::new(),
+            last: Vec::new(),
+        }
+    }
+
+    /// Its lists so far, one a round.
+    pub fn listed(&self) -> &[Listed] {
+        &self.listed
+    }
+
+    fn count_items(&mut self, data: &[u8]) {
+        let keep = UID_FIELD.len() - 1;
+        self.seam.extend_from_slice(&data[..data.len().min(keep)]);
+        self.current.items += memmem::find_iter(&self.seam, UID_FIELD).count() as u64;
+        self.current.items += memmem::find_iter(data, UID_FIELD).count() as u64;
+        if data.len() >= keep {
+            self.seam.clear();
+            self.seam.extend_from_slice(&data[data.len() - keep..]);
+        } else {
+            let from = self.seam.len().saturating_sub(keep);
+            self.seam.drain(..from);
+        }
+    }
+}
+
+impl Member for Lister {
+    fn next(&mut self, control: &Control) -> Next {
+        if self.listed.len() < control.round.load(Ordering::Relaxed) {
+            Next::Send(self.path.to_string())
+        } else {
+            Next::Rest
+        }
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        if status != 200 {
+            return recorder.message(|| {
+                format!(
+                    "HTTP {status}: {}",
+                    String::from_utf8_lossy(&data[..data.len().min(200)])
+                )
+            });
+        }
+        recorder.events += 1;
+        self.current.bytes += data.len() as u64;
+        let room = BEGINNING_LEN
+            .saturating_sub(self.beginning.len())
+            .min(data.len());
+        self.beginning.extend_from_slice(&data[..room]);
+        self.count_items(data);
+        sample(
+            &mut self.hasher,
+            self.current.bytes - data.len() as u64,
+            data,
+        );
+        self.last
+            .extend_from_slice(&data[data.len().saturating_sub(END_LEN)..]);
+        let from = self.last.len().saturating_sub(END_LEN);
+        self.last.drain(..from);
+    }
+
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+        let mut listed = std::mem::take(&mut self.current);
+        listed.version = first_version(&self.beginning);
+        listed.digest = std::mem::replace(&mut self.hasher, DefaultHasher::new()).finish();
+        listed.ended_at_ns = recorder.now_ns();
+        listed.failure = match how {
+            Ended::Complete(200) if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") => {
+                None
+            }
+            Ended::Complete(200) => Some("a list without its end".to_owned()),
+            Ended::Complete(status) => Some(format!("HTTP {status}")),
+            Ended::Broken(why) => Some(why.to_owned()),
+        };
+        self.listed.push(listed);
+        self.seam.clear();
+        self.beginning.clear();
+        self.last.clear();
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        self.listed.len()
+    }
+}
+
+/// Feeds every 61st byte, counted from the body's beginning: pieces differ in length from client to client, so whole pieces cannot
+/// be hashed cheaply, and beside length and count a sample is enough.
+fn sample(hasher: &mut DefaultHasher, offset: u64, data: &[u8]) {
+    const STEP: usize = 61;
+    let into = usize::try_from(offset % STEP as u64).unwrap_or(0);
+    for byte in data.iter().skip((STEP - into) % STEP).step_by(STEP) {
+        hasher.write_u8(*byte);
+    }
+}
+
+#[cfg(test)]
+mod tests;

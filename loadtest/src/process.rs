@@ -1,0 +1,87 @@
+//! What the system says about processes: CPU time, memory, open-file limits.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// CPU and memory of one process at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// User and system time of all threads.
+    pub cpu: Duration,
+    /// Resident memory, bytes.
+    pub rss: u64,
+}
+
+impl Usage {
+    /// Reads `/proc/PID`.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn of(pid: u32) -> Result<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .with_context(|| format!("process {pid}"))?;
+        // The second field is the program's name in parentheses and may hold blanks.
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
+        let ticks = |at: usize| {
+            fields
+                .get(at)
+                .and_then(|text| text.parse::<u64>().ok())
+                .with_context(|| format!("/proc/{pid}/stat"))
+        };
+        let cpu_ticks = ticks(11)? + ticks(12)?;
+        let cpu = Duration::from_nanos(
+            cpu_ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
+        );
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let rss_line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap_or("0");
+        let rss_kib: u64 = rss_line.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        Ok(Self {
+            cpu,
+            rss: rss_kib * 1024,
+        })
+    }
+
+    /// This process.
+    ///
+    /// # Errors
+    /// If `/proc` is not there.
+    pub fn own() -> Result<Self> {
+        Self::of(std::process::id())
+    }
+}
+
+/// Raises the soft limit of open files to what `connections` need.
+///
+/// # Errors
+/// If the hard limit is lower; the message says how to raise it.
+pub fn raise_open_files(connections: usize) -> Result<()> {
+    /// Files besides the connections: epoll, the writer's and the reference's connections, standard streams.
+    const BESIDES: u64 = 128;
+    let needed = connections as u64 + BESIDES;
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    if needed > hard {
+        bail!(
+            "{connections} connections need {needed} open files, the hard limit is {hard}: raise it (ulimit -Hn {needed}) or use --http2"
+        );
+    }
+    if limit.current.is_some_and(|soft| soft < needed) {
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(needed),
+                maximum: limit.maximum,
+            },
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Records the reference: one list and one watch by another client (hyper) and another parser (serde_json) than the swarm's.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
+use tokio::task::JoinHandle;
+
+use crate::client::{Client, list_version};
+use crate::target::Target;
+use crate::verify::reference::{Entry, Reference, State, line_hash};
+use crate::watcher::state_entry;
+use crate::wire::event::{Event, Kind, object_name};
+use crate::wire::lines::Lines;
+
+/// How long to wait before watching again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// A reference being recorded.
+#[derive(Debug)]
+pub struct Recording {
+    /// Version of the list; the recorded events come after it.
+    pub start: u64,
+    kept: Arc<Mutex<Reference>>,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Recording {
+    /// Lists, then records everything that follows.
+    ///
+    /// # Errors
+    /// If the list fails.
+    pub async fn begin(target: Target, path: &str) -> Result<Self> {
+        let mut client = Client::new(target);
+        let list = client.json(path).await.context("the reference's list")?;
+        let start = list_version(&list)?;
+        let initial: State = list["items"]
+            .as_array()
+            .map(|items| items.iter().filter_map(state_entry).collect())
+            .unwrap_or_default();
+        let kept = Arc::new(Mutex::new(Reference::begin(initial)));
+        let task = tokio::spawn(record(client, path.to_owned(), start, kept.clone()));
+        Ok(Self { start, kept, task })
+    }
+
+    /// The recorded reference so far.
+    pub fn reference(&self) -> MutexGuard<'_, Reference> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Newest recorded version, or the list's.
+    pub fn last(&self) -> u64 {
+        self.reference().last().max(self.start)
+    }
+
+    /// Waits until the recording has reached `version`.
+    ///
+    /// # Errors
+    /// If that takes longer than `wait`, or the recording has failed.
+    pub async fn reached(&mut self, version: u64, wait: Duration) -> Result<()> {
+        let deadline = Instant::now() + wait;
+        while self.last() < version {
+            if self.task.is_finished() {
+                (&mut self.task).await??;
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "the reference stands at {} and has not reached {version} within {wait:?}",
+                    self.last()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn record(
+    mut client: Client,
+    path: String,
+    start: u64,
+    kept: Arc<Mutex<Reference>>,
+) -> Result<()> {
+    let mut resume = start;
+    // Ends by being aborted, or by what cannot be mended.
+    loop {
+        let watch = format!(
+            "{path}?watch=1&resourceVersion={resume}&allowWatchBookmarks=true&timeoutSeconds=3600"
+        );
+        if let Ok(response) = client.open(Method::GET, &watch, Vec::new()).await
+            && response.status() == StatusCode::OK
+        {
+            let mut body = response.into_body();
+            let mut lines = Lines::default();
+            let mut outcome = Ok(());
+            // No deadline: a quiet stream is a good one, and the run's own deadline ends the task.
+            while let Some(Ok(frame)) = body.frame().await {
+                let Ok(data) = frame.into_data() else {
+                    continue;
+                };
+                lines.feed(&data, |line| {
+                    if outcome.is_ok() {
+                        outcome = take(line, &kept, &mut resume);
+                    }
+                })?;
+                std::mem::replace(&mut outcome, Ok(()))?;
+            }
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+}
+
+fn take(line: &[u8], kept: &Mutex<Reference>, resume: &mut u64) -> Result<()> {
+    let event = Event::parse_fully(line)?;
+    match event.kind {
+        Kind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
+        Kind::Bookmark => {}
+        Kind::Added | Kind::Modified | Kind::Deleted => {
+            let name = object_name(line)?;
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let object = kept.object(&name);
+            if !kept.push(Entry {
+                version: event.version,
+                kind: event.kind,
+                body_hash: line_hash(line),
+                object,
+            }) {
+                bail!(
+                    "the reference cannot take version {} after {}: out of order or too many",
+                    event.version,
+                    kept.last()
+                );
+            }
+        }
+    }
+    *resume = event.version.max(*resume);
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Thousands of clients on a few threads. What a client says and checks is its [`Member`]; how the bytes get there is ours.
+
+pub mod connection;
+pub mod multiplexed;
+pub mod reactor;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::recorder::{Control, Recorder};
+use crate::target::Target;
+
+/// Clients per source address: below Linux' 28,232 ephemeral ports.
+const CONNECTIONS_PER_SOURCE: usize = 20_000;
+/// How long a member that asked for a pause is left alone.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often threads look at their orders and count who is done.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a member wants to do while its connection is free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// GET this path.
+    Send(String),
+    /// Ask again after [`PAUSE`].
+    Pause,
+    /// Ask again at the next round.
+    Rest,
+}
+
+/// How a response, or the attempt to get one, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended<'a> {
+    /// In good order, with this status.
+    Complete(u16),
+    /// The connection was refused, reset, or broke the protocol.
+    Broken(&'a str),
+}
+
+/// One client of the swarm.
+pub trait Member: Send + 'static {
+    /// Asked when the connection is free: at the start, and after each end.
+    fn next(&mut self, control: &Control) -> Next;
+    /// A piece of the body of a response with this status.
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
+    /// The response is over.
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
+    /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
+    fn progress(&self, control: &Control) -> usize;
+    /// Whether it stops reading when told to, and then with how small a receive buffer.
+    fn stalls_with(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// How members are connected.
+#[derive(Debug, Clone)]
+pub struct Wiring {
+    /// The server.
+    pub target: Target,
+    /// Threads that share the members.
+    pub threads: usize,
+    /// HTTP/2 with so many streams on each connection; HTTP/1.1 if `None`.
+    pub streams_per_connection: Option<usize>,
+    /// First local address; the next is taken for every 20,000 connections.
+    pub source: Ipv4Addr,
+}
+
+impl Wiring {
+    /// The local address of the connection with this number.
+    fn source_of(&self, number: usize) -> Ipv4Addr {
+        let step = u32::try_from(number / CONNECTIONS_PER_SOURCE).unwrap_or(u32::MAX);
+        Ipv4Addr::from(u32::from(self.source).saturating_add(step))
+    }
+}
+
+/// Gives back its members and what it counted.
+type SwarmThread<M> = JoinHandle<Result<(Vec<M>, Recorder)>>;
+
+/// A running swarm. Dropping it orders its threads to stop.
+#[derive(Debug)]
+pub struct Swarm<M> {
+    control: Arc<Control>,
+    threads: Vec<SwarmThread<M>>,
+    count: usize,
+}
+
+impl<M: Member> Swarm<M> {
+    /// Starts the threads; they connect their members at once.
+    ///
+    /// # Errors
+    /// If a thread cannot be started, or the wiring asks for what is not there.
+    pub fn start(members: Vec<M>, wiring: &Wiring, control: Arc<Control>) -> Result<Self> {
+        let count = members.len();
+        if wiring.streams_per_connection.is_some()
+            && members.iter().any(|member| member.stalls_with().is_some())
+        {
+            bail!("stalled clients need a connection each: not with HTTP/2");
+        }
+        let share = count.div_ceil(wiring.threads.max(1)).max(1);
+        let mut swarm = Self {
+            control,
+            threads: Vec::new(),
+            count,
+        };
+        let mut members = members.into_iter();
+        let mut first = 0;
+        while first < count {
+            let mine: Vec<M> = members.by_ref().take(share).collect();
+            let (wiring, control, number) = (wiring.clone(), swarm.control.clone(), first);
+            first += mine.len();
+            let run = move || match wiring.streams_per_connection {
+                None => reactor::run(mine, &wiring, &control, number),
+                Some(streams) => multiplexed::run(mine, &wiring, control, streams),
+            };
+            swarm.threads.push(
+                std::thread::Builder::new()
+                    .name(format!("swarm-{number}"))
+                    .spawn(run)?,
+            );
+        }
+        Ok(swarm)
+    }
+
+    /// Waits until every member's first response has begun.
+    ///
+    /// # Errors
+    /// If that takes longer than `wait`; says how far it came.
+    pub async fn ready(&self, wait: Duration) -> Result<()> {
+        self.until(wait, "got a response", |control| {
+            control.ready.load(Ordering::Relaxed)
+        })
+        .await
+    }
+
+    /// Waits until every member has reached the goal.
+    ///
+    /// # Errors
+    /// If that takes longer than `wait`; says how far it came.
+    pub async fn at_goal(&self, wait: Duration) -> Result<()> {
+        let reached = |control: &Control| control.progress.load(Ordering::Relaxed);
+        self.until(wait, "reached the goal", reached).await
+    }
+
+    /// Begins a round and waits until every member has ended it; rounds count from 1.
+    ///
+    /// # Errors
+    /// If that takes longer than `wait`; says how far it came.
+    pub async fn play_round(&self, round: usize, wait: Duration) -> Result<()> {
+        let before = self.count * (round - 1);
+        self.control.round.store(round, Ordering::Relaxed);
+        let ended = |control: &Control| {
+            control
+                .progress
+                .load(Ordering::Relaxed)
+                .saturating_sub(before)
+        };
+        self.until(wait, "ended the round", ended).await
+    }
+
+    async fn until(
+        &self,
+        wait: Duration,
+        what: &str,
+        count: impl Fn(&Control) -> usize,
+    ) -> Result<()> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let reached = count(&self.control);
+            if reached >= self.count {
+                return Ok(());
+            }
+            if Instant::now() > deadline || self.threads.iter().any(JoinHandle::is_finished) {
+                bail!(
+                    "after {wait:?} only {reached} of {} clients have {what}",
+                    self.count
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Stops all threads and returns the members in their order, and the merged counts.
+    ///
+    /// # Errors
+    /// If a thread failed.
+    pub fn finish(mut self) -> Result<(Vec<M>, Recorder)> {
+        self.control.stop.store(true, Ordering::Relaxed);
+        let mut members = Vec::with_capacity(self.count);
+        let mut recorder = Recorder::default();
+        for thread in self.threads.drain(..) {
+            let (mine, counts) = thread
+                .join()
+                .map_err(|_| anyhow!("a swarm thread panicked"))??;
+            members.extend(mine);
+            recorder.merge(&counts);
+        }
+        Ok((members, recorder))
+    }
+}
+
+impl<M> Drop for Swarm<M> {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One thread's share of [`Control::progress`].
+#[derive(Debug, Default)]
+struct ProgressShare {
+    reported: usize,
+}
+
+impl ProgressShare {
+    fn report(&mut self, progress: usize, control: &Control) {
+        let total = &control.progress;
+        if progress > self.reported {
+            total.fetch_add(progress - self.reported, Ordering::Relaxed);
+        } else {
+            total.fetch_sub(self.reported - progress, Ordering::Relaxed);
+        }
+        self.reported = progress;
+    }
+}

@@ -1,0 +1,275 @@
+//! One HTTP/1.1 connection of the swarm: a non-blocking socket, perhaps TLS, one response at a time.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use mio::net::TcpStream;
+use rustls::{ClientConfig, ClientConnection};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Ended, Member};
+use crate::recorder::Recorder;
+use crate::target::Target;
+use crate::wire::response::{Progress, Response};
+
+/// Reads of one connection before the others get their turn.
+const READS_MAX: usize = 8;
+
+/// Buffers that all connections of a thread share.
+#[derive(Debug)]
+pub struct Buffers {
+    raw: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        // As large as a receive buffer often is: a short read then means that nothing is left.
+        Self {
+            raw: vec![0; 256 * 1024],
+            plain: vec![0; 64 * 1024],
+        }
+    }
+}
+
+/// What a turn of reading led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing left to read for now.
+    Drained,
+    /// There may be more; it is another's turn.
+    MoreLeft,
+    /// A response ended, and the connection can take the next request.
+    Free,
+    /// A response ended, or broke, and the connection is gone.
+    Gone,
+}
+
+/// A connection and what it is in the middle of.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket, for the poller.
+    pub socket: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    response: Response,
+    out: Vec<u8>,
+}
+
+impl Connection {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// If the system refuses at once.
+    pub fn begin(
+        target: &Target,
+        tls: Option<&Arc<ClientConfig>>,
+        source: Ipv4Addr,
+        receive_buffer: Option<usize>,
+    ) -> Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(target.address),
+            Type::STREAM.nonblocking(),
+            Some(Protocol::TCP),
+        )?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(len) = receive_buffer {
+            socket.set_recv_buffer_size(len)?;
+        }
+        if source != Ipv4Addr::LOCALHOST {
+            socket
+                .bind(&SocketAddr::from((source, 0)).into())
+                .with_context(|| format!("source address {source}"))?;
+        }
+        match socket.connect(&target.address.into()) {
+            Err(error)
+                if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+            {
+                return Err(error.into());
+            }
+            _ => {}
+        }
+        let tls = match (tls, &target.tls) {
+            (Some(config), Some(tls)) => Some(Box::new(ClientConnection::new(
+                config.clone(),
+                tls.name.clone(),
+            )?)),
+            _ => None,
+        };
+        let socket = TcpStream::from_std(socket.into());
+        Ok(Self {
+            socket,
+            tls,
+            response: Response::default(),
+            out: Vec::new(),
+        })
+    }
+
+    /// Whether the TCP connection stands.
+    ///
+    /// # Errors
+    /// Why it does not and never will.
+    pub fn connected(&self) -> Result<bool> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error.into());
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Queues a request and sends what can be sent.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub fn send(&mut self, request: &[u8]) -> Result<()> {
+        match &mut self.tls {
+            Some(tls) => tls.writer().write_all(request)?,
+            None => self.out.extend_from_slice(request),
+        }
+        self.flush()
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub fn flush(&mut self) -> Result<()> {
+        if let Some(tls) = &mut self.tls {
+            while tls.wants_write() {
+                match tls.write_tls(&mut self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            return Ok(());
+        }
+        while !self.out.is_empty() {
+            match self.socket.write(&self.out) {
+                Ok(sent) => drop(self.out.drain(..sent)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Reads what is there and hands it to the member, which also learns of the response's end.
+    pub fn read<M: Member>(
+        &mut self,
+        member: &mut M,
+        buffers: &mut Buffers,
+        recorder: &mut Recorder,
+    ) -> Turn {
+        for _ in 0..READS_MAX {
+            match self.socket.read(&mut buffers.raw) {
+                Ok(0) => return self.closed(member, recorder),
+                Ok(len) => {
+                    let full = len == buffers.raw.len();
+                    let Buffers { raw, plain } = buffers;
+                    match self.take(&raw[..len], plain, member, recorder) {
+                        Ok(None) if full => {}
+                        Ok(None) => return Turn::Drained,
+                        Ok(Some(turn)) => return turn,
+                        Err(error) => return broken(member, recorder, &error),
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Turn::Drained,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return broken(member, recorder, &error.into()),
+            }
+        }
+        Turn::MoreLeft
+    }
+
+    /// Whether a response with status 200 has begun.
+    pub fn has_begun(&self) -> bool {
+        self.response.head().is_some_and(|head| head.status == 200)
+    }
+
+    fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
+        if self.response.ends_with_connection() {
+            member.ended(
+                Ended::Complete(self.response.head().map_or(0, |head| head.status)),
+                recorder,
+            );
+        } else {
+            member.ended(
+                Ended::Broken("closed by the server within a response"),
+                recorder,
+            );
+            recorder.end("connection closed");
+        }
+        Turn::Gone
+    }
+
+    fn take<M: Member>(
+        &mut self,
+        raw: &[u8],
+        plain: &mut [u8],
+        member: &mut M,
+        recorder: &mut Recorder,
+    ) -> Result<Option<Turn>> {
+        if self.tls.is_none() {
+            return self.feed(raw, member, recorder);
+        }
+        let mut rest = raw;
+        while !rest.is_empty() {
+            let Some(tls) = &mut self.tls else { break };
+            tls.read_tls(&mut rest)?;
+            tls.process_new_packets()?;
+            while let Some(tls) = &mut self.tls {
+                let len = match tls.reader().read(plain) {
+                    Ok(0) => break,
+                    Ok(len) => len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error.into()),
+                };
+                if let Some(turn) = self.feed(&plain[..len], member, recorder)? {
+                    return Ok(Some(turn));
+                }
+            }
+        }
+        self.flush()?;
+        Ok(None)
+    }
+
+    fn feed<M: Member>(
+        &mut self,
+        piece: &[u8],
+        member: &mut M,
+        recorder: &mut Recorder,
+    ) -> Result<Option<Turn>> {
+        let progress = self.response.feed(piece, |head, data| {
+            recorder.bytes += data.len() as u64;
+            member.body(head.status, data, recorder);
+        })?;
+        match progress {
+            Progress::Partial => Ok(None),
+            Progress::Complete(used) if used == piece.len() => {
+                let (status, closes) = self
+                    .response
+                    .head()
+                    .map_or((0, true), |head| (head.status, head.closes));
+                member.ended(Ended::Complete(status), recorder);
+                Ok(Some(if closes { Turn::Gone } else { Turn::Free }))
+            }
+            Progress::Complete(_) => bail!("bytes after the end of a response"),
+        }
+    }
+}
+
+fn broken<M: Member>(member: &mut M, recorder: &mut Recorder, error: &anyhow::Error) -> Turn {
+    let text = format!("{error:#}");
+    recorder.end("connection broken");
+    recorder.message(|| text.clone());
+    member.ended(Ended::Broken(&text), recorder);
+    Turn::Gone
+}

@@ -1,0 +1,152 @@
+//! The server under test: where it is, how to speak to it, and as whom.
+//!
+//! Both kinds of client start here: the swarm's own (which wants request text and a rustls configuration) and hyper's.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// How long a connection may take, TLS included.
+pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// A server and the caller's identity.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// Host and port as written in requests.
+    pub authority: String,
+    /// TLS, if the URL said https.
+    pub tls: Option<Tls>,
+    /// Bearer token.
+    pub token: Option<String>,
+}
+
+/// What TLS needs to know.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    roots: Arc<RootCertStore>,
+    /// The name the certificate must carry.
+    pub name: ServerName<'static>,
+}
+
+impl Tls {
+    /// A client configuration that offers one application protocol.
+    pub fn config(&self, protocol: &str) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::builder()
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// A byte stream to the server, plain or TLS.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Target {
+    /// Reads a URL such as `http://127.0.0.1:8001`; `token` may be `@FILE`.
+    ///
+    /// # Errors
+    /// If the URL has another scheme, its host does not resolve, or a file cannot be read; https needs `ca`.
+    pub fn new(url: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Self> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            bail!("{url}: a URL begins with http:// or https://")
+        };
+        let authority = rest.trim_end_matches('/').to_owned();
+        let default_port = if scheme == "https" { 443 } else { 80 };
+        let with_port = if authority.contains(':') {
+            authority.clone()
+        } else {
+            format!("{authority}:{default_port}")
+        };
+        let address = with_port
+            .to_socket_addrs()
+            .with_context(|| url.to_owned())?
+            .next()
+            .with_context(|| format!("{url}: no address"))?;
+        let tls = match scheme {
+            "http" => None,
+            "https" => {
+                let ca = ca.context("https needs --ca FILE")?;
+                let mut roots = RootCertStore::empty();
+                for certificate in
+                    CertificateDer::pem_file_iter(ca).with_context(|| ca.display().to_string())?
+                {
+                    roots.add(certificate?)?;
+                }
+                let host = with_port
+                    .rsplit_once(':')
+                    .map_or(with_port.as_str(), |(host, _)| host);
+                let name = ServerName::try_from(host.to_owned()).with_context(|| url.to_owned())?;
+                Some(Tls {
+                    roots: Arc::new(roots),
+                    name,
+                })
+            }
+            other => bail!("{url}: unknown scheme {other}"),
+        };
+        let token = match token {
+            None | Some("") => None,
+            Some(text) => Some(match text.strip_prefix('@') {
+                Some(file) => std::fs::read_to_string(file)
+                    .with_context(|| file.to_owned())?
+                    .trim()
+                    .to_owned(),
+                None => text.to_owned(),
+            }),
+        };
+        Ok(Self {
+            address,
+            authority,
+            tls,
+            token,
+        })
+    }
+
+    /// The text of an HTTP/1.1 GET.
+    pub fn fetch_text(&self, path: &str) -> Vec<u8> {
+        let mut text = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n",
+            self.authority
+        );
+        if let Some(token) = &self.token {
+            text.push_str("Authorization: Bearer ");
+            text.push_str(token);
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+
+    /// A connection for hyper; `protocol` is the application protocol for TLS (`http/1.1` or `h2`).
+    ///
+    /// # Errors
+    /// If it is refused or takes longer than [`CONNECT_WAIT`].
+    pub async fn connect(&self, protocol: &str) -> Result<Box<dyn Stream>> {
+        let connecting = async {
+            let tcp = TcpStream::connect(self.address).await?;
+            tcp.set_nodelay(true)?;
+            Ok::<Box<dyn Stream>, anyhow::Error>(match &self.tls {
+                None => Box::new(tcp),
+                Some(tls) => {
+                    let connector = tokio_rustls::TlsConnector::from(tls.config(protocol));
+                    Box::new(connector.connect(tls.name.clone(), tcp).await?)
+                }
+            })
+        };
+        let result = tokio::time::timeout(CONNECT_WAIT, connecting).await;
+        result
+            .with_context(|| format!("{}: no connection within {CONNECT_WAIT:?}", self.authority))?
+            .with_context(|| self.authority.clone())
+    }
+}

@@ -1,0 +1,301 @@
+//! Proof that nothing was lost, doubled or reordered: what each watcher keeps, and how it is compared with the reference.
+//!
+//! A watcher keeps its last version, a count, a rolling hash, and the steps between versions (one or two bytes an event). The hash
+//! settles the good case in one comparison; the steps name the first difference in the bad one.
+
+pub mod reference;
+pub mod steps;
+
+use std::fmt;
+
+use crate::wire::event::Kind;
+use reference::Reference;
+use steps::Steps;
+
+/// Segments one watcher may begin (each relist begins one) before it counts as not converging.
+const SEGMENTS_MAX: usize = 64;
+
+/// What a watcher got wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// This version came twice, the second time after `after`.
+    Doubled {
+        /// The version.
+        version: u64,
+        /// The newest version delivered before it.
+        after: u64,
+    },
+    /// This version came after a newer one.
+    OutOfOrder {
+        /// The version.
+        version: u64,
+        /// The newest version delivered before it.
+        after: u64,
+    },
+    /// A bookmark passed this version before it was delivered.
+    BookmarkAhead {
+        /// The late version.
+        version: u64,
+        /// The bookmark's version.
+        bookmark: u64,
+    },
+    /// A bookmark was older than what had been delivered.
+    BookmarkBehind {
+        /// The bookmark's version.
+        bookmark: u64,
+        /// The version it fell behind.
+        after: u64,
+    },
+    /// The reference has this version, the watcher has not.
+    Lost {
+        /// The version.
+        version: u64,
+        /// What the watcher delivered before it.
+        after: u64,
+    },
+    /// The watcher has this version, the reference has not.
+    Foreign {
+        /// The version.
+        version: u64,
+    },
+    /// The versions agree, the event types do not.
+    KindsDiffer,
+    /// A sampled event's bytes differ from the reference's.
+    BodyDiffers {
+        /// The version.
+        version: u64,
+    },
+    /// The sequences differ beyond the length of what was recorded.
+    Unexplained,
+    /// The watcher began again too often.
+    TooManyRelists,
+    /// The searched and the parsed reading of a line disagree, or it could not be read at all.
+    Unreadable(String),
+    /// The watcher's state differs from the server's at the end.
+    NotConverged(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Doubled { version, after } => {
+                write!(f, "doubled: version {version} again after {after}")
+            }
+            Self::OutOfOrder { version, after } => {
+                write!(f, "out of order: version {version} after {after}")
+            }
+            Self::BookmarkAhead { version, bookmark } => {
+                write!(f, "bookmark {bookmark} ran ahead of version {version}")
+            }
+            Self::BookmarkBehind { bookmark, after } => {
+                write!(f, "bookmark {bookmark} after version {after}")
+            }
+            Self::Lost { version, after } => {
+                write!(f, "lost: version {version} is missing after {after}")
+            }
+            Self::Foreign { version } => write!(f, "version {version} is unknown to the reference"),
+            Self::KindsDiffer => write!(f, "same versions, other event types"),
+            Self::BodyDiffers { version } => write!(
+                f,
+                "the body of version {version} differs from the reference's"
+            ),
+            Self::Unexplained => write!(f, "the sequence differs after the recorded part"),
+            Self::TooManyRelists => write!(f, "more than {SEGMENTS_MAX} relists"),
+            Self::Unreadable(why) => write!(f, "unreadable: {why}"),
+            Self::NotConverged(why) => write!(f, "not converged: {why}"),
+        }
+    }
+}
+
+/// A run of events that must follow each other without a gap, from a start version on.
+#[derive(Debug)]
+pub struct Segment {
+    start: u64,
+    last: u64,
+    count: u64,
+    hash: u64,
+    steps: Steps,
+}
+
+/// Everything one watcher keeps for the proof.
+#[derive(Debug)]
+pub struct Track {
+    current: Segment,
+    closed: Vec<Segment>,
+    bookmark: u64,
+    fault: Option<Fault>,
+    body_hashes: Vec<(u64, u64)>,
+}
+
+/// How the running hash takes one event in; the same for watchers and the reference.
+pub fn mix(hash: u64, version: u64, kind: Kind) -> u64 {
+    let item = version.wrapping_mul(8).wrapping_add(kind as u64);
+    (hash.rotate_left(5) ^ item).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+impl Segment {
+    fn begin(start: u64) -> Self {
+        Self {
+            start,
+            last: start,
+            count: 0,
+            hash: 0,
+            steps: Steps::default(),
+        }
+    }
+}
+
+impl Track {
+    /// A track of a watch that begins after version `start`.
+    pub fn begin(start: u64) -> Self {
+        Self {
+            current: Segment::begin(start),
+            closed: Vec::new(),
+            bookmark: start,
+            fault: None,
+            body_hashes: Vec::new(),
+        }
+    }
+
+    /// The newest version the watcher may resume from.
+    pub fn resume_version(&self) -> u64 {
+        self.current.last.max(self.bookmark)
+    }
+
+    /// The version of the newest event, or where the segment began.
+    pub fn last(&self) -> u64 {
+        self.current.last
+    }
+
+    /// Events taken in, over all segments.
+    pub fn count(&self) -> u64 {
+        self.current.count + self.closed.iter().map(|segment| segment.count).sum::<u64>()
+    }
+
+    /// Takes one event in (`Kind::Error` has no place here).
+    pub fn event(&mut self, kind: Kind, version: u64) {
+        if kind == Kind::Bookmark {
+            if version < self.current.last {
+                self.note(Fault::BookmarkBehind {
+                    bookmark: version,
+                    after: self.current.last,
+                });
+            }
+            self.bookmark = self.bookmark.max(version);
+            return;
+        }
+        let last = self.current.last;
+        if version <= last {
+            let seen = self
+                .current
+                .steps
+                .versions(self.current.start)
+                .any(|one| one == version);
+            self.note(if seen {
+                Fault::Doubled {
+                    version,
+                    after: last,
+                }
+            } else {
+                Fault::OutOfOrder {
+                    version,
+                    after: last,
+                }
+            });
+            return;
+        }
+        if version <= self.bookmark {
+            self.note(Fault::BookmarkAhead {
+                version,
+                bookmark: self.bookmark,
+            });
+        }
+        let segment = &mut self.current;
+        segment.steps.push(version - last);
+        segment.last = version;
+        segment.count += 1;
+        segment.hash = mix(segment.hash, version, kind);
+    }
+
+    /// Keeps a sampled event's body hash for the comparison at the end.
+    pub fn body_hash(&mut self, version: u64, hash: u64) {
+        /// Sampled bodies per watcher; more prove nothing new.
+        const BODIES_MAX: usize = 65_536;
+        if self.body_hashes.len() < BODIES_MAX {
+            self.body_hashes.push((version, hash));
+        }
+    }
+
+    /// A relist: what follows comes after the list's version.
+    pub fn relist(&mut self, version: u64) {
+        if self.closed.len() == SEGMENTS_MAX {
+            self.note(Fault::TooManyRelists);
+            return;
+        }
+        let closed = std::mem::replace(&mut self.current, Segment::begin(version));
+        self.closed.push(closed);
+        self.bookmark = version;
+    }
+
+    /// Keeps the first fault.
+    pub fn note(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// The first difference from the reference, which must have reached `until`; the last segment must have got there too.
+    pub fn verdict(&self, reference: &Reference, until: u64) -> Option<Fault> {
+        if let Some(fault) = &self.fault {
+            return Some(fault.clone());
+        }
+        let unfinished = self
+            .closed
+            .iter()
+            .find_map(|segment| compare(segment, reference, segment.last));
+        unfinished
+            .or_else(|| compare(&self.current, reference, until))
+            .or_else(|| {
+                let differs = self
+                    .body_hashes
+                    .iter()
+                    .find(|(version, hash)| reference.body_hash(*version) != Some(*hash));
+                differs.map(|(version, _)| Fault::BodyDiffers { version: *version })
+            })
+    }
+}
+
+/// Compares one segment with the reference's events after its start: all up to `until`, and none left out before its own last.
+fn compare(segment: &Segment, reference: &Reference, until: u64) -> Option<Fault> {
+    let expected = reference.after(segment.start, segment.last.max(until));
+    let whole = expected.len() as u64 == segment.count;
+    if whole
+        && expected
+            .iter()
+            .fold(0, |hash, entry| mix(hash, entry.version, entry.kind))
+            == segment.hash
+    {
+        return None;
+    }
+    let mut got = segment.steps.versions(segment.start);
+    let mut after = segment.start;
+    for entry in expected {
+        match got.next() {
+            Some(version) if version == entry.version => after = version,
+            Some(version) if version < entry.version => return Some(Fault::Foreign { version }),
+            None if segment.steps.is_cut() => return Some(Fault::Unexplained),
+            _ => {
+                return Some(Fault::Lost {
+                    version: entry.version,
+                    after,
+                });
+            }
+        }
+    }
+    match got.next() {
+        Some(version) => Some(Fault::Foreign { version }),
+        None if segment.steps.is_cut() => Some(Fault::Unexplained),
+        None => Some(Fault::KindsDiffer),
+    }
+}
+
+#[cfg(test)]
+mod tests;

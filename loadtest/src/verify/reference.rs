@@ -1,0 +1,123 @@
+//! The sequence of events that every watcher must have seen, recorded by one independent watcher.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::wire::event::Kind;
+
+/// One event of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Resource version.
+    pub version: u64,
+    /// Event type.
+    pub kind: Kind,
+    /// Hash of the event's line, see [`line_hash`].
+    pub body_hash: u64,
+    /// Number of the object in the order of first appearance, see [`Reference::object`].
+    pub object: u32,
+}
+
+/// Objects by name with their versions: what a watcher's cache would hold.
+pub type State = BTreeMap<String, u64>;
+
+/// The recorded events, in version order.
+#[derive(Debug, Default)]
+pub struct Reference {
+    entries: Vec<Entry>,
+    names: Vec<String>,
+    numbers: HashMap<String, u32>,
+    initial: State,
+}
+
+impl Reference {
+    /// Events that are kept at most: 48 hours at 25 a second, 100 MB.
+    pub const ENTRIES_MAX: usize = 4 << 20;
+
+    /// A reference that begins with this state.
+    pub fn begin(initial: State) -> Self {
+        Self {
+            initial,
+            ..Self::default()
+        }
+    }
+
+    /// The number of an object.
+    pub fn object(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// The state after all events up to `until`.
+    pub fn state_at(&self, until: u64) -> State {
+        let mut state = self.initial.clone();
+        for entry in self.after(0, until) {
+            let name = &self.names[entry.object as usize];
+            match entry.kind {
+                Kind::Deleted => drop(state.remove(name)),
+                _ => drop(state.insert(name.clone(), entry.version)),
+            }
+        }
+        state
+    }
+
+    /// The state the reference began with.
+    pub fn initial(&self) -> &State {
+        &self.initial
+    }
+
+    /// Adds the next event; false if it is not newer than the last, or the limit is reached.
+    pub fn push(&mut self, entry: Entry) -> bool {
+        let fits = self.entries.len() < Self::ENTRIES_MAX && entry.version > self.last();
+        if fits {
+            self.entries.push(entry);
+        }
+        fits
+    }
+
+    /// The newest version, 0 if there is none.
+    pub fn last(&self) -> u64 {
+        self.entries.last().map_or(0, |entry| entry.version)
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The events with versions in (`after`, `until`].
+    pub fn after(&self, after: u64, until: u64) -> &[Entry] {
+        let from = self.entries.partition_point(|entry| entry.version <= after);
+        let to = self.entries.partition_point(|entry| entry.version <= until);
+        &self.entries[from..to.max(from)]
+    }
+
+    /// The body hash of a version.
+    pub fn body_hash(&self, version: u64) -> Option<u64> {
+        let at = self
+            .entries
+            .binary_search_by_key(&version, |entry| entry.version)
+            .ok()?;
+        Some(self.entries[at].body_hash)
+    }
+
+    /// The first of `versions` (in any order) after `start` that is not in the reference.
+    pub fn first_missing(&self, versions: &[u64], start: u64) -> Option<u64> {
+        versions
+            .iter()
+            .copied()
+            .find(|version| *version > start && self.body_hash(*version).is_none())
+    }
+}
+
+/// The hash of an event's line, without its newline.
+pub fn line_hash(line: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(line);
+    hasher.finish()
+}

@@ -1,0 +1,173 @@
+//! A watcher resumes, lists again after 410, and is convicted if it does not converge.
+
+use super::*;
+use crate::verify::reference::Entry;
+
+const START: u64 = 10;
+const STALLS: Habit = Habit::Stalls {
+    receive_buffer: 4_096,
+};
+
+fn line(kind: &str, name: &str, version: u64) -> String {
+    format!(
+        r#"{{"type":"{kind}","object":{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}}}"#
+    ) + "\n"
+}
+
+/// Versions 11 to 40, modifying a, b, c in turn; the watcher knows a and b from the start.
+fn reference() -> Reference {
+    let mut reference =
+        Reference::begin(State::from([("n/a".to_owned(), 1), ("n/b".to_owned(), 2)]));
+    for version in START + 1..=40 {
+        let object = reference.object(&format!("n/{}", name(version)));
+        let body = line("MODIFIED", name(version), version);
+        assert!(reference.push(Entry {
+            version,
+            kind: Kind::Modified,
+            body_hash: line_hash(body.trim_end().as_bytes()),
+            object
+        }));
+    }
+    reference
+}
+
+fn name(version: u64) -> &'static str {
+    ["a", "b", "c"][(version % 3) as usize]
+}
+
+struct Bench {
+    watcher: Watcher,
+    recorder: Recorder,
+    control: Control,
+}
+
+impl Bench {
+    fn new(habit: Habit) -> Self {
+        let plan = Arc::new(Plan {
+            path: "/p".to_owned(),
+            start: START,
+            timeout_s: 60,
+        });
+        let watcher = Watcher::new(plan, habit, reference().initial());
+        Self {
+            watcher,
+            recorder: Recorder::default(),
+            control: Control::default(),
+        }
+    }
+
+    fn deliver(&mut self, versions: impl Iterator<Item = u64>) {
+        for version in versions {
+            self.watcher.body(
+                200,
+                line("MODIFIED", name(version), version).as_bytes(),
+                &mut self.recorder,
+            );
+        }
+    }
+
+    fn body(&mut self, text: &str) {
+        self.watcher.body(200, text.as_bytes(), &mut self.recorder);
+    }
+
+    fn end(&mut self, how: Ended<'_>) -> Next {
+        self.watcher.ended(how, &mut self.recorder);
+        self.watcher.next(&self.control)
+    }
+
+    fn verdict(&self) -> Option<Fault> {
+        self.watcher.verdict(&reference(), 40)
+    }
+}
+
+fn watch_from(version: u64) -> Next {
+    Next::Send(format!(
+        "/p?watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=60"
+    ))
+}
+
+#[test]
+fn a_clean_end_is_resumed_at_once_and_a_broken_one_after_a_pause() {
+    let mut bench = Bench::new(Habit::Sampled);
+    assert_eq!(bench.watcher.next(&bench.control), watch_from(START));
+    bench.deliver(11..=20);
+    assert_eq!(bench.end(Ended::Complete(200)), watch_from(20));
+    bench.deliver(21..=30);
+    bench.body(&line("MODIFIED", name(31), 31)[..20]);
+    assert_eq!(bench.end(Ended::Broken("reset")), Next::Pause);
+    assert_eq!(bench.watcher.next(&bench.control), watch_from(30));
+    bench.deliver(31..=40);
+    assert_eq!(bench.verdict(), None);
+    assert_eq!(bench.recorder.events, 30);
+}
+
+#[test]
+fn after_410_it_lists_and_watches_on_from_there() {
+    for (c_in_list, fault_expected) in [
+        (
+            r#"{"metadata":{"name":"c","namespace":"n","resourceVersion":"29"}}"#,
+            false,
+        ),
+        ("", true),
+    ] {
+        let mut bench = Bench::new(STALLS);
+        bench.deliver(11..=15);
+        bench.body(r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}"#);
+        bench.body("\n");
+        assert_eq!(
+            bench.end(Ended::Complete(200)),
+            Next::Send("/p?resourceVersion=15".to_owned())
+        );
+        let others = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"30"}},{"metadata":{"name":"b","namespace":"n","resourceVersion":"28"}}"#;
+        let comma = if c_in_list.is_empty() { "" } else { "," };
+        bench.body(&format!(
+            r#"{{"metadata":{{"resourceVersion":"30"}},"items":[{others}{comma}{c_in_list}]}}"#
+        ));
+        assert_eq!(bench.end(Ended::Complete(200)), watch_from(30));
+        // A list without c is not what the server holds.
+        assert!(bench.watcher.verdict(&reference(), 30).is_some() == fault_expected);
+        bench.deliver(31..=40);
+        assert_eq!(bench.verdict(), None);
+        assert_eq!(bench.watcher.expired(), 1);
+    }
+}
+
+#[test]
+fn a_list_older_than_what_was_seen_is_a_fault() {
+    let mut bench = Bench::new(STALLS);
+    bench.deliver(11..=15);
+    bench.body(&(r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#.to_owned() + "\n"));
+    bench.end(Ended::Complete(200));
+    bench.body(r#"{"metadata":{"resourceVersion":"12"},"items":[]}"#);
+    bench.end(Ended::Complete(200));
+    assert_eq!(
+        bench.verdict(),
+        Some(Fault::OutOfOrder {
+            version: 12,
+            after: 15
+        })
+    );
+}
+
+#[test]
+fn a_sampled_body_that_differs_and_a_cut_event_before_a_clean_end_are_faults() {
+    let mut bench = Bench::new(Habit::Sampled);
+    bench.body(&line("MODIFIED", "other", 11));
+    bench.deliver(12..=40);
+    assert_eq!(bench.verdict(), Some(Fault::BodyDiffers { version: 11 }));
+
+    let mut bench = Bench::new(Habit::Reads);
+    bench.deliver(11..=40);
+    bench.body(r#"{"type":"#);
+    bench.end(Ended::Complete(200));
+    assert!(matches!(bench.verdict(), Some(Fault::Unreadable(_))));
+}
+
+#[test]
+fn refusals_are_tried_again_after_a_pause() {
+    let mut bench = Bench::new(Habit::Reads);
+    bench.watcher.body(429, b"{}", &mut bench.recorder);
+    assert_eq!(bench.end(Ended::Complete(429)), Next::Pause);
+    assert_eq!(bench.watcher.next(&bench.control), watch_from(START));
+    assert_eq!(bench.recorder.ends.get("HTTP 429"), Some(&1));
+}

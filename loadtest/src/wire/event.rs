@@ -1,0 +1,175 @@
+//! One watch event's line: what the swarm reads of it, found by searching instead of parsing.
+//!
+//! The search relies on the servers' field order (protocol.md §4.4: type first, then the object) and on JSON's escaping: inside a
+//! string a quote is always preceded by a backslash, so `"resourceVersion":"` cannot occur in user text. The first one belongs to
+//! `metadata` for every built-in kind. [`Event::parse_fully`] goes the long way and is used on a sample to prove the short one.
+
+use anyhow::{Context, Result, bail};
+use memchr::memmem;
+
+/// The annotation that carries the moment of writing, in nanoseconds since the epoch.
+pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
+
+const VERSION_FIELD: &[u8] = b"\"resourceVersion\":\"";
+const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
+
+/// Event types of the watch protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An object appeared, or came into the selector.
+    Added,
+    /// An object changed.
+    Modified,
+    /// An object went, or left the selector.
+    Deleted,
+    /// Only a version.
+    Bookmark,
+    /// A Status; the last event of its stream.
+    Error,
+}
+
+/// What the swarm knows of one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Event type.
+    pub kind: Kind,
+    /// Resource version; for [`Kind::Error`] the Status code.
+    pub version: u64,
+    /// When the object was written, nanoseconds since the epoch, if it says so.
+    pub written_at_ns: Option<u64>,
+}
+
+impl Event {
+    /// Reads a line cheaply.
+    ///
+    /// # Errors
+    /// If the line is not a whole event object, its type is unknown, or it carries no version.
+    pub fn parse(line: &[u8]) -> Result<Self> {
+        let Some(rest) = line.strip_prefix(b"{\"type\":\"") else {
+            bail!("not an event: {}", excerpt(line))
+        };
+        if !line.ends_with(b"}}") {
+            bail!("an event without its end: {}", excerpt(line));
+        }
+        let kind = match rest {
+            [b'M', ..] => Kind::Modified,
+            [b'A', ..] => Kind::Added,
+            [b'D', ..] => Kind::Deleted,
+            [b'B', ..] => Kind::Bookmark,
+            [b'E', ..] => return Self::parse_fully(line),
+            _ => bail!("an event of unknown type: {}", excerpt(line)),
+        };
+        let Some(at) = memmem::find(line, VERSION_FIELD) else {
+            bail!("an event without a version: {}", excerpt(line))
+        };
+        let after = &line[at + VERSION_FIELD.len()..];
+        let Some(version) = digits(after) else {
+            bail!("a version that is no number: {}", excerpt(after))
+        };
+        let written_at_ns = match kind {
+            Kind::Bookmark => None,
+            // Custom resources sort their fields, so the annotation may also stand before the version.
+            _ => find_number(after, WRITTEN_AT_FIELD)
+                .or_else(|| find_number(&line[..at], WRITTEN_AT_FIELD)),
+        };
+        Ok(Self {
+            kind,
+            version,
+            written_at_ns,
+        })
+    }
+
+    /// Reads a line with a JSON parser.
+    ///
+    /// # Errors
+    /// If the line is not JSON or lacks what an event must have.
+    pub fn parse_fully(line: &[u8]) -> Result<Self> {
+        let value: serde_json::Value =
+            serde_json::from_slice(line).context("an event that is not JSON")?;
+        let kind = match value["type"].as_str() {
+            Some("ADDED") => Kind::Added,
+            Some("MODIFIED") => Kind::Modified,
+            Some("DELETED") => Kind::Deleted,
+            Some("BOOKMARK") => Kind::Bookmark,
+            Some("ERROR") => Kind::Error,
+            other => bail!("an event of unknown type {other:?}"),
+        };
+        let object = &value["object"];
+        if kind == Kind::Error {
+            let version = object["code"]
+                .as_u64()
+                .context("an ERROR event without a code")?;
+            return Ok(Self {
+                kind,
+                version,
+                written_at_ns: None,
+            });
+        }
+        let metadata = &object["metadata"];
+        let version = metadata["resourceVersion"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .context("an event without a version")?;
+        let written_at_ns = metadata["annotations"][WRITTEN_AT]
+            .as_str()
+            .and_then(|text| text.parse().ok());
+        Ok(Self {
+            kind,
+            version,
+            written_at_ns,
+        })
+    }
+}
+
+/// The first resource version in a document: its own, for a single object of a built-in kind.
+pub fn first_version(document: &[u8]) -> Option<u64> {
+    memmem::find(document, VERSION_FIELD)
+        .and_then(|at| digits(&document[at + VERSION_FIELD.len()..]))
+}
+
+/// The namespaced name of a line's object, by a JSON parser.
+///
+/// # Errors
+/// If the line is not JSON or its object has no name.
+pub fn object_name(line: &[u8]) -> Result<String> {
+    let value: serde_json::Value = serde_json::from_slice(line)?;
+    name_of(&value["object"]).context("an object without a name")
+}
+
+/// `namespace/name` of an object.
+pub fn name_of(object: &serde_json::Value) -> Option<String> {
+    let metadata = &object["metadata"];
+    Some(format!(
+        "{}/{}",
+        metadata["namespace"].as_str().unwrap_or_default(),
+        metadata["name"].as_str()?
+    ))
+}
+
+fn find_number(text: &[u8], field: &[u8]) -> Option<u64> {
+    memmem::find(text, field).and_then(|at| digits(&text[at + field.len()..]))
+}
+
+/// The decimal number that `text` starts with, if a quote follows it.
+fn digits(text: &[u8]) -> Option<u64> {
+    let mut number: u64 = 0;
+    for (i, byte) in text.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => {
+                number = number
+                    .checked_mul(10)?
+                    .checked_add(u64::from(byte - b'0'))?
+            }
+            b'"' if i > 0 => return Some(number),
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn excerpt(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(120)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! Answers to everything but lists and watches: reads of one object, writes, discovery. Knows HTTP's messages, not its
+//! connections.
+
+mod options;
+
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+
+use super::kinds::{Catalogue, ServedKind};
+use super::patch::Patch;
+use super::refusal::Refusal;
+use super::route::{NoRoute, Route, Verb};
+use super::storage::Target;
+use super::store::Store;
+use super::{body, discovery};
+use crate::resource::ResourceVersion;
+pub(super) use options::unescaped;
+use options::{delete_options, dry_run, query_value};
+
+/// What every answer's body is.
+pub(super) type AnswerBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The API server's own bound on a written body.
+const BODY_LEN_MAX: usize = 3 << 20;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const AGGREGATED: HeaderValue = HeaderValue::from_static(
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+);
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// What answers need to look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers<'a> {
+    pub(super) store: &'a Store,
+    pub(super) catalogue: &'a Catalogue,
+    /// `host:port` for discovery.
+    pub(super) address: SocketAddr,
+}
+
+/// A write or a read of one object, its body read.
+struct Asked<'a> {
+    verb: Verb,
+    target: Target,
+    query: &'a str,
+    content_type: &'a str,
+    body: Bytes,
+}
+
+impl Answers<'_> {
+    /// Answers one request that is neither a list nor a watch.
+    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let query = head.uri.query().unwrap_or_default();
+        let Route::Resource {
+            verb,
+            kind_index,
+            key,
+            part,
+        } = route
+        else {
+            if head.method != http::Method::GET && head.method != http::Method::HEAD {
+                return refused(&Refusal::method_not_allowed());
+            }
+            return self.document(&route, &head.headers);
+        };
+        if let Err(refusal) = accepts_json(&head.headers) {
+            return refused(&refusal);
+        }
+        let body = match collected(body).await {
+            Ok(body) => body,
+            Err(refusal) => return refused(&refusal),
+        };
+        let outcome = dry_run(verb, query).and_then(|mode| {
+            let target = Target {
+                kind_index,
+                key,
+                part,
+                mode,
+            };
+            self.resource(Asked {
+                verb,
+                target,
+                query,
+                content_type: content_type(&head.headers),
+                body,
+            })
+        });
+        match outcome {
+            Ok(bytes) if verb == Verb::Create => json(StatusCode::CREATED, &bytes),
+            Ok(bytes) => json(StatusCode::OK, &bytes),
+            Err(refusal) => refused(&refusal),
+        }
+    }
+
+    fn resource(&self, mut asked: Asked<'_>) -> Result<Bytes, Refusal> {
+        let kind = self.catalogue.kind(asked.target.kind_index);
+        match asked.verb {
+            Verb::Get => self.get(&asked),
+            Verb::Create => {
+                let object = written(kind, &asked)?;
+                self.store
+                    .write(|storage, stamp| storage.create(&asked.target, object, stamp))
+            }
+            Verb::Update => {
+                let object = written(kind, &asked)?;
+                self.store
+                    .write(|storage, _| storage.update(&asked.target, object))
+            }
+            Verb::Patch => {
+                let patch = Patch::decode(kind, asked.content_type, &asked.body)?;
+                self.store
+                    .write(|storage, _| storage.patch(&asked.target, &patch))
+            }
+            Verb::Delete => {
+                let (preconditions, mode) = delete_options(&asked.body, asked.target.mode)?;
+                asked.target.mode = mode;
+                self.store
+                    .write(|storage, stamp| storage.delete(&asked.target, &preconditions, stamp))
+            }
+            Verb::DeleteCollection => {
+                let (_, mode) = delete_options(&asked.body, asked.target.mode)?;
+                asked.target.mode = mode;
+                self.delete_collection(&asked)
+            }
+            Verb::List | Verb::Watch => Err(Refusal::method_not_allowed()),
+        }
+    }
+
+    /// Reads ask for a version at most to be new enough; memory always is, or the version does not exist yet.
+    fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Refusal> {
+        if let Some(version) =
+            query_value(asked.query, "resourceVersion").filter(|version| !version.is_empty())
+        {
+            version.parse::<ResourceVersion>().map_err(|fault| {
+                Refusal::unclassified(format!(
+                    "resourceVersion: Invalid value: {version:?}: {fault}"
+                ))
+            })?;
+        }
+        self.store
+            .object(asked.target.kind_index, &asked.target.key)
+    }
+
+    /// Selectors are read by the parser that lists use; until a collection can be narrowed by it, only whole ones go.
+    fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Refusal> {
+        let narrowed = ["labelSelector", "fieldSelector"].iter().any(|name| {
+            query_value(asked.query, name).is_some_and(|selector| !selector.is_empty())
+        });
+        if narrowed {
+            return Err(Refusal::bad_request(
+                "collections are deleted whole here: selectors are not supported",
+            ));
+        }
+        Ok(self.store.delete_collection(&asked.target, &|_| true))
+    }
+
+    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<AnswerBody> {
+        let aggregated = wants_aggregated(headers);
+        match route {
+            Route::CoreVersions if aggregated => {
+                discovered(discovery::aggregated_core(self.catalogue))
+            }
+            Route::Groups if aggregated => discovered(discovery::aggregated_groups(self.catalogue)),
+            Route::CoreVersions => json(
+                StatusCode::OK,
+                &discovery::core_versions(&self.address.to_string()),
+            ),
+            Route::Groups => json(
+                StatusCode::OK,
+                &discovery::groups(self.catalogue, &self.address.to_string()),
+            ),
+            Route::Group(name) => match discovery::group(self.catalogue, name) {
+                Some(document) => json(StatusCode::OK, &document),
+                None => page_not_found(),
+            },
+            Route::Resources(group, version) => {
+                match discovery::resources(self.catalogue, group, version) {
+                    Some(document) => json(StatusCode::OK, &document),
+                    None if discovery::group(self.catalogue, group).is_some() => {
+                        refused(&Refusal::unknown_resource())
+                    }
+                    None => page_not_found(),
+                }
+            }
+            Route::Version => whole(StatusCode::OK, JSON, discovery::version()),
+            Route::Health => nosniff(whole(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))),
+            Route::Faults | Route::Resource { .. } => page_not_found(),
+        }
+    }
+}
+
+/// The answer to a request that leads nowhere.
+pub(super) fn no_route(why: &NoRoute) -> Response<AnswerBody> {
+    match why {
+        NoRoute::Page => page_not_found(),
+        NoRoute::Refused(refusal) => refused(refusal),
+    }
+}
+
+/// A `Status`, with its Retry-After.
+pub(super) fn refused(refusal: &Refusal) -> Response<AnswerBody> {
+    let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(code, &refusal.body());
+    let seconds = refusal
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    if seconds > 0 {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// Compact JSON and the newline behind it.
+pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<AnswerBody> {
+    whole(code, JSON, [document, b"\n".as_slice()].concat().into())
+}
+
+/// Puts on what every answer carries; an audit id is echoed, else made.
+pub(super) fn stamped<B>(mut response: Response<B>, audit_id: HeaderValue) -> Response<B> {
+    response.headers_mut().insert(AUDIT_ID, audit_id);
+    response
+        .headers_mut()
+        .entry(CACHE_CONTROL)
+        .or_insert(NO_CACHE);
+    response
+}
+
+/// The audit id that a client sent.
+pub(super) fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(AUDIT_ID).cloned()
+}
+
+/// A body in one piece, of a bounded length.
+///
+/// # Errors
+/// 413 for a longer one, 400 for one that breaks off.
+pub(super) async fn collected<B>(body: B) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LEN_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(fault) if fault.is::<http_body_util::LengthLimitError>() => Err(Refusal::bare(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {BODY_LEN_MAX}"),
+        )),
+        Err(fault) => Err(Refusal::bad_request(fault.to_string())),
+    }
+}
+
+fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Refusal> {
+    match asked.content_type {
+        "application/json" | "" => body::decode(kind, &asked.body),
+        _ => Err(Refusal::bare(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: application/json",
+        )),
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// Only JSON is spoken here; conversions (`as=`) are passed over where the client has a fallback (protocol.md §5.1).
+fn accepts_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut elements = accept_elements(headers).peekable();
+    let fits = |element: &str| {
+        let mut parts = element.split(';').map(str::trim);
+        matches!(
+            parts.next(),
+            Some("application/json" | "*/*" | "application/*" | "*")
+        ) && !parts.any(|part| part.starts_with("as="))
+    };
+    if elements.peek().is_none() || elements.any(fits) {
+        return Ok(());
+    }
+    Err(Refusal::bare(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json",
+    ))
+}
+
+fn wants_aggregated(headers: &HeaderMap) -> bool {
+    accept_elements(headers).any(|element| {
+        let has = |wanted: &str| element.split(';').any(|part| part.trim() == wanted);
+        has("application/json")
+            && has("as=APIGroupDiscoveryList")
+            && has("v=v2")
+            && has("g=apidiscovery.k8s.io")
+    })
+}
+
+fn accept_elements(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|element| !element.is_empty())
+}
+
+fn discovered(document: Bytes) -> Response<AnswerBody> {
+    let mut response = json(StatusCode::OK, &document);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, AGGREGATED);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn page_not_found() -> Response<AnswerBody> {
+    nosniff(whole(
+        StatusCode::NOT_FOUND,
+        TEXT,
+        Bytes::from_static(b"404 page not found\n"),
+    ))
+}
+
+fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+    response
+        .headers_mut()
+        .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<AnswerBody> {
+    let mut response = Response::new(UnsyncBoxBody::new(
+        Full::new(body).map_err(|never| match never {}),
+    ));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

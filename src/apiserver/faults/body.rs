@@ -1,0 +1,208 @@
+//! A watch body that fails as ordered: broken off, with a foreign frame, or ended from outside. Adds nothing of its own
+//! to a stream without a fate.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+
+use super::{Injected, StreamFate};
+
+/// Resolves when the stream is to end cleanly.
+pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A body with a fate.
+pub struct FaultyBody<B> {
+    inner: B,
+    end: End,
+    /// Bytes until the break.
+    left: Option<u64>,
+    inject: Injection,
+    ended: bool,
+}
+
+/// Where the foreign frame stands.
+enum Injection {
+    None,
+    BehindTheFirst(Injected),
+    Next(Injected),
+}
+
+impl<B> FaultyBody<B> {
+    /// Gives `inner` a fate; `end` ends it cleanly at any time.
+    pub fn new(inner: B, fate: &StreamFate, end: End) -> Self {
+        Self {
+            inner,
+            end,
+            left: fate.cut_after,
+            inject: fate
+                .inject
+                .map_or(Injection::None, Injection::BehindTheFirst),
+            ended: false,
+        }
+    }
+
+    /// The frame, cut where the stream breaks.
+    fn within_bound(&mut self, mut data: Bytes) -> Bytes {
+        if let Some(left) = &mut self.left {
+            let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
+            data.truncate(kept);
+            *left -= kept as u64;
+        }
+        data
+    }
+}
+
+impl<B> Body for FaultyBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.left == Some(0) {
+            this.ended = true;
+            return Poll::Ready(Some(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "cut as ordered",
+            ))));
+        }
+        if let Injection::Next(frame) = this.inject {
+            this.inject = Injection::None;
+            let data = this.within_bound(injected(frame));
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if this.end.as_mut().poll(cx).is_ready() {
+            this.ended = true;
+            return Poll::Ready(None);
+        }
+        let Some(frame) = ready!(Pin::new(&mut this.inner).poll_frame(cx)) else {
+            this.ended = true;
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(match frame.map_err(io::Error::other)?.into_data() {
+            Ok(data) => {
+                if let Injection::BehindTheFirst(frame) = this.inject {
+                    this.inject = Injection::Next(frame);
+                }
+                Ok(Frame::data(this.within_bound(data)))
+            }
+            Err(trailers) => Ok(trailers),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}
+
+fn injected(frame: Injected) -> Bytes {
+    match frame {
+        Injected::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
+        Injected::Oversized(len) => {
+            let (head, tail) = (r#"{"type":"MODIFIED","object":""#, "\"}\n");
+            let mut line = Vec::with_capacity(len);
+            line.extend_from_slice(head.as_bytes());
+            line.resize(len.saturating_sub(tail.len()).max(head.len()), b'x');
+            line.extend_from_slice(tail.as_bytes());
+            line.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// Frames that are all ready.
+    struct Frames(VecDeque<Bytes>);
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
+        }
+    }
+
+    async fn outcome(fate: StreamFate, end: End) -> (Vec<u8>, bool) {
+        let frames = ["one\n", "two\n"].map(Bytes::from).into();
+        let mut body = FaultyBody::new(Frames(frames), &fate, end);
+        let mut seen = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => seen.extend_from_slice(&frame.into_data().unwrap()),
+                Err(_) => return (seen, true),
+            }
+        }
+        (seen, false)
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_a_fate_passes() {
+        let (seen, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
+        assert_eq!((seen.as_slice(), broken), (b"one\ntwo\n".as_slice(), false));
+    }
+
+    #[tokio::test]
+    async fn a_cut_stream_breaks_after_its_bytes_in_the_middle_of_a_frame() {
+        for (cut_after, wanted) in [
+            (0, "".as_bytes()),
+            (2, b"on"),
+            (4, b"one\n"),
+            (6, b"one\ntw"),
+        ] {
+            let fate = StreamFate {
+                cut_after: Some(cut_after),
+                inject: None,
+            };
+            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
+            assert_eq!((seen.as_slice(), broken), (wanted, true), "{cut_after}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_foreign_frame_stands_behind_the_first() {
+        for (frame, len) in [
+            (Injected::Garbage, injected(Injected::Garbage).len()),
+            (Injected::Oversized(5000), 5000),
+        ] {
+            let fate = StreamFate {
+                cut_after: None,
+                inject: Some(frame),
+            };
+            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
+            assert!(seen.starts_with(b"one\n") && seen.ends_with(b"two\n"));
+            assert_eq!((seen.len(), broken), (8 + len, false));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_cleanly_when_told() {
+        let (seen, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
+        assert_eq!((seen.as_slice(), broken), (b"".as_slice(), false));
+    }
+}

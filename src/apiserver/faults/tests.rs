@@ -1,0 +1,104 @@
+//! Orders strike the requests they mean, as often as they say.
+
+use super::*;
+
+fn ordered(orders: &[&str]) -> Faults {
+    let mut faults = Faults::default();
+    for order in orders {
+        faults.order(serde_json::from_str(order).unwrap()).unwrap();
+    }
+    faults
+}
+
+#[test]
+fn a_refusal_strikes_its_verb_and_resource_so_often() {
+    let mut faults = ordered(&[
+        r#"{"fault":{"refuse":{"code":429,"retryAfterSeconds":7}},"verb":"list","resource":"pods","count":2}"#,
+    ]);
+    assert_eq!(faults.on_request(Verb::Watch, "pods"), Fate::default());
+    assert_eq!(faults.on_request(Verb::List, "nodes"), Fate::default());
+    let codes: Vec<_> = (0..3)
+        .map(|_| {
+            faults
+                .on_request(Verb::List, "pods")
+                .refusal
+                .map(|refusal| refusal.code)
+        })
+        .collect();
+    assert_eq!(codes, [Some(429), Some(429), None]);
+    assert_eq!(faults.counts().refused, 2);
+}
+
+#[test]
+fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
+    let mut faults = ordered(&[
+        r#"{"fault":{"cutWatch":{"afterBytes":10}}}"#,
+        r#"{"fault":{"cutWatch":{"afterBytes":20}}}"#,
+        r#"{"fault":"garbageFrame"}"#,
+        r#"{"fault":{"delay":{"delayMs":5}}}"#,
+        r#"{"fault":"closeConnection","verb":"watch"}"#,
+    ]);
+    let fate = faults.on_request(Verb::Watch, "pods");
+    assert_eq!(
+        fate,
+        Fate {
+            delay: Some(Duration::from_millis(5)),
+            refusal: None,
+            close_connection: true,
+            stream: StreamFate {
+                cut_after: Some(10),
+                inject: Some(Injected::Garbage)
+            },
+        }
+    );
+    assert_eq!(
+        faults.on_request(Verb::Watch, "pods").stream.cut_after,
+        Some(20)
+    );
+    assert_eq!(faults.on_request(Verb::Watch, "pods"), Fate::default());
+}
+
+#[test]
+fn orders_that_act_at_once_are_handed_back() {
+    let mut faults = Faults::default();
+    let mut order = |text| faults.order(serde_json::from_str(text).unwrap());
+    assert_eq!(
+        order(r#"{"fault":"compact","resource":"pods"}"#),
+        Ok(Effect::Compact(Some("pods".into())))
+    );
+    assert_eq!(
+        order(r#"{"fault":"endWatches"}"#),
+        Ok(Effect::EndWatches(None))
+    );
+    order(r#"{"fault":{"refuse":{"code":500}}}"#).unwrap();
+    order(r#"{"fault":"clear"}"#).unwrap();
+    assert_eq!(faults.on_request(Verb::Get, "pods"), Fate::default());
+}
+
+#[test]
+fn orders_beyond_bounds_are_refused() {
+    let mut faults = Faults::default();
+    let mut order = |text| {
+        faults
+            .order(serde_json::from_str(text).unwrap())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        order(r#"{"fault":{"refuse":{"code":418}}}"#),
+        "code 418 is none of 410, 429, 500, 503"
+    );
+    assert_eq!(
+        order(r#"{"fault":{"delay":{"delayMs":60001}}}"#),
+        "delayMs is more than 60000"
+    );
+    assert!(serde_json::from_str::<Order>(r#"{"fault":"compact","unknown":1}"#).is_err());
+}
+
+#[test]
+fn a_refusal_carries_its_retry_after() {
+    assert_eq!(
+        refusal(429, 7).body(),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#
+    );
+}

@@ -1,0 +1,408 @@
+//! Which kinds are served: a fixed table of built-in ones, and extra ones from a flag. Holds no objects.
+
+use std::str::FromStr;
+
+use super::refusal::Details;
+use crate::resource::{Gvr, Layout, ResourceKind};
+
+/// One served kind, with what discovery and the write rules need to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedKind {
+    /// Names, scope and layout.
+    pub resource: ResourceKind,
+    /// `pod`.
+    pub singular: String,
+    /// `po`.
+    pub short_names: Vec<String>,
+    /// Whether `…/NAME/status` exists, and writes of the whole object leave the status alone.
+    pub status: StatusPart,
+    /// Whether `metadata.generation` counts changes outside metadata and status.
+    pub generation: Generation,
+}
+
+/// Whether a kind has a status subresource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusPart {
+    /// Written through `…/status` only.
+    Apart,
+    /// The kind has none.
+    None,
+}
+
+/// Whether a kind counts generations; those without a spec do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// `metadata.generation` is kept.
+    Counted,
+    /// `metadata.generation` is never set.
+    None,
+}
+
+/// All served kinds, in the order of discovery; an index into it names a kind elsewhere.
+#[derive(Clone, Debug)]
+pub struct Catalogue(Vec<ServedKind>);
+
+/// A flag's text that names no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not of the form plural.version.group=Kind[:cluster]")]
+pub struct InvalidExtraKind {
+    text: String,
+}
+
+/// Group, version, plural, kind, short name, scope, status, spec.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    Scope,
+    StatusPart,
+    Generation,
+);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+use Generation::Counted;
+use Scope::{Cluster, Namespaced};
+use StatusPart::Apart;
+
+/// The built-in kinds. Core comes first, as in discovery; then the groups alphabetically.
+const BUILT_IN: &[Row] = &[
+    (
+        "",
+        "v1",
+        "configmaps",
+        "ConfigMap",
+        "cm",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "",
+        "v1",
+        "events",
+        "Event",
+        "ev",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "",
+        "v1",
+        "namespaces",
+        "Namespace",
+        "ns",
+        Cluster,
+        Apart,
+        Counted,
+    ),
+    ("", "v1", "nodes", "Node", "no", Cluster, Apart, Counted),
+    ("", "v1", "pods", "Pod", "po", Namespaced, Apart, Counted),
+    (
+        "",
+        "v1",
+        "secrets",
+        "Secret",
+        "",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "",
+        "v1",
+        "serviceaccounts",
+        "ServiceAccount",
+        "sa",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "", "v1", "services", "Service", "svc", Namespaced, Apart, Counted,
+    ),
+    (
+        "apps",
+        "v1",
+        "daemonsets",
+        "DaemonSet",
+        "ds",
+        Namespaced,
+        Apart,
+        Counted,
+    ),
+    (
+        "apps",
+        "v1",
+        "deployments",
+        "Deployment",
+        "deploy",
+        Namespaced,
+        Apart,
+        Counted,
+    ),
+    (
+        "apps",
+        "v1",
+        "replicasets",
+        "ReplicaSet",
+        "rs",
+        Namespaced,
+        Apart,
+        Counted,
+    ),
+    (
+        "apps",
+        "v1",
+        "statefulsets",
+        "StatefulSet",
+        "sts",
+        Namespaced,
+        Apart,
+        Counted,
+    ),
+    ("batch", "v1", "jobs", "Job", "", Namespaced, Apart, Counted),
+    (
+        "coordination.k8s.io",
+        "v1",
+        "leases",
+        "Lease",
+        "",
+        Namespaced,
+        StatusPart::None,
+        Counted,
+    ),
+    (
+        "discovery.k8s.io",
+        "v1",
+        "endpointslices",
+        "EndpointSlice",
+        "",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+];
+
+impl ServedKind {
+    fn built_in(row: &Row) -> Self {
+        let &(group, version, plural, kind, short, scope, status, generation) = row;
+        Self {
+            resource: ResourceKind {
+                gvr: Gvr::new(group, version, plural),
+                kind: kind.to_owned(),
+                list_kind: format!("{kind}List"),
+                namespaced: scope == Namespaced,
+                layout: Layout::Typed,
+            },
+            singular: kind.to_ascii_lowercase(),
+            short_names: if short.is_empty() {
+                vec![]
+            } else {
+                vec![short.to_owned()]
+            },
+            status,
+            generation,
+        }
+    }
+
+    /// `pods`, `widgets.example.com`.
+    #[must_use]
+    pub fn qualified_resource(&self) -> String {
+        self.resource.gvr.group_resource()
+    }
+
+    /// `Pod`, `Widget.example.com`.
+    #[must_use]
+    pub fn qualified_kind(&self) -> String {
+        match &*self.resource.gvr.group {
+            "" => self.resource.kind.clone(),
+            group => format!("{}.{group}", self.resource.kind),
+        }
+    }
+
+    /// Details that name the object by resource.
+    pub(super) fn resource_details(&self, name: &str) -> Details {
+        self.details(name, &self.resource.gvr.resource)
+    }
+
+    /// Details that name the object by kind.
+    pub(super) fn kind_details(&self, name: &str) -> Details {
+        self.details(name, &self.resource.kind)
+    }
+
+    fn details(&self, name: &str, kind: &str) -> Details {
+        Details {
+            name: name.to_owned(),
+            group: self.resource.gvr.group.to_string(),
+            kind: kind.to_owned(),
+            ..Details::default()
+        }
+    }
+}
+
+impl FromStr for ServedKind {
+    type Err = InvalidExtraKind;
+
+    /// `plural.version.group=Kind` or `plural.version.group=Kind:cluster`, a kind as a custom resource
+    /// definition with a status subresource makes it.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidExtraKind {
+            text: text.to_owned(),
+        };
+        let (names, kind) = text.split_once('=').ok_or_else(invalid)?;
+        let (kind, namespaced) = match kind.split_once(':') {
+            None => (kind, true),
+            Some((kind, "cluster")) => (kind, false),
+            Some(_) => return Err(invalid()),
+        };
+        let mut parts = names.splitn(3, '.');
+        let (Some(plural), Some(version), Some(group)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(invalid());
+        };
+        if [plural, version, group, kind]
+            .iter()
+            .any(|part| part.is_empty() || part.contains('/'))
+        {
+            return Err(invalid());
+        }
+        Ok(Self {
+            resource: ResourceKind {
+                gvr: Gvr::new(group, version, plural),
+                kind: kind.to_owned(),
+                list_kind: format!("{kind}List"),
+                namespaced,
+                layout: Layout::Dynamic,
+            },
+            singular: kind.to_ascii_lowercase(),
+            short_names: Vec::new(),
+            status: Apart,
+            generation: Counted,
+        })
+    }
+}
+
+impl Catalogue {
+    /// The built-in kinds and then the extra ones. A repeated name is served as it came first.
+    #[must_use]
+    pub fn new(extra: &[ServedKind]) -> Self {
+        let mut kinds: Vec<_> = BUILT_IN.iter().map(ServedKind::built_in).collect();
+        for kind in extra {
+            if !kinds
+                .iter()
+                .any(|known| known.resource.gvr == kind.resource.gvr)
+            {
+                kinds.push(kind.clone());
+            }
+        }
+        Self(kinds)
+    }
+
+    /// All kinds; the position is the kind's index.
+    #[must_use]
+    pub fn kinds(&self) -> &[ServedKind] {
+        &self.0
+    }
+
+    /// The kind at an index that this catalogue gave out.
+    #[must_use]
+    pub fn kind(&self, index: usize) -> &ServedKind {
+        &self.0[index]
+    }
+
+    /// Index of a kind by group, version and plural name.
+    #[must_use]
+    pub fn index_of(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
+        self.0.iter().position(|kind| {
+            let gvr = &kind.resource.gvr;
+            &*gvr.group == group && &*gvr.version == version && &*gvr.resource == plural
+        })
+    }
+
+    /// Index of the first kind with this plural name, as flags name it.
+    #[must_use]
+    pub fn index_of_plural(&self, plural: &str) -> Option<usize> {
+        self.0
+            .iter()
+            .position(|kind| &*kind.resource.gvr.resource == plural)
+    }
+
+    /// Groups and their versions in the order of discovery, without the core group.
+    pub(super) fn groups(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for kind in self
+            .0
+            .iter()
+            .filter(|kind| !kind.resource.gvr.group.is_empty())
+        {
+            let gvr = &kind.resource.gvr;
+            match groups.iter_mut().find(|(group, _)| *group == &*gvr.group) {
+                Some((_, versions)) if versions.contains(&&*gvr.version) => {}
+                Some((_, versions)) => versions.push(&gvr.version),
+                None => groups.push((&gvr.group, vec![&gvr.version])),
+            }
+        }
+        groups
+    }
+
+    /// The kinds of one group and version, in the order of discovery.
+    pub(super) fn of<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a ServedKind> {
+        self.0.iter().filter(move |kind| {
+            &*kind.resource.gvr.group == group && &*kind.resource.gvr.version == version
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extra_kind_is_read_from_a_flag() {
+        let kind: ServedKind = "gizmos.v1beta1.example.com=Gizmo:cluster".parse().unwrap();
+        assert_eq!(
+            kind.resource.gvr,
+            Gvr::new("example.com", "v1beta1", "gizmos")
+        );
+        assert_eq!(
+            (kind.qualified_kind(), kind.resource.namespaced),
+            ("Gizmo.example.com".into(), false)
+        );
+    }
+
+    #[test]
+    fn a_flag_that_names_no_kind_is_refused() {
+        for text in [
+            "",
+            "widgets",
+            "widgets.v1=Widget",
+            "a.v1.g=",
+            "a.v1.g=K:namespaced",
+            ".v1.g=K",
+            "a.v1.g/h=K",
+        ] {
+            assert!(text.parse::<ServedKind>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_kind_is_served_once() {
+        let extra: ServedKind = "deployments.v1.apps=Other".parse().unwrap();
+        let catalogue = Catalogue::new(&[extra]);
+        let index = catalogue.index_of("apps", "v1", "deployments").unwrap();
+        assert_eq!(catalogue.kind(index).resource.kind, "Deployment");
+        assert_eq!(catalogue.kinds().len(), BUILT_IN.len());
+    }
+}

@@ -1,0 +1,161 @@
+//! Values to JSON bytes as Go's encoder writes them: escapes, key order of compiled-in kinds. Parses nothing.
+
+use std::io;
+
+use bytes::Bytes;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value};
+
+use crate::resource::Layout;
+
+/// Order of a compiled-in kind's outermost keys; what is not named follows, sorted.
+const OBJECT_ORDER: &[&str] = &["kind", "apiVersion", "metadata"];
+
+/// Order of Go's `ObjectMeta` fields (protocol.md §5.5).
+const METADATA_ORDER: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Compact JSON of any value, `<`, `>`, `&`, U+2028 and U+2029 escaped; no trailing newline.
+#[expect(
+    clippy::expect_used,
+    reason = "what is rendered has string keys, and memory takes every write"
+)]
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
+    let mut bytes = Vec::with_capacity(512);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, GoEscapes);
+    value
+        .serialize(&mut serializer)
+        .expect("invariant: JSON values with string keys serialize into memory");
+    bytes.into()
+}
+
+/// Compact JSON of a whole object in its resource's layout.
+pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
+    match (layout, value) {
+        (Layout::Typed, Value::Object(map)) => json(&InOrder {
+            map,
+            order: OBJECT_ORDER,
+            nested: Nested::Metadata,
+        }),
+        _ => json(value),
+    }
+}
+
+/// A map with some keys first and the others sorted behind them.
+struct InOrder<'a> {
+    map: &'a Map<String, Value>,
+    order: &'static [&'static str],
+    nested: Nested,
+}
+
+/// Whether a `metadata` inside is ordered too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nested {
+    Metadata,
+    Nothing,
+}
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_map(Some(self.map.len()))?;
+        for key in self.order {
+            match self.map.get(*key) {
+                Some(Value::Object(map))
+                    if *key == "metadata" && self.nested == Nested::Metadata =>
+                {
+                    let metadata = InOrder {
+                        map,
+                        order: METADATA_ORDER,
+                        nested: Nested::Nothing,
+                    };
+                    out.serialize_entry(key, &metadata)?;
+                }
+                Some(value) => out.serialize_entry(key, value)?,
+                None => {}
+            }
+        }
+        for (key, value) in self.map {
+            if !self.order.contains(&key.as_str()) {
+                out.serialize_entry(key, value)?;
+            }
+        }
+        out.end()
+    }
+}
+
+/// serde_json's compact form plus the escapes that Go adds for HTML and JavaScript.
+struct GoEscapes;
+
+impl serde_json::ser::Formatter for GoEscapes {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        out: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
+        let mut written = 0;
+        for (at, character) in text.char_indices() {
+            if !matches!(character, '<' | '>' | '&' | '\u{2028}' | '\u{2029}') {
+                continue;
+            }
+            out.write_all(&text.as_bytes()[written..at])?;
+            write!(out, "\\u{:04x}", u32::from(character))?;
+            written = at + character.len_utf8();
+        }
+        out.write_all(&text.as_bytes()[written..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(layout: Layout, value: &Value, wanted: &str) {
+        assert_eq!(object(layout, value), wanted.as_bytes());
+    }
+
+    #[test]
+    fn compiled_in_kinds_keep_the_order_of_their_go_structs() {
+        check(
+            Layout::Typed,
+            &json!({"spec": {}, "apiVersion": "v1", "kind": "Pod", "metadata": {
+                "uid": "u", "annotations": {}, "labels": {"b": "1", "a": "2"}, "namespace": "ns", "name": "p"}}),
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns","uid":"u","labels":{"a":"2","b":"1"},"annotations":{}},"spec":{}}"#,
+        );
+    }
+
+    #[test]
+    fn custom_resources_have_sorted_keys() {
+        check(
+            Layout::Dynamic,
+            &json!({"spec": 1, "kind": "W", "metadata": {"uid": "u", "name": "w"}}),
+            r#"{"kind":"W","metadata":{"name":"w","uid":"u"},"spec":1}"#,
+        );
+    }
+
+    #[test]
+    fn text_is_escaped_as_go_does() {
+        check(
+            Layout::Dynamic,
+            &json!("<a>&\u{2028}\u{2029}é\"\\\n\u{1}"),
+            r#""\u003ca\u003e\u0026\u2028\u2029é\"\\\n\u0001""#,
+        );
+    }
+}

@@ -1,0 +1,368 @@
+//! What a method and a path mean (protocol.md §1). Queries are looked at only to tell a list from a watch.
+
+use http::Method;
+use serde::Deserialize;
+
+use super::kinds::{Catalogue, ServedKind, StatusPart};
+use super::refusal::Refusal;
+use super::storage::Part;
+use crate::resource::{Layout, ObjectKey};
+
+/// What is done to a resource, in the words of authorization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// One object.
+    Get,
+    /// A collection.
+    List,
+    /// A stream of changes.
+    Watch,
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH.
+    Patch,
+    /// DELETE of one object.
+    Delete,
+    /// DELETE of a collection.
+    DeleteCollection,
+}
+
+/// A request that is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// A served resource.
+    Resource {
+        verb: Verb,
+        kind_index: usize,
+        /// Namespace and name; the name is empty for collections.
+        key: ObjectKey,
+        part: Part,
+    },
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group(String),
+    /// `/api/v1`, `/apis/GROUP/VERSION`.
+    Resources(String, String),
+    /// `/version`.
+    Version,
+    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    Health,
+    /// `/debug/faults`.
+    Faults,
+}
+
+/// A request that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoRoute {
+    /// `404 page not found` in plain text.
+    Page,
+    /// A `Status`.
+    Refused(Refusal),
+}
+
+impl Route {
+    /// Reads method, percent-decoded path and raw query.
+    pub(super) fn of(
+        catalogue: &Catalogue,
+        method: &Method,
+        path: &str,
+        query: &str,
+    ) -> Result<Self, NoRoute> {
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        match segments.as_slice() {
+            ["api"] => Ok(Self::CoreVersions),
+            ["apis"] => Ok(Self::Groups),
+            ["version"] => Ok(Self::Version),
+            ["healthz" | "livez" | "readyz", ..] => Ok(Self::Health),
+            ["debug", "faults"] => Ok(Self::Faults),
+            ["apis", group] => Ok(Self::Group((*group).to_owned())),
+            ["api", version] => Ok(Self::Resources(String::new(), (*version).to_owned())),
+            ["apis", group, version] => {
+                Ok(Self::Resources((*group).to_owned(), (*version).to_owned()))
+            }
+            ["api", version, rest @ ..] => resource(catalogue, ("", version), rest, method, query),
+            ["apis", group, version, rest @ ..] => {
+                resource(catalogue, (group, version), rest, method, query)
+            }
+            _ => Err(NoRoute::Page),
+        }
+    }
+}
+
+fn resource(
+    catalogue: &Catalogue,
+    (group, version): (&str, &str),
+    rest: &[&str],
+    method: &Method,
+    query: &str,
+) -> Result<Route, NoRoute> {
+    let (forced_watch, rest) = match rest {
+        ["watch", rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, tail @ ..] if !matches!(tail, [] | ["status" | "finalize"]) => {
+            (*namespace, tail)
+        }
+        rest => ("", rest),
+    };
+    let (plural, name, subresource) = match rest {
+        [plural] => (*plural, "", ""),
+        [plural, name] => (*plural, *name, ""),
+        [plural, name, subresource] => (*plural, *name, *subresource),
+        _ => return Err(unknown(catalogue, group)),
+    };
+    let kind_index = catalogue
+        .index_of(group, version, plural)
+        .ok_or_else(|| unknown(catalogue, group))?;
+    let kind = catalogue.kind(kind_index);
+    let scoped = kind.resource.namespaced || namespace.is_empty();
+    let part = match subresource {
+        "" => Part::Whole,
+        "status" if kind.status == StatusPart::Apart => Part::Status,
+        _ if kind.resource.layout == Layout::Dynamic => {
+            return Err(NoRoute::Refused(Refusal::not_found(kind, name)));
+        }
+        _ => return Err(NoRoute::Refused(Refusal::unknown_resource())),
+    };
+    if !scoped {
+        return Err(unknown(catalogue, group));
+    }
+    let verb =
+        verb(method, name, forced_watch || is_watch(query)).filter(|verb| match (verb, part) {
+            // Objects are written in a namespace if they have one; a status is neither created nor deleted.
+            (Verb::List | Verb::Watch, _) => true,
+            (Verb::Get | Verb::Update | Verb::Patch, Part::Status) => !name.is_empty(),
+            (_, Part::Status) => false,
+            _ => !kind.resource.namespaced || !namespace.is_empty(),
+        });
+    match verb {
+        Some(verb) => {
+            let key = ObjectKey::new(namespace, name);
+            Ok(Route::Resource {
+                verb,
+                kind_index,
+                key,
+                part,
+            })
+        }
+        None => Err(NoRoute::Refused(not_allowed(kind, method))),
+    }
+}
+
+/// A method that a kind does not take; custom resources say so in their own words (protocol.md §1.5).
+fn not_allowed(kind: &ServedKind, method: &Method) -> Refusal {
+    let word = match (method.as_str(), kind.resource.layout) {
+        (_, Layout::Typed) => return Refusal::method_not_allowed(),
+        ("PUT" | "PATCH", Layout::Dynamic) => return Refusal::bad_request("name must be provided"),
+        ("POST", Layout::Dynamic) => "create",
+        ("DELETE", Layout::Dynamic) => "delete",
+        (_, Layout::Dynamic) => "",
+    };
+    let message = format!(
+        "{word} is not supported on resources of kind \"{}\"",
+        kind.qualified_resource()
+    );
+    Refusal {
+        details: Some(Box::new(kind.resource_details(""))),
+        ..Refusal::bare(405, "MethodNotAllowed", message)
+    }
+}
+
+fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
+    match (method.as_str(), name.is_empty()) {
+        ("GET", false) => Some(Verb::Get),
+        ("GET", true) if watch => Some(Verb::Watch),
+        ("GET", true) => Some(Verb::List),
+        ("POST", true) => Some(Verb::Create),
+        ("PUT", false) => Some(Verb::Update),
+        ("PATCH", false) => Some(Verb::Patch),
+        ("DELETE", false) => Some(Verb::Delete),
+        ("DELETE", true) => Some(Verb::DeleteCollection),
+        _ => None,
+    }
+}
+
+/// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (protocol.md §6.1, 6.2).
+fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
+    let compiled_in = catalogue
+        .kinds()
+        .iter()
+        .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
+    if compiled_in {
+        NoRoute::Refused(Refusal::unknown_resource())
+    } else {
+        NoRoute::Page
+    }
+}
+
+/// `watch` is true unless it is absent, `0` or `false` in any case; the first counts (protocol.md §1.3).
+fn is_watch(query: &str) -> bool {
+    let value = query
+        .split('&')
+        .find_map(|pair| match pair.split_once('=') {
+            Some(("watch", value)) => Some(value),
+            None if pair == "watch" => Some(""),
+            _ => None,
+        });
+    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalogue() -> Catalogue {
+        let extra = [
+            "widgets.v1.example.com=Widget",
+            "gizmos.v1.example.com=Gizmo:cluster",
+        ];
+        Catalogue::new(&extra.map(|text| text.parse().unwrap()))
+    }
+
+    #[track_caller]
+    fn check(method: &Method, target: &str, wanted: &str) {
+        let catalogue = catalogue();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let seen = match Route::of(&catalogue, method, path, query) {
+            Ok(Route::Resource {
+                verb,
+                kind_index,
+                key,
+                part,
+            }) => {
+                format!(
+                    "{verb:?} {} {key} {part:?}",
+                    catalogue.kind(kind_index).resource.gvr.resource
+                )
+            }
+            Ok(other) => format!("{other:?}"),
+            Err(NoRoute::Page) => "page".to_owned(),
+            Err(NoRoute::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
+        };
+        assert_eq!(seen, wanted, "{method} {target}");
+    }
+
+    #[test]
+    fn paths_and_methods_name_a_verb_and_an_object() {
+        for (method, target, wanted) in [
+            (Method::GET, "/api/v1/pods", "List pods  Whole"),
+            (Method::GET, "/api/v1/pods?watch=1", "Watch pods  Whole"),
+            (Method::GET, "/api/v1/pods?watch", "Watch pods  Whole"),
+            (Method::GET, "/api/v1/pods?watch=False", "List pods  Whole"),
+            (
+                Method::GET,
+                "/api/v1/watch/namespaces/ns/pods",
+                "Watch pods ns/ Whole",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/ns/pods/p",
+                "Get pods ns/p Whole",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/ns/pods/p?watch=1",
+                "Get pods ns/p Whole",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/ns",
+                "Get namespaces ns Whole",
+            ),
+            (
+                Method::PUT,
+                "/api/v1/namespaces/ns/status",
+                "Update namespaces ns Status",
+            ),
+            (
+                Method::POST,
+                "/api/v1/namespaces",
+                "Create namespaces  Whole",
+            ),
+            (
+                Method::POST,
+                "/apis/apps/v1/namespaces/ns/deployments",
+                "Create deployments ns/ Whole",
+            ),
+            (
+                Method::PATCH,
+                "/apis/example.com/v1/namespaces/ns/widgets/w/status",
+                "Patch widgets ns/w Status",
+            ),
+            (
+                Method::DELETE,
+                "/apis/example.com/v1/gizmos/g",
+                "Delete gizmos g Whole",
+            ),
+            (
+                Method::DELETE,
+                "/api/v1/namespaces/ns/pods",
+                "DeleteCollection pods ns/ Whole",
+            ),
+        ] {
+            check(&method, target, wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_as_a_real_server_does() {
+        for (method, target, wanted) in [
+            (Method::GET, "/nope", "page"),
+            (Method::GET, "/apis/nope/v1/things", "page"),
+            (Method::GET, "/apis/example.com/v1/nopes", "page"),
+            (
+                Method::GET,
+                "/apis/example.com/v1/namespaces/ns/gizmos",
+                "page",
+            ),
+            (Method::GET, "/api/v1/nopes", "404 NotFound"),
+            (Method::GET, "/api/v1/namespaces/ns/nodes", "404 NotFound"),
+            (
+                Method::GET,
+                "/api/v1/namespaces/ns/secrets/s/status",
+                "404 NotFound",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/ns/pods/x/y/z",
+                "404 NotFound",
+            ),
+            (Method::POST, "/api/v1/pods", "405 MethodNotAllowed"),
+            (Method::DELETE, "/api/v1/pods", "405 MethodNotAllowed"),
+            (
+                Method::PUT,
+                "/api/v1/namespaces/ns/pods",
+                "405 MethodNotAllowed",
+            ),
+            (
+                Method::POST,
+                "/api/v1/namespaces/ns/pods/p",
+                "405 MethodNotAllowed",
+            ),
+            (
+                Method::PUT,
+                "/apis/example.com/v1/namespaces/ns/widgets",
+                "400 BadRequest",
+            ),
+            (
+                Method::OPTIONS,
+                "/apis/example.com/v1/gizmos",
+                "405 MethodNotAllowed",
+            ),
+            (
+                Method::DELETE,
+                "/api/v1/namespaces/ns/pods/p/status",
+                "405 MethodNotAllowed",
+            ),
+        ] {
+            check(&method, target, wanted);
+        }
+    }
+}

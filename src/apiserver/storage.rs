@@ -1,0 +1,335 @@
+//! Objects of all kinds under one global revision, and the rules of writing them. Pure: time, uid and randomness come
+//! in with a [`Stamp`]; history is kept by whoever takes the [`Change`]s.
+
+mod checks;
+mod collection;
+mod metadata;
+mod write;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::kinds::{Catalogue, ServedKind};
+use super::patch::Patch;
+use super::refusal::{self, Refusal};
+use super::render;
+use crate::resource::{EventKind, Layout, ObjectKey, ResourceVersion};
+
+/// All objects, by kind and key, each with the bytes of its last version.
+#[derive(Debug)]
+pub struct Storage {
+    catalogue: Arc<Catalogue>,
+    objects: Vec<BTreeMap<ObjectKey, Bytes>>,
+    revision: ResourceVersion,
+}
+
+/// What happened to one object; its version is one more than that of the change before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Index into the catalogue.
+    pub kind_index: usize,
+    /// Added, modified or deleted.
+    pub event: EventKind,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The global revision that this change made.
+    pub version: ResourceVersion,
+    /// Compact JSON at that version; of a deletion, the last stored state with the deletion's version (protocol.md §4.6).
+    pub object: Bytes,
+    /// Compact JSON before the change.
+    pub previous: Option<Bytes>,
+}
+
+/// The outcome of an accepted write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Body to answer with: the object, or the `Status` of a completed deletion.
+    pub answer: Bytes,
+    /// None where nothing changed: an equal update, a dry run, a deletion that is already pending.
+    pub change: Option<Change>,
+}
+
+/// What a write takes from the world outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// Now, as RFC 3339 in whole seconds: `2026-11-21T08:16:18Z`.
+    pub now: &'a str,
+    /// The uid that a created object gets.
+    pub uid: &'a str,
+    /// Random bits for a generated name.
+    pub entropy: u64,
+}
+
+/// Which object a write means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Index into the catalogue.
+    pub kind_index: usize,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Which part of it.
+    pub part: Part,
+    /// Whether the write is kept.
+    pub mode: Mode,
+}
+
+/// The part of an object that a write may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but the status, where that is apart.
+    Whole,
+    /// Only the status; of compiled-in kinds also labels, annotations and finalizers. The real kinds differ among
+    /// themselves here; this is one rule for all, not checked against them.
+    Status,
+}
+
+/// `dryRun=All` or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The write is stored.
+    Keep,
+    /// The write is checked and answered only.
+    DryRun,
+}
+
+/// What must hold for a deletion to happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    /// The stored object's uid.
+    pub uid: Option<String>,
+    /// The stored object's version, compared as text.
+    pub resource_version: Option<String>,
+}
+
+impl Storage {
+    /// An empty store. The first write makes revision 2, as in a fresh cluster, where 1 is etcd's own.
+    #[must_use]
+    pub fn new(catalogue: Arc<Catalogue>) -> Self {
+        Self {
+            objects: catalogue.kinds().iter().map(|_| BTreeMap::new()).collect(),
+            catalogue,
+            revision: ResourceVersion(1),
+        }
+    }
+
+    /// The revision of the newest change.
+    #[must_use]
+    pub fn revision(&self) -> ResourceVersion {
+        self.revision
+    }
+
+    /// The served kinds.
+    #[must_use]
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// How many objects of a kind there are.
+    #[must_use]
+    pub fn object_count(&self, kind_index: usize) -> usize {
+        self.objects[kind_index].len()
+    }
+
+    /// All objects of a kind in the order of lists; an empty namespace means all.
+    pub fn objects(
+        &self,
+        kind_index: usize,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&ObjectKey, &Bytes)> {
+        let prefix = if namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{namespace}/")
+        };
+        self.objects[kind_index]
+            .range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded))
+            .take_while(move |(key, _)| key.as_str().starts_with(&prefix))
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    /// The bytes of one object.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<&Bytes, Refusal> {
+        self.objects[kind_index]
+            .get(key)
+            .ok_or_else(|| Refusal::not_found(self.catalogue.kind(kind_index), key.name()))
+    }
+
+    /// Stores a new object. `body` has been read by [`decode_body`](super::decode_body); the target's key gives the namespace, its
+    /// name does not count.
+    ///
+    /// # Errors
+    /// 400, 409, 422, and 500 for a body with a resource version, as the API server does.
+    pub fn create(
+        &mut self,
+        target: &Target,
+        body: Value,
+        stamp: Stamp<'_>,
+    ) -> Result<Written, Refusal> {
+        let kind = self.kind(target);
+        let taken = |key: &ObjectKey| self.objects[target.kind_index].contains_key(key);
+        let new = write::created(kind, target.key.namespace(), body, stamp, &taken)?;
+        if target.mode == Mode::DryRun {
+            return Ok(Written::unchanged(render::object(
+                kind.resource.layout,
+                &new.object,
+            )));
+        }
+        Ok(self.put(target.kind_index, new.key, new.object))
+    }
+
+    /// Replaces an object, or its status.
+    ///
+    /// # Errors
+    /// 400, 404, 409 for another resource version or uid than the stored one, 422, 500 for a version that is no number.
+    pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Refusal> {
+        let kind = self.kind(target);
+        checks::check_names(kind, &target.key, &body)?;
+        checks::check_version_text(&body)?;
+        let old = self.parsed(target)?;
+        checks::check_update_preconditions(kind, &target.key, &body, &old)?;
+        self.replace(target, &old, body)
+    }
+
+    /// Applies a patch to an object, or to its status.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update), and what the patch itself is refused with.
+    pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Refusal> {
+        let kind = self.kind(target);
+        let old = self.parsed(target)?;
+        let mut new = old.clone();
+        patch.apply(&mut new)?;
+        super::body::check_patched(kind, &new)?;
+        checks::check_names(kind, &target.key, &new)?;
+        checks::check_version_text(&new)?;
+        checks::check_patch_conflict(kind, &target.key, &new, &old)?;
+        self.replace(target, &old, new)
+    }
+
+    /// Deletes an object, or marks it where finalizers hold it. There is no garbage collector: how dependants are to be
+    /// treated is ignored.
+    ///
+    /// # Errors
+    /// 404, or 409 for a failed precondition.
+    pub fn delete(
+        &mut self,
+        target: &Target,
+        wanted: &Preconditions,
+        stamp: Stamp<'_>,
+    ) -> Result<Written, Refusal> {
+        let kind = self.kind(target);
+        let old = self.parsed(target)?;
+        checks::check_delete_preconditions(kind, &target.key, wanted, &old)?;
+        let name = target.key.name().to_owned();
+        if metadata::finalizers(&old).is_empty() {
+            let answer = refusal::deleted(kind, &name, metadata::metadata_text(&old, "uid"));
+            let change = match target.mode {
+                Mode::Keep => Some(self.take(target, old)),
+                Mode::DryRun => None,
+            };
+            return Ok(Written { answer, change });
+        }
+        if !metadata::metadata_text(&old, "deletionTimestamp").is_empty() {
+            return Ok(Written::unchanged(render::object(
+                kind.resource.layout,
+                &old,
+            )));
+        }
+        let new = write::marked_for_deletion(old, stamp);
+        if target.mode == Mode::DryRun {
+            return Ok(Written::unchanged(render::object(
+                kind.resource.layout,
+                &new,
+            )));
+        }
+        Ok(self.put(target.kind_index, target.key.clone(), new))
+    }
+
+    fn kind(&self, target: &Target) -> &ServedKind {
+        self.catalogue.kind(target.kind_index)
+    }
+
+    fn parsed(&self, target: &Target) -> Result<Value, Refusal> {
+        let bytes = self.object(target.kind_index, &target.key)?;
+        serde_json::from_slice(bytes).map_err(|fault| Refusal::unclassified(fault.to_string()))
+    }
+
+    /// Stores the next state of an object, unless it equals the last one; deletes it where its last finalizer is gone.
+    fn replace(&mut self, target: &Target, old: &Value, new: Value) -> Result<Written, Refusal> {
+        let kind = self.kind(target);
+        let layout = kind.resource.layout;
+        let new = write::updated(kind, target, old, new)?;
+        if target.mode == Mode::DryRun || new == *old {
+            return Ok(Written::unchanged(render::object(layout, &new)));
+        }
+        let pending = !metadata::metadata_text(old, "deletionTimestamp").is_empty();
+        if pending && metadata::finalizers(&new).is_empty() {
+            let answer = render::object(layout, &new);
+            let change = Some(self.take(target, old.clone()));
+            return Ok(Written { answer, change });
+        }
+        Ok(self.put(target.kind_index, target.key.clone(), new))
+    }
+
+    /// Stores an object under the next revision.
+    fn put(&mut self, kind_index: usize, key: ObjectKey, mut object: Value) -> Written {
+        let object = self.render_next(kind_index, &mut object);
+        let previous = self.objects[kind_index].insert(key.clone(), object.clone());
+        Written {
+            answer: object.clone(),
+            change: Some(Change {
+                kind_index,
+                event: if previous.is_some() {
+                    EventKind::Modified
+                } else {
+                    EventKind::Added
+                },
+                key,
+                version: self.revision,
+                object,
+                previous,
+            }),
+        }
+    }
+
+    /// Removes an object under the next revision.
+    fn take(&mut self, target: &Target, mut old: Value) -> Change {
+        let object = self.render_next(target.kind_index, &mut old);
+        let previous = self.objects[target.kind_index].remove(&target.key);
+        Change {
+            kind_index: target.kind_index,
+            event: EventKind::Deleted,
+            key: target.key.clone(),
+            version: self.revision,
+            object,
+            previous,
+        }
+    }
+
+    fn render_next(&mut self, kind_index: usize, object: &mut Value) -> Bytes {
+        self.revision = ResourceVersion(self.revision.0 + 1);
+        metadata::set_version(object, self.revision);
+        let layout: Layout = self.catalogue.kind(kind_index).resource.layout;
+        render::object(layout, object)
+    }
+}
+
+impl Written {
+    fn unchanged(answer: Bytes) -> Self {
+        Self {
+            answer,
+            change: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Whether a write fits its path and the stored object: names, versions, uids. Changes nothing.
+
+use serde_json::Value;
+
+use super::super::kinds::ServedKind;
+use super::super::refusal::{Cause, Refusal};
+use super::Preconditions;
+use super::metadata::metadata_text;
+use crate::resource::{Layout, ObjectKey, ResourceVersion};
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// Name and namespace of a body must be those of its path.
+pub(super) fn check_names(kind: &ServedKind, key: &ObjectKey, body: &Value) -> Result<(), Refusal> {
+    let (name, wanted) = (metadata_text(body, "name"), key.name());
+    if name.is_empty() {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if name != wanted {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    check_namespace(kind, key.namespace(), body)
+}
+
+pub(super) fn check_namespace(
+    kind: &ServedKind,
+    wanted: &str,
+    body: &Value,
+) -> Result<(), Refusal> {
+    let namespace = metadata_text(body, "namespace");
+    if namespace.is_empty() || (kind.resource.namespaced && namespace == wanted) {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+/// A resource version that is no number is an error without a reason.
+pub(super) fn check_version_text(body: &Value) -> Result<(), Refusal> {
+    match metadata_text(body, "resourceVersion") {
+        "" => Ok(()),
+        version => match version.parse::<ResourceVersion>() {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(Refusal::unclassified(fault.to_string())),
+        },
+    }
+}
+
+/// Uid and resource version of a replacing body, against the stored object.
+pub(super) fn check_update_preconditions(
+    kind: &ServedKind,
+    key: &ObjectKey,
+    body: &Value,
+    old: &Value,
+) -> Result<(), Refusal> {
+    let (uid, stored_uid) = (metadata_text(body, "uid"), metadata_text(old, "uid"));
+    if !uid.is_empty() && uid != stored_uid {
+        let path = match &*kind.resource.gvr.group {
+            "" => kind.resource.gvr.resource.to_string(),
+            group if kind.resource.layout == Layout::Dynamic => {
+                format!("{group}/{}", kind.resource.gvr.resource)
+            }
+            _ => kind.resource.gvr.resource.to_string(),
+        };
+        return Err(Refusal::conflict(
+            kind,
+            key.name(),
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{path}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
+            ),
+        ));
+    }
+    let version = metadata_text(body, "resourceVersion");
+    if version.is_empty() || version.parse() == Ok(ResourceVersion(0)) {
+        if kind.resource.layout == Layout::Typed {
+            return Ok(());
+        }
+        let cause = Cause::invalid(
+            "metadata.resourceVersion",
+            "0",
+            "must be specified for an update",
+        );
+        let subject = kind.qualified_resource();
+        let details = kind.resource_details(key.name());
+        return Err(Refusal::invalid_as(
+            &subject,
+            key.name(),
+            details,
+            vec![cause],
+        ));
+    }
+    check_version(kind, key, version, old)
+}
+
+/// A patch may name a version and a uid too; it conflicts if it names others than the stored ones.
+pub(super) fn check_patch_conflict(
+    kind: &ServedKind,
+    key: &ObjectKey,
+    new: &Value,
+    old: &Value,
+) -> Result<(), Refusal> {
+    let version = metadata_text(new, "resourceVersion");
+    if !version.is_empty() {
+        check_version(kind, key, version, old)?;
+    }
+    let uid = metadata_text(new, "uid");
+    if !uid.is_empty() && uid != metadata_text(old, "uid") {
+        let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
+        return Err(Refusal::invalid(kind, key.name(), vec![cause]));
+    }
+    Ok(())
+}
+
+fn check_version(
+    kind: &ServedKind,
+    key: &ObjectKey,
+    version: &str,
+    old: &Value,
+) -> Result<(), Refusal> {
+    if version.parse::<ResourceVersion>().ok() == metadata_text(old, "resourceVersion").parse().ok()
+    {
+        return Ok(());
+    }
+    Err(Refusal::conflict(kind, key.name(), MODIFIED))
+}
+
+/// A deletion's own conditions.
+pub(super) fn check_delete_preconditions(
+    kind: &ServedKind,
+    key: &ObjectKey,
+    wanted: &Preconditions,
+    old: &Value,
+) -> Result<(), Refusal> {
+    let refuse = |why: String| Err(Refusal::precondition(kind, key.name(), &why));
+    let stored = metadata_text(old, "uid");
+    if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != stored) {
+        return refuse(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({stored}). The object might have been deleted and then recreated"
+        ));
+    }
+    let stored = metadata_text(old, "resourceVersion");
+    if let Some(version) = wanted
+        .resource_version
+        .as_deref()
+        .filter(|version| *version != stored)
+    {
+        return refuse(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({stored}). The object might have been modified"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The rules of one write: what the next state of an object is, or why there is none. Looks at one object at a time.
+
+use serde_json::{Map, Value};
+
+use super::super::body::text;
+use super::super::kinds::{Generation, ServedKind, StatusPart};
+use super::super::refusal::{Cause, Refusal};
+use super::super::validation::{NameRule, label_faults, name_faults};
+use super::checks::check_namespace;
+use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
+use super::{Part, Stamp, Target};
+use crate::resource::{Layout, ObjectKey};
+
+/// How often a generated name that is taken is generated anew, as the API server does.
+const NAME_ATTEMPT_COUNT: u64 = 8;
+/// Letters of a generated name's ending: no vowels, nothing that looks like another.
+const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Letters in a generated name's ending.
+const NAME_ENDING_LEN: u32 = 5;
+/// Longest part of `generateName` that is kept, so that the name is a DNS label.
+const NAME_BASE_LEN_MAX: usize = 58;
+
+/// Metadata that the server alone writes.
+const SERVER_FIELDS: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+];
+/// Metadata that is never kept.
+const DROPPED_FIELDS: &[&str] = &["managedFields", "selfLink"];
+/// Metadata that is left out when empty.
+const OPTIONAL_FIELDS: &[&str] = &[
+    "generateName",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+];
+
+/// A new object and the key it will have.
+pub(super) struct New {
+    pub(super) key: ObjectKey,
+    pub(super) object: Value,
+}
+
+/// The state that a creation stores; `taken` says whether a key is in use.
+pub(super) fn created(
+    kind: &ServedKind,
+    namespace: &str,
+    mut object: Value,
+    stamp: Stamp<'_>,
+    taken: &dyn Fn(&ObjectKey) -> bool,
+) -> Result<New, Refusal> {
+    if !metadata_text(&object, "resourceVersion").is_empty() {
+        return Err(Refusal::unclassified(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    check_namespace(kind, namespace, &object)?;
+    if kind.resource.layout == Layout::Dynamic && kind.status == StatusPart::Apart {
+        remove(&mut object, "status");
+    }
+    let metadata = metadata_mut(&mut object);
+    for field in SERVER_FIELDS.iter().chain(DROPPED_FIELDS) {
+        metadata.remove(*field);
+    }
+    drop_empty(metadata);
+    if kind.resource.namespaced {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    } else {
+        metadata.remove("namespace");
+    }
+    let name = choose_name(kind, namespace, metadata, stamp.entropy, taken)?;
+    metadata.insert("name".to_owned(), name.clone().into());
+    metadata.insert("uid".to_owned(), stamp.uid.into());
+    metadata.insert("creationTimestamp".to_owned(), stamp.now.into());
+    if kind.generation == Generation::Counted {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    let faults = [name_faults(name_rule(kind), &name), label_faults(metadata)].concat();
+    if !faults.is_empty() {
+        return Err(Refusal::invalid(kind, &name, faults));
+    }
+    let key = ObjectKey::new(namespace, &name);
+    if taken(&key) {
+        return Err(Refusal::already_exists(kind, &name, ""));
+    }
+    Ok(New { key, object })
+}
+
+fn choose_name(
+    kind: &ServedKind,
+    namespace: &str,
+    metadata: &Map<String, Value>,
+    entropy: u64,
+    taken: &dyn Fn(&ObjectKey) -> bool,
+) -> Result<String, Refusal> {
+    let (name, base) = (text(metadata, "name"), text(metadata, "generateName"));
+    if !name.is_empty() {
+        return Ok(name.to_owned());
+    }
+    if base.is_empty() {
+        let cause = Cause::required("metadata.name", "name or generateName is required");
+        return Err(Refusal::invalid(kind, "", vec![cause]));
+    }
+    let mut name = String::new();
+    for attempt in 0..NAME_ATTEMPT_COUNT {
+        name = generated_name(base, entropy.wrapping_add(attempt));
+        if !taken(&ObjectKey::new(namespace, &name)) {
+            return Ok(name);
+        }
+    }
+    Err(Refusal::already_exists(
+        kind,
+        &name,
+        ", the server was not able to generate a unique name for the object",
+    ))
+}
+
+fn generated_name(base: &str, entropy: u64) -> String {
+    let mut name: String = base.chars().take(NAME_BASE_LEN_MAX).collect();
+    let mut rest = entropy;
+    let letter_count = NAME_ALPHABET.len() as u64;
+    for _ in 0..NAME_ENDING_LEN {
+        let letter = usize::try_from(rest % letter_count).unwrap_or_default();
+        name.push(char::from(NAME_ALPHABET[letter]));
+        rest /= letter_count;
+    }
+    name
+}
+
+/// The state that an update of `old` to `new` stores, its version still the old one.
+pub(super) fn updated(
+    kind: &ServedKind,
+    target: &Target,
+    old: &Value,
+    mut new: Value,
+) -> Result<Value, Refusal> {
+    match (target.part, kind.resource.layout) {
+        (Part::Status, Layout::Dynamic) => {
+            let status = new.get("status").cloned();
+            new = old.clone();
+            set(&mut new, "status", status);
+        }
+        (Part::Status, Layout::Typed) => {
+            let (status, metadata) = (new.get("status").cloned(), new.get("metadata").cloned());
+            new = old.clone();
+            set(&mut new, "status", status);
+            set(&mut new, "metadata", metadata);
+        }
+        (Part::Whole, _) if kind.status == StatusPart::Apart => {
+            set(&mut new, "status", old.get("status").cloned())
+        }
+        (Part::Whole, _) => {}
+    }
+    let old_metadata = old.get("metadata").and_then(Value::as_object);
+    let metadata = metadata_mut(&mut new);
+    for field in SERVER_FIELDS.iter().chain(&["name", "namespace"]) {
+        match old_metadata.and_then(|old| old.get(*field)) {
+            Some(value) => metadata.insert((*field).to_owned(), value.clone()),
+            None => metadata.remove(*field),
+        };
+    }
+    for field in DROPPED_FIELDS {
+        metadata.remove(*field);
+    }
+    drop_empty(metadata);
+    let faults = [label_faults(metadata), finalizer_faults(old, &new)].concat();
+    if !faults.is_empty() {
+        return Err(Refusal::invalid(kind, target.key.name(), faults));
+    }
+    if kind.generation == Generation::Counted && !same_intent(kind, old, &new) {
+        bump_generation(&mut new);
+    }
+    Ok(new)
+}
+
+/// While an object waits for its deletion, finalizers may only go.
+fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
+    if metadata_text(old, "deletionTimestamp").is_empty() {
+        return Vec::new();
+    }
+    let known = finalizers(old);
+    let added: Vec<_> = finalizers(new)
+        .iter()
+        .filter(|name| !known.contains(name))
+        .map(|name| format!("\"{}\"", name.as_str().unwrap_or_default()))
+        .collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    vec![Cause::forbidden(
+        "metadata.finalizers",
+        &format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        ),
+    )]
+}
+
+/// Whether two states ask for the same: they differ in metadata and status at most.
+fn same_intent(kind: &ServedKind, old: &Value, new: &Value) -> bool {
+    let intent = |value: &Value| -> Vec<(String, Value)> {
+        value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| {
+                *key != "metadata" && (*key != "status" || kind.status == StatusPart::None)
+            })
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    intent(old) == intent(new)
+}
+
+/// The state of an object that its finalizers still hold.
+pub(super) fn marked_for_deletion(mut object: Value, stamp: Stamp<'_>) -> Value {
+    let metadata = metadata_mut(&mut object);
+    metadata.insert("deletionTimestamp".to_owned(), stamp.now.into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+    if metadata.contains_key("generation") {
+        bump_generation(&mut object);
+    }
+    object
+}
+
+fn bump_generation(object: &mut Value) {
+    let metadata = metadata_mut(object);
+    let generation = metadata
+        .get("generation")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    metadata.insert("generation".to_owned(), (generation + 1).into());
+}
+
+fn name_rule(kind: &ServedKind) -> NameRule {
+    if kind.qualified_resource() == "namespaces" {
+        NameRule::Label
+    } else {
+        NameRule::Subdomain
+    }
+}
+
+fn drop_empty(metadata: &mut Map<String, Value>) {
+    metadata.retain(|field, value| {
+        let empty = match value {
+            Value::Null => true,
+            Value::Object(map) => map.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::String(text) => text.is_empty(),
+            Value::Bool(_) | Value::Number(_) => false,
+        };
+        !empty || !(value.is_null() || OPTIONAL_FIELDS.contains(&field.as_str()))
+    });
+}

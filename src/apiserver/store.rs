@@ -1,0 +1,243 @@
+//! The storage as tasks share it: one lock, a clock, a source of uids, and a publisher that sees every change in
+//! revision order. Nothing waits inside the lock.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::refusal::Refusal;
+use super::storage::{Change, Stamp, Storage, Target, Written};
+use crate::resource::{ObjectKey, ResourceVersion};
+
+/// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.
+pub trait Publisher: Send + fmt::Debug {
+    /// Changes of one kind, with consecutive revisions.
+    fn publish(&mut self, changes: &[Change]);
+
+    /// Nothing happened to a kind up to this revision.
+    fn progress(&mut self, kind_index: usize, revision: ResourceVersion);
+
+    /// Forget a kind's history up to this revision.
+    fn compact(&mut self, kind_index: usize, revision: ResourceVersion);
+}
+
+/// Storage and publisher behind one lock.
+#[derive(Debug)]
+pub struct Store {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    storage: Storage,
+    publisher: Box<dyn Publisher>,
+    entropy: Entropy,
+}
+
+impl Store {
+    /// A store with a publisher that has seen all that is in `storage`.
+    #[must_use]
+    pub fn new(storage: Storage, publisher: Box<dyn Publisher>) -> Self {
+        let seed = RandomState::new().hash_one(0);
+        Self {
+            inner: Mutex::new(Inner {
+                storage,
+                publisher,
+                entropy: Entropy(seed),
+            }),
+        }
+    }
+
+    /// Makes one write, publishes its change and gives back the answer's body.
+    ///
+    /// # Errors
+    /// What the write is refused with.
+    pub fn write(
+        &self,
+        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Refusal>,
+    ) -> Result<Bytes, Refusal> {
+        let inner = &mut *self.locked();
+        let stamp = inner.entropy.stamp();
+        let written = write(&mut inner.storage, stamp.borrowed())?;
+        if let Some(change) = &written.change {
+            inner.publisher.publish(std::slice::from_ref(change));
+        }
+        Ok(written.answer)
+    }
+
+    /// Deletes the objects of a collection that `chosen` picks; gives back the list of them.
+    pub fn delete_collection(&self, target: &Target, chosen: &dyn Fn(&Bytes) -> bool) -> Bytes {
+        let inner = &mut *self.locked();
+        let stamp = inner.entropy.stamp();
+        let (answer, changes) = inner
+            .storage
+            .delete_collection(target, chosen, stamp.borrowed());
+        if !changes.is_empty() {
+            inner.publisher.publish(&changes);
+        }
+        answer
+    }
+
+    /// The bytes of one object.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<Bytes, Refusal> {
+        self.locked().storage.object(kind_index, key).cloned()
+    }
+
+    /// How many objects of a kind there are.
+    #[must_use]
+    pub fn object_count(&self, kind_index: usize) -> usize {
+        self.locked().storage.object_count(kind_index)
+    }
+
+    /// The global revision, which the kind's readers have then reached too: for consistent reads.
+    pub fn reached(&self, kind_index: usize) -> ResourceVersion {
+        let inner = &mut *self.locked();
+        let revision = inner.storage.revision();
+        inner.publisher.progress(kind_index, revision);
+        revision
+    }
+
+    /// Forgets a kind's history up to now.
+    pub fn compact(&self, kind_index: usize) {
+        let inner = &mut *self.locked();
+        let revision = inner.storage.revision();
+        inner.publisher.compact(kind_index, revision);
+    }
+
+    /// A panic under the lock may have lost a change; what is stored is whole all the same, and tests see the panic.
+    fn locked(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An owned [`Stamp`].
+struct OwnStamp {
+    now: String,
+    uid: String,
+    entropy: u64,
+}
+
+impl OwnStamp {
+    fn borrowed(&self) -> Stamp<'_> {
+        Stamp {
+            now: &self.now,
+            uid: &self.uid,
+            entropy: self.entropy,
+        }
+    }
+}
+
+/// Random enough for uids and names, not for secrets: splitmix64 (Steele, Lea, Flood 2014).
+#[derive(Debug)]
+pub(super) struct Entropy(pub(super) u64);
+
+impl Entropy {
+    /// The next 64 bits.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A version 4 UUID (RFC 9562 §5.4).
+    pub(super) fn uuid(&mut self) -> String {
+        let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
+        let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        [
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..],
+        ]
+        .join("-")
+    }
+
+    fn stamp(&mut self) -> OwnStamp {
+        OwnStamp {
+            now: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            uid: self.uuid(),
+            entropy: self.next(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use serde_json::json;
+
+    use super::super::kinds::Catalogue;
+    use super::super::storage::{Mode, Part, Preconditions};
+    use super::*;
+
+    #[derive(Debug)]
+    struct Recorder(mpsc::Sender<(u64, usize)>);
+
+    impl Publisher for Recorder {
+        fn publish(&mut self, changes: &[Change]) {
+            for change in changes {
+                self.0.send((change.version.0, change.kind_index)).unwrap();
+            }
+        }
+
+        fn progress(&mut self, _: usize, _: ResourceVersion) {}
+
+        fn compact(&mut self, _: usize, _: ResourceVersion) {}
+    }
+
+    #[test]
+    fn changes_of_many_writers_are_published_in_revision_order() {
+        let (sender, receiver) = mpsc::channel();
+        let storage = Storage::new(Arc::new(Catalogue::new(&[])));
+        let store = Store::new(storage, Box::new(Recorder(sender)));
+        std::thread::scope(|scope| {
+            for kind_index in 0..4 {
+                let store = &store;
+                scope.spawn(move || {
+                    let key = ObjectKey::new("ns", "a");
+                    let target = Target {
+                        kind_index,
+                        key,
+                        part: Part::Whole,
+                        mode: Mode::Keep,
+                    };
+                    for _ in 0..50 {
+                        let body = json!({"metadata": {"name": "a"}});
+                        store
+                            .write(|storage, stamp| storage.create(&target, body, stamp))
+                            .unwrap();
+                        store
+                            .write(|storage, stamp| {
+                                storage.delete(&target, &Preconditions::default(), stamp)
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let seen: Vec<u64> = receiver.try_iter().map(|(version, _)| version).collect();
+        assert_eq!(seen, (2..402).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn uids_are_version_4_and_differ() {
+        let mut entropy = Entropy(1);
+        let uids: std::collections::BTreeSet<_> = (0..1000).map(|_| entropy.uuid()).collect();
+        assert_eq!(uids.len(), 1000);
+        for uid in uids {
+            assert_eq!((uid.len(), uid.as_bytes()[14]), (36, b'4'), "{uid}");
+            assert!(b"89ab".contains(&uid.as_bytes()[19]), "{uid}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Which names and labels are legal, in the API server's words. Judges one object's metadata, never its spec.
+
+use serde_json::{Map, Value};
+
+use super::refusal::Cause;
+
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Longest DNS subdomain (RFC 1123), hence longest object name.
+pub(super) const NAME_LEN_MAX: usize = 253;
+/// Longest DNS label, hence longest namespace, label value and name part of a label key.
+const LABEL_LEN_MAX: usize = 63;
+
+/// What an object's name must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameRule {
+    /// Most kinds.
+    Subdomain,
+    /// Namespaces.
+    Label,
+}
+
+/// The faults of a name; none if it is legal.
+pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let mut fault =
+        |text: &str| faults.push(Cause::invalid("metadata.name", &format!("{name:?}"), text));
+    let (legal, rule_text, len_max) = match rule {
+        NameRule::Subdomain => (
+            name.split('.').all(is_dns_label),
+            SUBDOMAIN_RULE,
+            NAME_LEN_MAX,
+        ),
+        NameRule::Label => (is_dns_label(name), LABEL_RULE, LABEL_LEN_MAX),
+    };
+    if name.len() > len_max {
+        fault(&format!("must be no more than {len_max} bytes"));
+    }
+    if !legal {
+        fault(rule_text);
+    }
+    faults
+}
+
+/// The faults of `metadata.labels`; none if all are legal or there are none.
+pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+    let Some(Value::Object(labels)) = metadata.get("labels") else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    for (key, value) in labels {
+        let mut fault = |text: &str, rule: String| {
+            faults.push(Cause::invalid(
+                "metadata.labels",
+                &format!("{text:?}"),
+                &rule,
+            ));
+        };
+        key_rules(key).into_iter().for_each(|rule| fault(key, rule));
+        let value = value.as_str().unwrap_or_default();
+        if value.len() > LABEL_LEN_MAX {
+            fault(value, format!("must be no more than {LABEL_LEN_MAX} bytes"));
+        }
+        if !value.is_empty() && !is_name_part(value) {
+            fault(value, LABEL_VALUE_RULE.to_owned());
+        }
+    }
+    faults
+}
+
+/// The broken rules of a label's key: `[dns.prefix/]name`.
+fn key_rules(key: &str) -> Vec<String> {
+    let mut broken = Vec::new();
+    let name = match key.split_once('/') {
+        None => key,
+        Some((_, rest)) if rest.contains('/') => {
+            broken.push(format!(
+                "a qualified name {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+            return broken;
+        }
+        Some((prefix, name)) => {
+            if prefix.is_empty() {
+                broken.push("prefix part must be non-empty".to_owned());
+            } else if !prefix.split('.').all(is_dns_label) {
+                broken.push(format!("prefix part {SUBDOMAIN_RULE}"));
+            }
+            name
+        }
+    };
+    if name.is_empty() {
+        broken.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_LEN_MAX {
+        broken.push(format!(
+            "name part must be no more than {LABEL_LEN_MAX} bytes"
+        ));
+    }
+    if !is_name_part(name) {
+        broken.push(format!("name part {NAME_PART}"));
+    }
+    broken
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let legal = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(legal)
+        && bytes.last().is_some_and(legal)
+        && bytes.iter().all(|byte| legal(byte) || *byte == b'-')
+}
+
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_name(rule: NameRule, name: &str, fault_count: usize) {
+        assert_eq!(name_faults(rule, name).len(), fault_count, "{name}");
+    }
+
+    #[test]
+    fn names_are_dns_subdomains_and_namespaces_dns_labels() {
+        check_name(NameRule::Subdomain, "a.b-c.1", 0);
+        check_name(NameRule::Label, "b-c1", 0);
+        check_name(NameRule::Label, "a.b", 1);
+        for name in ["A_b", "-a", "a-", "a..b", ".", "a/b"] {
+            check_name(NameRule::Subdomain, name, 1);
+        }
+        check_name(NameRule::Subdomain, &"a".repeat(254), 1);
+    }
+
+    #[track_caller]
+    fn check_label(key: &str, value: &str, wanted: &[&str]) {
+        let metadata = json!({"labels": {key: value}});
+        let faults = label_faults(metadata.as_object().unwrap());
+        let starts: Vec<_> = faults
+            .iter()
+            .zip(wanted)
+            .map(|(fault, wanted)| fault.message.starts_with(wanted))
+            .collect();
+        assert_eq!(
+            (faults.len(), starts),
+            (wanted.len(), vec![true; wanted.len()]),
+            "{key}={value}: {faults:?}"
+        );
+    }
+
+    #[test]
+    fn labels_are_judged_by_key_and_value() {
+        check_label("app.kubernetes.io/name", "", &[]);
+        check_label("ok", "a_b.c-1", &[]);
+        check_label(
+            "-bad",
+            "_bad_",
+            &[
+                "Invalid value: \"-bad\": name part must consist",
+                "Invalid value: \"_bad_\": a valid label",
+            ],
+        );
+        check_label(
+            "a/b/c",
+            "x",
+            &["Invalid value: \"a/b/c\": a qualified name"],
+        );
+        check_label(
+            "UP/x",
+            "1",
+            &["Invalid value: \"UP/x\": prefix part a lowercase"],
+        );
+        check_label(
+            "/x",
+            "1",
+            &["Invalid value: \"/x\": prefix part must be non-empty"],
+        );
+        check_label(
+            "",
+            "v",
+            &[
+                "Invalid value: \"\": name part must be non-empty",
+                "Invalid value: \"\": name part must consist",
+            ],
+        );
+    }
+}

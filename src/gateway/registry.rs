@@ -1,0 +1,307 @@
+//! Which resources are served from memory: starts their caches on demand, ends those that nobody wants any more.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::slot::{Filling, Slot, SlotParts};
+use super::tally::{ResourceTally, StreamTally};
+use crate::admin::Readiness;
+use crate::cache::Retention;
+use crate::config::ResourceName;
+use crate::downstream::request::Verb;
+use crate::downstream::resources::{Answered, Availability, Latest, Resources};
+use crate::downstream::watch::WatchTally;
+use crate::metrics::{Metrics, Verb as VerbLabel};
+use crate::passthrough::{Passthrough, PassthroughBody};
+use crate::resource::Gvr;
+use crate::upstream::client::Client;
+use crate::upstream::discovery::{Discovery, discover};
+use crate::upstream::driver::DriverLimits;
+use crate::view::Served;
+
+/// A first client waits so long for a cache that is being filled; then it is told to come again.
+const FILL_WAIT: Duration = Duration::from_secs(10);
+/// How often discovery is read again when nothing asks for it: as kube-controller-manager does.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+/// At most so often on demand, however many clients ask for what is unknown.
+const DISCOVERY_PAUSE: Duration = Duration::from_secs(2);
+/// How often idle caches are looked for.
+const IDLE_PERIOD: Duration = Duration::from_secs(5);
+
+/// What the registry is told.
+pub(super) struct RegistrySettings {
+    pub(super) pinned: Vec<Gvr>,
+    pub(super) passthrough: Vec<ResourceName>,
+    pub(super) idle_timeout: Duration,
+    pub(super) retention: Retention,
+    pub(super) limits: DriverLimits,
+}
+
+/// All caches of the gateway.
+pub(super) struct Registry {
+    settings: RegistrySettings,
+    client: Arc<Client>,
+    passthrough: Passthrough,
+    metrics: Arc<Metrics>,
+    discovery: ArcSwap<Discovery>,
+    discovery_wanted: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: HashMap<Gvr, Arc<Slot>, foldhash::fast::RandomState>,
+    /// The tasks of all slots; they end with the registry.
+    tasks: JoinSet<()>,
+    draining: bool,
+}
+
+impl Registry {
+    pub(super) fn new(
+        settings: RegistrySettings,
+        client: Client,
+        passthrough: Passthrough,
+        metrics: Arc<Metrics>,
+        discovery: Discovery,
+    ) -> Self {
+        Self {
+            settings,
+            client: Arc::new(client),
+            passthrough,
+            metrics,
+            discovery: ArcSwap::from_pointee(discovery),
+            discovery_wanted: Notify::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the pinned caches.
+    pub(super) fn start_pinned(&self) {
+        for gvr in &self.settings.pinned {
+            if self.slot(gvr).is_none() {
+                warn!(resource = %gvr, "pinned, but upstream does not offer to list and watch it (yet)");
+            }
+        }
+    }
+
+    /// The slot of a resource, started if upstream has it; `None` if it is not for memory.
+    fn slot(&self, gvr: &Gvr) -> Option<Arc<Slot>> {
+        if self
+            .settings
+            .passthrough
+            .iter()
+            .any(|name| name.covers(gvr))
+            || is_uncached_upstream(gvr)
+        {
+            return None;
+        }
+        let mut state = self.state();
+        if let Some(slot) = state.slots.get(gvr) {
+            slot.touch();
+            return Some(Arc::clone(slot));
+        }
+        let discovery = self.discovery.load();
+        let Some(resource) = discovery.resource(gvr) else {
+            self.discovery_wanted.notify_one();
+            return None;
+        };
+        if !resource.can_be_cached() || state.draining {
+            return None;
+        }
+        let parts = SlotParts {
+            resource: resource.clone(),
+            client: Arc::clone(&self.client),
+            retention: self.settings.retention,
+            limits: self.settings.limits,
+            tally: Arc::new(ResourceTally::new(&self.metrics, gvr)),
+        };
+        info!(resource = %gvr, "starting its cache");
+        let streams = Arc::new(StreamTally::new(&self.metrics, gvr));
+        while state.tasks.try_join_next().is_some() {}
+        let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
+        state.slots.insert(gvr.clone(), Arc::clone(&slot));
+        Some(slot)
+    }
+
+    fn close_slot(&self, gvr: &Gvr) {
+        let slot = self.state().slots.remove(gvr);
+        if let Some(slot) = slot {
+            slot.close();
+        }
+    }
+
+    /// Reads discovery again, now and then and when something unknown was asked for. Never ends.
+    pub(super) async fn follow_discovery(&self) {
+        loop {
+            tokio::time::sleep(DISCOVERY_PAUSE).await;
+            // Losing a notification to the time-out is harmless: both lead to the same.
+            let _ = tokio::time::timeout(
+                DISCOVERY_PERIOD - DISCOVERY_PAUSE,
+                self.discovery_wanted.notified(),
+            )
+            .await;
+            match discover(&self.client).await {
+                Ok(discovery) => self.discovered(discovery),
+                Err(error) => warn!(%error, "discovery failed: going on with what is known"),
+            }
+        }
+    }
+
+    fn discovered(&self, discovery: Discovery) {
+        let whole = discovery.failed().is_empty();
+        let known: Vec<Gvr> = self.state().slots.keys().cloned().collect();
+        for gvr in known
+            .into_iter()
+            .filter(|gvr| whole && discovery.resource(gvr).is_none())
+        {
+            info!(resource = %gvr, "no longer offered upstream");
+            self.close_slot(&gvr);
+        }
+        self.discovery.store(Arc::new(discovery));
+        for gvr in &self.settings.pinned {
+            self.slot(gvr);
+        }
+    }
+
+    /// Ends caches that nobody has wanted for a while. Never ends itself.
+    pub(super) async fn end_idle(&self) {
+        loop {
+            tokio::time::sleep(IDLE_PERIOD).await;
+            let timeout = self.settings.idle_timeout;
+            let idle: Vec<Gvr> = {
+                let state = self.state();
+                let unwanted = |(gvr, slot): &(&Gvr, &Arc<Slot>)| {
+                    !self.settings.pinned.contains(gvr) && slot.is_idle(timeout)
+                };
+                let gone = |slot: &Slot| matches!(&*slot.filling.borrow(), Filling::Gone);
+                state
+                    .slots
+                    .iter()
+                    .filter(|entry| unwanted(entry) || gone(entry.1))
+                    .map(|(gvr, _)| gvr.clone())
+                    .collect()
+            };
+            for gvr in idle {
+                info!(resource = %gvr, "ending its cache: unwanted or gone");
+                self.close_slot(&gvr);
+            }
+        }
+    }
+
+    /// Ends all watches and starts no more caches.
+    pub(super) fn drain(&self) {
+        let slots: Vec<_> = {
+            let mut state = self.state();
+            state.draining = true;
+            state.slots.values().cloned().collect()
+        };
+        slots.iter().for_each(|slot| slot.close());
+    }
+
+    pub(super) fn passthrough(&self) -> &Passthrough {
+        &self.passthrough
+    }
+}
+
+/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (protocol.md §0.1, H8).
+fn is_uncached_upstream(gvr: &Gvr) -> bool {
+    &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
+}
+
+impl Resources for Registry {
+    type Forwarded = PassthroughBody;
+
+    async fn availability(&self, gvr: &Gvr) -> Availability {
+        let Some(slot) = self.slot(gvr) else {
+            return Availability::Forwarded;
+        };
+        let mut filling = slot.filling.clone();
+        let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
+        let settled = tokio::time::timeout(FILL_WAIT, settled).await;
+        match settled {
+            Ok(Ok(filling)) => match &*filling {
+                Filling::Ready(served) => Availability::Ready(served.clone()),
+                Filling::Waiting(_) | Filling::Gone => Availability::Forwarded,
+            },
+            // The slot was closed meanwhile.
+            Ok(Err(_)) => Availability::Forwarded,
+            Err(_) => Availability::Filling {
+                retry_after_seconds: retry_after_seconds(slot.age()),
+            },
+        }
+    }
+
+    async fn latest(&self, served: &Served) -> Latest {
+        let slot = self.state().slots.get(&served.cache.kind().gvr).cloned();
+        match slot {
+            Some(slot) => slot.freshness.latest(&self.client, served).await,
+            None => Latest::Unknown,
+        }
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
+        self.passthrough.forward(request).await
+    }
+
+    fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally> {
+        let slot = self.state().slots.get(gvr).cloned();
+        let streams = slot.map_or_else(
+            || Arc::new(StreamTally::new(&self.metrics, gvr)),
+            |slot| Arc::clone(&slot.streams),
+        );
+        streams.metrics.watches.inc();
+        streams
+    }
+
+    fn answered(&self, answered: Answered<'_>) {
+        let verb = match answered.verb {
+            Verb::List => VerbLabel::List,
+            _ => VerbLabel::Watch,
+        };
+        if let Some(slot) = self.state().slots.get(answered.gvr) {
+            slot.streams.metrics.requests.inc(verb, answered.code);
+        }
+    }
+}
+
+/// As kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30 (protocol.md §6.9).
+fn retry_after_seconds(age: Duration) -> u32 {
+    let seconds = (0.06 * age.as_secs_f64()).exp().clamp(1.0, 30.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to 1..=30 just above"
+    )]
+    let whole = seconds as u32;
+    whole
+}
+
+impl Readiness for Registry {
+    fn resources(&self) -> Vec<(String, Result<(), String>)> {
+        let state = self.state();
+        let ready = |slot: &Slot| match &*slot.filling.borrow() {
+            Filling::Ready(_) => Ok(()),
+            Filling::Waiting(reason) => Err((*reason).to_owned()),
+            Filling::Gone => Err("gone upstream".to_owned()),
+        };
+        let mut resources: Vec<_> = state
+            .slots
+            .iter()
+            .map(|(gvr, slot)| (gvr.to_string(), ready(slot)))
+            .collect();
+        resources.sort();
+        resources
+    }
+}

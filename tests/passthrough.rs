@@ -1,0 +1,389 @@
+//! The pass-through between a real client and a real server, over both HTTP versions on both sides.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot set up its peers has failed"
+)]
+
+#[path = "passthrough/front.rs"]
+mod front;
+#[path = "passthrough/peer.rs"]
+mod peer;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use front::{Http, Row, certificate, clear_text, empty};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
+use kube_fanout::upstream::client::{Identity, UpstreamSource};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const ALL: [(Http, Http); 4] = [
+    (Http::One, Http::One),
+    (Http::One, Http::Two),
+    (Http::Two, Http::One),
+    (Http::Two, Http::Two),
+];
+
+fn data(piece: &'static [u8]) -> Result<Frame<Bytes>, std::io::Error> {
+    Ok(Frame::data(Bytes::from_static(piece)))
+}
+
+#[tokio::test]
+async fn targets_reach_upstream_byte_for_byte() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        for target in [
+            "/api/v1/namespaces/a%2Fb/configmaps/x%20y%C3%A9?labelSelector=a%3D%3Db,c%20in%20(d)&watch",
+            "//api//v1/../v1/pods/?",
+            "/apis/x/v1/things/a+b;c=d/log?x=%zz&&y",
+        ] {
+            let (_, text) = row.get(target, &[]).await;
+            let version = if up == Http::One {
+                "HTTP/1.1"
+            } else {
+                "HTTP/2.0"
+            };
+            assert_eq!(
+                text.lines().next().unwrap(),
+                format!("GET {target} {version}"),
+                "{down:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn request_headers_go_through_except_those_of_the_connection() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let sent = [
+            ("authorization", "Bearer caller"),
+            ("audit-id", "42"),
+            ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+            ("impersonate-user", "jane"),
+            ("user-agent", "kubectl/v1.36"),
+            ("x-remote-user", "root"),
+            ("te", "trailers"),
+        ];
+        let (_, text) = row.get("/headers", &sent).await;
+        let mut lines: Vec<_> = text.lines().skip(1).collect();
+        lines.sort_unstable();
+        let host = match up {
+            Http::One => format!("host: 127.0.0.1:{}", row.peer.address.port()),
+            Http::Two => format!("host: localhost:{}", row.peer.address.port()),
+        };
+        let expected = [
+            "accept: application/json;as=Table;v=v1;g=meta.k8s.io",
+            "audit-id: 42",
+            "authorization: Bearer caller",
+            &host,
+            "impersonate-user: jane",
+            "te: trailers",
+            "user-agent: kubectl/v1.36",
+        ];
+        assert_eq!(lines, expected, "{down:?} {up:?}");
+    }
+}
+
+#[tokio::test]
+async fn response_status_headers_and_length_come_back() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let (response, _) = row.get("/any", &[]).await;
+        let headers = response.headers();
+        assert_eq!(headers["audit-id"], "from-upstream");
+        assert_eq!(headers.get_all("warning").iter().count(), 2);
+        assert!(headers.contains_key("content-length"));
+        assert!(!headers.contains_key("keep-alive") && !headers.contains_key("proxy-authenticate"));
+
+        let (response, text) = row.get("/status", &[]).await;
+        assert_eq!((response.status(), text.len()), (StatusCode::CONFLICT, 28));
+
+        let head = Request::head(row.uri("/length")).body(empty()).unwrap();
+        let response = row.send(head).await;
+        assert_eq!(
+            response.headers()["content-length"],
+            "1234",
+            "{down:?} {up:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn bodies_and_trailers_stream_both_ways() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let mut sum = HeaderMap::new();
+        sum.insert("x-sum", HeaderValue::from_static("abc"));
+        let frames = [data(b"one,"), data(b"two"), Ok(Frame::trailers(sum))];
+        let request = Request::post(row.uri("/trailers"))
+            .header("te", "trailers")
+            .header("trailer", "x-sum")
+            .body(peer::streamed(frames.into_iter()))
+            .unwrap();
+        let answer = row.send(request).await.into_body().collect().await.unwrap();
+        assert_eq!(
+            answer.trailers().unwrap()["x-sum"],
+            "abc",
+            "{down:?} {up:?}"
+        );
+        assert_eq!(answer.to_bytes(), "one,two");
+    }
+}
+
+/// Request and response run at the same time: the answer to each piece is there before the next is sent.
+#[tokio::test]
+async fn nothing_waits_for_a_body_to_be_complete() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let (pieces, body) = peer::fed();
+        let request = Request::post(row.uri("/body")).body(body).unwrap();
+        pieces.send("first".into()).await.unwrap();
+        let mut answer = row.send(request).await.into_body();
+        assert_eq!(next_data(&mut answer).await, "first", "{down:?} {up:?}");
+        pieces.send("second".into()).await.unwrap();
+        assert_eq!(next_data(&mut answer).await, "second", "{down:?} {up:?}");
+        drop(pieces);
+        assert!(answer.frame().await.is_none(), "{down:?} {up:?}");
+    }
+}
+
+async fn next_data(body: &mut hyper::body::Incoming) -> Bytes {
+    body.frame().await.unwrap().unwrap().into_data().unwrap()
+}
+
+#[tokio::test]
+async fn a_big_upload_arrives_whole() {
+    const PIECE: &[u8] = &[b'x'; 64 << 10];
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let frames = std::iter::repeat_with(|| data(PIECE)).take(512);
+        let request = Request::post(row.uri("/swallow"))
+            .body(peer::streamed(frames))
+            .unwrap();
+        let answer = row.send(request).await.into_body().collect().await.unwrap();
+        assert_eq!(
+            answer.to_bytes(),
+            (512 * PIECE.len()).to_string(),
+            "{down:?} {up:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_broken_answer_is_broken_downstream_too() {
+    for (down, up) in ALL {
+        let row = Row::new(down, up, Identity::Caller).await;
+        let request = Request::get(row.uri("/broken")).body(empty()).unwrap();
+        let Ok(response) = row.try_send(request).await else {
+            continue;
+        };
+        assert!(
+            response.into_body().collect().await.is_err(),
+            "{down:?} {up:?}"
+        );
+        assert_eq!(row.counts.bodies_broken.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_the_work_upstream() {
+    for (down, up) in ALL {
+        let mut row = Row::new(down, up, Identity::Caller).await;
+        let request = Request::get(row.uri("/endless")).body(empty()).unwrap();
+        let mut body = row.send(request).await.into_body();
+        next_data(&mut body).await;
+        drop(body);
+        assert_eq!(
+            row.peer.seen.recv().await,
+            Some("endless dropped"),
+            "{down:?} {up:?}"
+        );
+
+        let request = Request::get(row.uri("/hang")).body(empty()).unwrap();
+        let seen = &mut row.peer.seen;
+        tokio::select! {
+            _ = row.client.request(request) => panic!("answered"),
+            said = seen.recv() => assert_eq!(said, Some("hanging")),
+        }
+        assert_eq!(
+            row.peer.seen.recv().await,
+            Some("hang dropped"),
+            "{down:?} {up:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_breaks_off_upstream() {
+    for (down, up) in ALL {
+        let mut row = Row::new(down, up, Identity::Caller).await;
+        let request = Request::put(row.uri("/swallow"))
+            .header("content-length", "1000")
+            .body(peer::breaking())
+            .unwrap();
+        let _ = row.try_send(request).await;
+        let mut said = row.peer.seen.recv().await;
+        if said == Some("upload began") {
+            said = row.peer.seen.recv().await;
+        }
+        assert_eq!(said, Some("upload broke off"), "{down:?} {up:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_expectation_is_met_before_the_body_is_sent() {
+    let row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let mut stream = tokio::net::TcpStream::connect(row.address).await.unwrap();
+    let head =
+        "POST /swallow HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).await.unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"body").await.unwrap();
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+fn upgrade_request(row: &Row) -> Request<peer::PeerBody> {
+    Request::post(row.uri("/upgrade?command=sh"))
+        .header("connection", "keep-alive, Upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(empty())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn an_upgrade_carries_bytes_both_ways_until_one_side_ends() {
+    for up in [Http::One, Http::Two] {
+        let row = Row::new(Http::One, up, Identity::Caller).await;
+        let mut response = row.send(upgrade_request(&row)).await;
+        assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(response.headers()["upgrade"], "SPDY/3.1");
+        assert_eq!(response.headers()["x-stream-protocol-version"], "v5");
+        let mut stream = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+        stream.write_all(b"world").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello WORLD", "{up:?}");
+        assert_eq!(row.passthrough.drain(Duration::from_secs(60)).await, 0);
+        assert_eq!(row.counts.tunnel_len.load(Ordering::Relaxed), 16);
+    }
+}
+
+#[tokio::test]
+async fn a_drain_cuts_what_is_left_and_refuses_new_upgrades() {
+    let row = Row::new(Http::One, Http::One, Identity::Caller).await;
+    let mut response = row.send(upgrade_request(&row)).await;
+    let mut stream = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    assert_eq!(row.passthrough.drain(Duration::ZERO).await, 1);
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert_eq!(row.counts.tunnels_closed.load(Ordering::Relaxed), 1);
+    let refused = row.send(upgrade_request(&row)).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_is_an_ordinary_answer() {
+    let row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let headers = [("connection", "upgrade"), ("upgrade", "websocket")];
+    let (response, text) = row.get("/status", &headers).await;
+    assert_eq!((response.status(), text.len()), (StatusCode::CONFLICT, 28));
+    assert!(!response.headers().contains_key("upgrade"));
+}
+
+#[track_caller]
+fn check_status(text: &str, code: u16, reason: &str) {
+    let status: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        (&status["kind"], &status["status"]),
+        (&"Status".into(), &"Failure".into())
+    );
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&code.into(), &reason.into()),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn under_the_gateways_identity_callers_neither_authenticate_nor_impersonate() {
+    let row = Row::new(Http::One, Http::One, Identity::Gateway).await;
+    let (_, text) = row.get("/any", &[("authorization", "Bearer caller")]).await;
+    assert!(!text.contains("authorization"), "{text}");
+    let (response, text) = row
+        .get("/any", &[("impersonate-group", "system:masters")])
+        .await;
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    check_status(&text, 403, "Forbidden");
+    assert_eq!(row.counts.refused.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_unreachable_upstream_is_503_with_a_time_to_come_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nowhere = listener.local_addr().unwrap();
+    drop(listener);
+    for (down, method) in [(Http::One, Method::GET), (Http::Two, Method::POST)] {
+        let peer = peer::start(None).await;
+        let row = Row::before(peer, clear_text(nowhere), Identity::Caller, down).await;
+        let request = Request::builder()
+            .method(method)
+            .uri(row.uri("/api/v1/pods"))
+            .header("audit-id", "42")
+            .body(empty())
+            .unwrap();
+        let response = row.send(request).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert_eq!(response.headers()["audit-id"], "42");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        check_status(
+            std::str::from_utf8(&body).unwrap(),
+            503,
+            "ServiceUnavailable",
+        );
+        assert_eq!(row.failed(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_nobody_vouches_for_is_named_as_the_cause() {
+    let (acceptor, _) = certificate();
+    let (_, other_ca) = certificate();
+    let peer = peer::start(Some(acceptor)).await;
+    let source = UpstreamSource::Url {
+        url: format!("https://localhost:{}", peer.address.port())
+            .parse()
+            .unwrap(),
+        ca_file: Some(other_ca),
+    };
+    let row = Row::before(peer, source, Identity::Caller, Http::One).await;
+    let (response, text) = row.get("/any", &[]).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("certificate is not trusted"), "{text}");
+}
+
+/// More requests than one connection has streams for: those over must not wait behind the others.
+#[tokio::test]
+async fn many_hanging_requests_do_not_block_the_next() {
+    let mut row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let mut hanging = tokio::task::JoinSet::new();
+    for _ in 0..230 {
+        let request = Request::get(row.uri("/hang")).body(empty()).unwrap();
+        let client = row.client.clone();
+        hanging.spawn(async move { client.request(request).await });
+        assert_eq!(row.peer.seen.recv().await, Some("hanging"));
+    }
+    let (response, _) = row.get("/any", &[]).await;
+    assert_eq!(response.status(), StatusCode::OK);
+}

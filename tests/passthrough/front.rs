@@ -1,0 +1,182 @@
+//! A pass-through behind a listener, and a client before it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use kube_fanout::passthrough::{Passthrough, PassthroughCounts};
+use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::peer::{self, Peer, PeerBody};
+
+/// How a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Http {
+    One,
+    Two,
+}
+
+/// Client, pass-through and peer in one row.
+pub(crate) struct Row {
+    pub(crate) passthrough: Arc<Passthrough>,
+    pub(crate) counts: Arc<PassthroughCounts>,
+    pub(crate) address: SocketAddr,
+    pub(crate) peer: Peer,
+    pub(crate) client: legacy::Client<HttpConnector, PeerBody>,
+}
+
+impl Row {
+    /// Upstream speaks HTTP/2 over TLS or HTTP/1.1 in clear text; the client either in clear text.
+    pub(crate) async fn new(down: Http, up: Http, identity: Identity) -> Self {
+        let (peer, source) = match up {
+            Http::One => {
+                let peer = peer::start(None).await;
+                let source = clear_text(peer.address);
+                (peer, source)
+            }
+            Http::Two => {
+                let (acceptor, ca_file) = certificate();
+                let peer = peer::start(Some(acceptor)).await;
+                let url = format!("https://localhost:{}", peer.address.port());
+                let url = url.parse().unwrap();
+                (
+                    peer,
+                    UpstreamSource::Url {
+                        url,
+                        ca_file: Some(ca_file),
+                    },
+                )
+            }
+        };
+        Self::before(peer, source, identity, down).await
+    }
+
+    /// A row to any place, which may be no server at all.
+    pub(crate) async fn before(
+        peer: Peer,
+        source: UpstreamSource,
+        identity: Identity,
+        down: Http,
+    ) -> Self {
+        let client = Client::connect(source).await.unwrap();
+        let counts = Arc::new(PassthroughCounts::default());
+        let passthrough = Arc::new(Passthrough::new(client, identity, counts.clone()));
+        let address = listen(passthrough.clone()).await;
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .http2_only(down == Http::Two)
+            .build_http();
+        Self {
+            passthrough,
+            counts,
+            address,
+            peer,
+            client,
+        }
+    }
+
+    pub(crate) fn uri(&self, target: &str) -> Uri {
+        format!("http://{}{target}", self.address).parse().unwrap()
+    }
+
+    pub(crate) async fn send(&self, request: Request<PeerBody>) -> Response<Incoming> {
+        self.client.request(request).await.unwrap()
+    }
+
+    pub(crate) async fn try_send(
+        &self,
+        request: Request<PeerBody>,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        self.client.request(request).await
+    }
+
+    /// A GET with headers, and the whole answer as text.
+    pub(crate) async fn get(
+        &self,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> (Response<()>, String) {
+        let mut request = Request::get(self.uri(target));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.send(request.body(empty()).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        (Response::from_parts(parts, ()), text)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.counts.failed.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) fn clear_text(address: SocketAddr) -> UpstreamSource {
+    UpstreamSource::Url {
+        url: format!("http://{address}").parse().unwrap(),
+        ca_file: None,
+    }
+}
+
+pub(crate) fn empty() -> PeerBody {
+    Empty::<Bytes>::new()
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// A certificate for `localhost` that signs itself, as acceptor with ALPN and as bundle to trust.
+pub(crate) fn certificate() -> (TlsAcceptor, PathBuf) {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let mut config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let key_of_file = made
+        .cert
+        .der()
+        .iter()
+        .rev()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"));
+    let name = format!("ca-{}.pem", key_of_file.collect::<String>());
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, made.cert.pem()).unwrap();
+    (TlsAcceptor::from(Arc::new(config)), path)
+}
+
+async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let passthrough = passthrough.clone();
+            let service = service_fn(move |request| {
+                let passthrough = passthrough.clone();
+                async move { Ok::<_, std::convert::Infallible>(passthrough.forward(request).await) }
+            });
+            tokio::spawn(async move {
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    address
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Suites against a real Kubernetes API server, with the gateway in front of it.
+#
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients
+#
+# Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
+# server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
+# a table, and last 'N passed, N failed'. Exit code: 0 all passed, 1 something failed, 2 usage, 3 cannot be set up.
+#
+# Environment:
+#   GATEWAY       the gateway's binary [target/release/kube-fanout]; 'direct': none, the server against itself;
+#                 'relay': a stand-in that tries the restart suite
+#   GATEWAY_ARGS  more flags for the gateway, split on blanks
+#   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]
+#   REAL_KEEP     not empty: keep the folders (target/real/SUITE-PID) with logs and credentials
+#   REAL_APISERVER_*   see apiserver/real-apiserver.sh
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+maker=$here/apiserver/real-apiserver.sh
+work=$here/../../target/real
+suites=${*:-differential kubectl informers one-watch restart clients}
+
+unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
+wants() { [[ " $suites " == *" $1 "* ]]; }
+
+for suite in $suites; do
+  case $suite in
+    differential | kubectl | informers | one-watch | restart | clients) ;;
+    *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
+  esac
+done
+for tool in python3 openssl curl setsid flock; do command -v "$tool" >/dev/null || unfit "$tool is missing"; done
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || unfit "Python 3.9 or newer is needed"
+
+gateway=${GATEWAY:-$here/../../target/release/kube-fanout}
+case $gateway in
+  direct | relay) ;;
+  *)
+    [ -x "$gateway" ] || unfit "no gateway at $gateway: cargo build --release, or GATEWAY=FILE, or GATEWAY=direct"
+    gateway=$(realpath "$gateway")
+    ;;
+esac
+export GATEWAY=$gateway
+
+"$maker" install || unfit "the API server cannot be built: see above"
+if wants informers; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if wants kubectl && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
+  "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped\n' >&2
+fi
+
+if wants differential; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.differential.case_test) || unfit "the comparison itself is broken"; fi
+
+# In the background, so that a signal to this script is passed on at once: the suites stop what they started.
+mkdir -p "$work"
+cd "$here"
+# shellcheck disable=SC2086
+PYTHONPATH=$here PYTHONPYCACHEPREFIX=$work/pycache python3 -u -m suites $suites &
+suites_pid=$!
+trap 'kill -TERM "$suites_pid" 2>/dev/null; wait "$suites_pid" || true; exit 130' INT TERM HUP
+rc=0
+wait "$suites_pid" || rc=$?
+exit "$rc"

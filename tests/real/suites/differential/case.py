@@ -1,0 +1,211 @@
+"""What one case sends, and the comparison of the two answers.
+
+Nothing is masked but what must differ between two servers in the same state:
+- Date and the value of Audit-Id (its presence is compared);
+- in reads that a cache may answer (`cached`): the list's own resource version and the one inside its continue token.
+  They are checked against bounds instead: not older than asked for or than any item, not newer than the server's;
+- resource versions of bookmarks, checked against the stream's order instead, and how often plain bookmarks come;
+- "current: N" and "(N)" in the texts about versions too large and too old, which tell how far a cache has come;
+- ages in the cells of tables; and column definitions after the first event of a table stream, which the server
+  repeats or not, depending on which stream encoded the event first.
+"""
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+
+from .. import protobuf, wire
+
+COMPARED = ("content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
+PRESENT = ("audit-id",)
+AGES = (re.compile(rb'("cells":\[[^\[\]]*")\d+[smh](?:\d+[sm])?"'), rb'\1#"')
+COLUMNS = (re.compile(rb'"columnDefinitions":\[.*?\],"rows"'), rb'"columnDefinitions":null,"rows"')
+RETRY = (re.compile(rb'("retryAfterSeconds":)\d+'), rb"\1#")
+PROGRESS = [AGES, (re.compile(rb"(current: )\d+"), rb"\1#"), (re.compile(rb"(too old resource version: \d+ \()\d+"), rb"\1#")]
+
+
+@dataclass
+class Case:
+    """`name` begins with the numbers of the conformance checklist."""
+    name: str
+    target: str
+    headers: dict = field(default_factory=dict)
+    method: str = "GET"
+    body: bytes = None
+    cached: bool = False  # a cache may answer: mask and bound the list's resource version
+    at_least: int = 0  # the version a cached answer must have reached
+    watch: bool = False
+    bookmark: bool = False  # at least one plain bookmark must come
+    random_retry: bool = False  # the server draws the delay of its advice
+    user: str = "admin"
+
+
+def masked(data):
+    for pattern, instead in PROGRESS:
+        data = pattern.sub(instead, data)
+    return data
+
+
+def shown(data, limit=1500):
+    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else str(data)
+    return text if len(text) <= limit else f"{text[:limit]} … ({len(text)} characters)"
+
+
+def compare_heads(left, right):
+    out = []
+    if left.status != right.status:
+        out.append(f"status: server {left.status}, under test {right.status}")
+    for name in COMPARED:
+        a, b = left.headers.get(name), right.headers.get(name)
+        if a != b:
+            out.append(f"header {name}: server {a!r}, under test {b!r}")
+    for name in PRESENT:
+        if (name in left.headers) != (name in right.headers):
+            out.append(f"header {name}: server {'has' if name in left.headers else 'lacks'} it")
+    return out
+
+
+# --- lists ---------------------------------------------------------------------
+
+def _token(text):
+    """A continue token with its version masked."""
+    raw = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    return json.dumps({"v": raw["v"], "rv": "#", "start": raw["start"]}), raw["rv"]
+
+
+def list_without_version(body, case):
+    """(body with the list's version masked, that version, the newest item's)."""
+    if body.startswith(protobuf.MAGIC):
+        kind, raw = protobuf.unwrap(body)
+        parts = protobuf.fields(raw)
+        meta = protobuf.fields(protobuf.first(parts, 1))
+        items = [v for n, v in parts if n == 2]
+        version = int(protobuf.first(meta, 2))
+        token = protobuf.first(meta, 3).decode()
+        rest = (kind, protobuf.without(meta, 2, 3), _token(token)[0] if token else "", items)
+        return repr(rest).encode(), version, max((int(protobuf.object_version(i)) for i in items), default=0)
+    parsed = json.loads(body)
+    version = parsed["metadata"]["resourceVersion"]
+    items = [i.get("object") or {} if "rows" in parsed else i for i in parsed.get("items") or parsed.get("rows") or []]
+    newest = max((int(i.get("metadata", {}).get("resourceVersion", 0)) for i in items), default=0)
+    keys = list(parsed)
+    first = keys.index("metadata") < keys.index("rows" if "rows" in parsed else "items")
+    body = AGES[0].sub(AGES[1], body)
+    spots = [m.span(1) for m in re.finditer(rb'"resourceVersion":\s*"(\d+)"', body) if m.group(1) == version.encode()]
+    a, b = spots[0] if first else spots[-1]
+    body = body[:a] + b"#" + body[b:]
+    if token := parsed["metadata"].get("continue"):
+        body = body.replace(token.encode(), _token(token)[0].encode())
+    return body, int(version), newest
+
+
+def compare_lists(case, left, right, newest_known):
+    """Bodies of a cached read."""
+    try:
+        (a, _, _), (b, version, newest) = list_without_version(left.body, case), list_without_version(right.body, case)
+    except (ValueError, KeyError, IndexError) as e:
+        return [f"not a list: {e!r}", f"server: {shown(left.body)}", f"under test: {shown(right.body)}"]
+    out = []
+    if not max(case.at_least, newest) <= version <= newest_known:
+        out.append(f"list version {version}: asked for {case.at_least}, newest item {newest}, server's newest {newest_known}")
+    return out + differing(a, b)
+
+
+def differing(a, b):
+    if a == b:
+        return []
+    at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+    return [f"bodies differ from byte {at} on", f"server:     {shown(a[max(0, at - 60):], 600)}", f"under test: {shown(b[max(0, at - 60):], 600)}"]
+
+
+def compare_answers(case, left, right, newest_known):
+    out = compare_heads(left, right)
+    if case.cached and left.status == right.status == 200:
+        return out + compare_lists(case, left, right, newest_known)
+    return out + differing(masked(left.body), masked(right.body))
+
+
+# --- watches -------------------------------------------------------------------
+
+@dataclass
+class Event:
+    kind: str
+    version: int  # 0 for ERROR
+    shape: bytes  # what is compared
+    marker: bool = False
+
+    def __str__(self):
+        return f"{self.kind} {self.version} {shown(self.shape, 260)}"
+
+
+def event(frame, binary):
+    if binary:
+        kind, raw = protobuf.event(frame)
+        if kind == "ERROR":
+            return Event(kind, 0, masked(raw))
+        meta, thing = protobuf.unwrap(raw)
+        version = int(protobuf.object_version(thing))
+        if kind != "BOOKMARK":
+            return Event(kind, version, raw)
+        parts = protobuf.fields(thing)
+        shape = repr((meta, protobuf.without(protobuf.fields(protobuf.first(parts, 1)), 6), protobuf.without(parts, 1))).encode()
+        return Event(kind, version, shape, b"initial-events-end" in raw)
+    frame = AGES[0].sub(AGES[1], frame)
+    parsed = json.loads(frame)
+    kind = parsed["type"]
+    if kind == "ERROR":
+        return Event(kind, 0, masked(frame))
+    version = int(parsed["object"]["metadata"]["resourceVersion"])
+    shape = re.sub(rb'("resourceVersion":)"\d+"', rb'\1"#"', frame) if kind == "BOOKMARK" else frame
+    return Event(kind, version, shape, b"k8s.io/initial-events-end" in frame)
+
+
+def events(stream):
+    binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
+    got = [event(f, binary) for f in stream.frames]
+    for later in [e for e in got if e.kind != "BOOKMARK"][1:]:
+        later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
+    return got
+
+
+def order_faults(got):
+    """What breaks the promises of one stream: versions of live events increase, bookmarks never go back."""
+    out, last, live = [], 0, not any(e.marker for e in got)
+    for e in got:
+        if e.marker:
+            live = True
+        if e.kind == "ERROR":
+            continue
+        if e.kind == "BOOKMARK" and e.version < last:
+            out.append(f"bookmark {e.version} after version {last}")
+        if e.kind in ("MODIFIED", "DELETED") and live and e.version <= last:
+            out.append(f"{e.kind} {e.version} after version {last}")
+        last = max(last, e.version)
+    return out
+
+
+def compare_streams(case, left, right):
+    out = compare_heads(left, right)
+    if left.status != 200 or right.status != 200:
+        return out + differing(masked(left.body), masked(right.body))
+    a, b = events(left), events(right)
+    if case.random_retry:
+        for e in a + b:
+            e.shape = RETRY[0].sub(RETRY[1], e.shape)
+    plain = lambda got: [e for e in got if e.kind == "BOOKMARK" and not e.marker]
+    steady = lambda got: [(e.kind, e.shape) for e in got if e not in plain(got)]
+    if steady(a) != steady(b):
+        at = next((i for i, (x, y) in enumerate(zip(steady(a), steady(b))) if x != y), min(len(steady(a)), len(steady(b))))
+        out.append(f"event sequences differ from event {at} on (server {len(steady(a))} events, under test {len(steady(b))})")
+        for name, got in (("server", a), ("under test", b)):
+            out += [f"{name}: {e}" for e in [e for e in got if e not in plain(got)][max(0, at - 1):at + 4]] or [f"{name}: no events"]
+    if {e.shape for e in plain(a)} != {e.shape for e in plain(b)} and plain(a) and plain(b):
+        out.append(f"bookmarks differ: server {plain(a)[0]}, under test {plain(b)[0]}")
+    if case.bookmark:
+        out += [f"{name}: no bookmark" for name, got in (("server", a), ("under test", b)) if not plain(got)]
+    out += [f"under test: {fault}" for fault in order_faults(b)]
+    if left.end != right.end:
+        out.append(f"end of stream: server {left.end}, under test {right.end}")
+    if left.body != right.body:
+        out.append(f"rest after the last event: server {shown(left.body)}, under test {shown(right.body)}")
+    return out

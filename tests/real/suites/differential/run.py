@@ -1,0 +1,217 @@
+"""The differential suite: the same requests to the API server and to the endpoint under test, in the same state."""
+import gzip
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .. import fixtures, wire
+from ..stack import Stack
+from . import lists, watches
+from .case import Case, compare_answers, compare_streams
+
+KNOWN = Path(__file__).with_name("known-differences.txt")
+AT_ONCE = 8  # pairs of requests in flight; the waits of three seconds overlap
+STREAMS_AT_ONCE = 30
+LIVE_SECONDS = 12
+MARGIN_SECONDS = 4  # a bookmark comes two seconds before the deadline
+WARM = ["/api/v1/nodes", "/api/v1/namespaces", "/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services", "/apis/apps/v1/deployments", fixtures.pods(), fixtures.widgets()]
+
+
+class State:
+    """What the cases refer to."""
+
+    def __init__(self):
+        self.resources = [("pods", fixtures.pods("default"), fixtures.pods(), fixtures.pods), ("widgets", fixtures.widgets("default"), fixtures.widgets(), fixtures.widgets)]
+        self.first, self.last, self.fourth_last = {"pods": "p1", "widgets": "w1"}, {"pods": "p5", "widgets": "w5"}, {"pods": "p3", "widgets": "w3"}
+        self.field = {"pods": "spec.nodeName=node-1", "widgets": "spec.color=blue"}
+        self.existing = {"pods": fixtures.pod("p1"), "widgets": fixtures.widget("w1")}
+        self.count, self.versions, self.compacted = {}, {"pods": {}, "widgets": {}}, None
+
+    def fill(self, api):
+        for n, c, _, inside in self.resources:
+            v, letter = self.versions[n], n[0]
+            make = (lambda name, labels, i: fixtures.pod(name, labels, f"node-{i % 2}")) if n == "pods" else (lambda name, labels, i: fixtures.widget(name, labels, "blue" if i % 2 else "red", i))
+            v["created"] = api.create(c, make(f"{letter}1", {"app": "demo", "rank": "1"}, 1))
+            for i in (2, 3, 4, 5):
+                api.create(c, make(f"{letter}{i}", {"app": "demo" if i % 2 else "other", "rank": str(i)}, i))
+            api.create(c, make(f"{letter}10", {}, 10))
+            v["updated"] = api.patch(f"{c}/{letter}1", {"metadata": {"annotations": {"n": "<1>"}}})
+            api.label(f"{c}/{letter}5", last="yes")
+            api.delete(f"{c}/{letter}10")
+            api.create(c, make(f"{letter}0", {"app": "demo"}, 0))
+            for namespace in ("a", "a-b", "elsewhere"):
+                for i in (1, 2):
+                    api.create(inside(namespace), make(f"x{i}", {"app": "demo"} if i == 1 else {}, i))
+            api.delete(f"{c}/{letter}0")
+            v["deleted"] = api.create(c, make(f"{letter}4a", {"app": "none-of-these"}, 1))
+            self.count[n] = len(api.get(c)["items"])
+        for name in ("node-0", "node-1"):
+            api.create("/api/v1/nodes", {"metadata": {"name": name}})
+        api.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        d = "/api/v1/namespaces/default"
+        api.create(f"{d}/configmaps", {"metadata": {"name": "c1"}, "data": {"k": "v"}})
+        api.create(f"{d}/secrets", {"metadata": {"name": "s1"}, "type": "Opaque", "data": {"k": "dg=="}})
+        api.create(f"{d}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
+        for name in ("e1", "e2"):
+            api.create(f"{d}/events", {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p1", "namespace": "default"}, "reason": "Test", "type": "Normal"})
+        api.create("/apis/apps/v1/namespaces/default/deployments", {"metadata": {"name": "d1"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}})
+        for i in range(12):
+            api.create("/api/v1/namespaces/big/configmaps", {"metadata": {"name": f"b{i}"}, "data": {"k": f"{i}" * 20000}})
+
+    def settle(self, api, endpoint):
+        """The newest version of each resource, and the endpoint under test as far."""
+        for n, c, everywhere, _ in self.resources:
+            self.versions[n]["now"] = newest(api.get(everywhere))
+        for collection in WARM:
+            fixtures.wait_served(endpoint, collection, newest(api.get(collection)))
+
+
+def newest(got):
+    """The newest version of the items (not the list's, which others' writes move)."""
+    return max((fixtures.version(i) for i in got["items"]), default=0)
+
+
+def known_differences():
+    """{the case's name, or a prefix that ends with *: reason}"""
+    out = {}
+    for line in KNOWN.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, reason = line.partition(" | ")
+            out[name.strip()] = reason.strip()
+    return out
+
+
+def reason_known(known, name):
+    return next((r for k, r in known.items() if k == name or k.endswith("*") and name.startswith(k[:-1])), None)
+
+
+def conclude(report, known, case, differences):
+    reason = reason_known(known, case.name)
+    if not differences:
+        report.ok(case.name, "a known difference that is none: remove it from the list" if reason and not report.direct else "")
+    elif reason:
+        report.skip(case.name, f"known difference: {reason}")
+    else:
+        report.fail(case.name, "\n".join([f"{case.method} {case.target} {case.headers or ''}", *differences]))
+
+
+def ends(stack, case):
+    """The two endpoints as the case's user."""
+    if case.user == "admin":
+        return stack.server, stack.plain
+    token = {"denied": lambda: stack.read_token("denied"), "nobody": lambda: "nope", "anonymous": lambda: None}[case.user]()
+    return stack.server.with_token(token), stack.plain.with_token(token)
+
+
+def ask(endpoint, case):
+    answer = wire.request(endpoint, case.method, case.target, case.headers, case.body, timeout=40)
+    if answer.headers.get("content-encoding") == "gzip":
+        answer.body = gzip.decompress(answer.body)
+    return answer
+
+
+def attempt(compare):
+    """The differences, or what went wrong instead of an answer."""
+    try:
+        return compare()
+    except (OSError, wire.WireError, ValueError, KeyError, IndexError) as e:
+        return [f"no comparison: {type(e).__name__}: {e}"]
+
+
+def answer_pair(stack, pool, case, newest_known):
+    left, right = ends(stack, case)
+    other = pool.submit(ask, right, case)
+    return compare_answers(case, ask(left, case), other.result(), newest_known)
+
+
+def stream_pair(stack, case):
+    left, right = (wire.Stream(e, case.target, case.headers) for e in ends(stack, case))
+    try:
+        for stream in (left, right):
+            stream.wait_end(60)
+        return compare_streams(case, left, right)
+    finally:
+        left.close()
+        right.close()
+
+
+def run_quiet(stack, report, known, cases, newest_known):
+    """Cases on a state that rests: side by side, reported in order."""
+    with ThreadPoolExecutor(AT_ONCE) as answers, ThreadPoolExecutor(STREAMS_AT_ONCE) as streams, ThreadPoolExecutor(AT_ONCE) as others:
+        jobs = [(c, streams.submit(attempt, lambda c=c: stream_pair(stack, c)) if c.watch else answers.submit(attempt, lambda c=c: answer_pair(stack, others, c, newest_known)))
+                for c in cases]
+        for case, job in jobs:
+            conclude(report, known, case, job.result())
+
+
+def run_live(stack, report, known, state, api):
+    cases = list(watches.live(state, LIVE_SECONDS))
+    pairs = [tuple(wire.Stream(e, c.target, c.headers) for e in ends(stack, c)) for c in cases]
+    for stream in (s for pair in pairs for s in pair):
+        stream.wait_open()
+    watches.write(state, api)
+    done = time.monotonic()
+    first = min((s.opened_at for pair in pairs for s in pair if s.opened_at), default=done)
+    report.check("8.2 the writes ended while all streams were open", done < first + LIVE_SECONDS - MARGIN_SECONDS, f"they took {done - first:.1f} s: this machine is too slow or LIVE_SECONDS too small")
+    for case, (left, right) in zip(cases, pairs):
+        for stream in (left, right):
+            stream.wait_end(60)
+        conclude(report, known, case, attempt(lambda: compare_streams(case, left, right)))
+        left.close()
+        right.close()
+
+
+def pages(endpoint, collection, limit):
+    """All items' metadata and the lists' versions, by the endpoint's own tokens."""
+    items, token, versions = [], None, set()
+    while len(items) < 1000:
+        got = fixtures.Api(endpoint).get(wire.query(collection, limit=limit, **({"continue": token} if token else {})))
+        items += [i["metadata"] for i in got["items"]]
+        versions.add(got["metadata"]["resourceVersion"])
+        token = got["metadata"].get("continue")
+        if not token:
+            return items, versions
+    raise wire.WireError("the pages have no end")
+
+
+def run_chain(stack, report, known, state):
+    """8.1-35: pages by the tokens that each side gives."""
+    for n, _, everywhere, _ in state.resources:
+        for limit in (1, 3):
+            def compare():
+                left, right = pages(stack.server, everywhere, limit), pages(stack.plain, everywhere, limit)
+                return [] if left == right and len(right[1]) == 1 else [f"server: {left}", f"under test: {right}"]
+            conclude(report, known, Case(f"8.1-35 {n} list, all pages of {limit}", everywhere), attempt(compare))
+
+
+def run(report):
+    known = known_differences()
+    with Stack("differential", fixtures.with_widgets) as stack:
+        report.direct = stack.direct
+        api, state = fixtures.Api(stack.server), State()
+        for collection in WARM:  # caches that have seen every write: their history is the server's
+            fixtures.wait_served(stack.plain, collection)
+            if collection != fixtures.widgets():
+                fixtures.wait_served(stack.plain, collection, accept=wire.PROTOBUF)
+        state.fill(api)
+        state.settle(api, stack.plain)
+        top = api.list_version("/api/v1/nodes")
+        run_quiet(stack, report, known, lists.cases(state), top)
+        run_chain(stack, report, known, state)
+        run_quiet(stack, report, known, watches.quiet(state), top)
+        report.check("the state rested during the comparison", api.list_version("/api/v1/nodes") == top, "somebody wrote")
+        run_live(stack, report, known, state, api)
+        run_expired(stack, report, known, state, api)
+
+
+def run_expired(stack, report, known, state, api):
+    state.compacted = api.list_version("/api/v1/nodes")
+    stack.etcd("/v3/kv/compaction", {"revision": str(state.compacted), "physical": True})
+    stack.stop_gateways()
+    stack.kill_server()
+    stack.start_server()
+    stack.start_gateways()
+    for collection in WARM:
+        fixtures.wait_served(stack.server, collection)
+        fixtures.wait_served(stack.plain, collection)
+    run_quiet(stack, report, known, lists.expired(state), state.compacted)

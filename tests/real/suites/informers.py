@@ -1,0 +1,132 @@
+"""The informers suite: a hundred client-go informers through the gateway, and one of each sort at the server, during
+writes; afterwards all stores hold the same."""
+import json
+import subprocess
+import threading
+import time
+
+from . import fixtures, stack as stacks, wire
+from .stack import Stack
+
+EACH = 10  # informers of a sort through the gateway
+WRITES = 800  # bounded by count; the pace is what the server takes
+SORTS = [  # name, resource, flags
+    ("pods typed JSON, watch-list, HTTP/2", "pods", ["--client=typed", "--watch-list=on"]),
+    ("pods typed JSON, list+watch, HTTP/1.1", "pods", ["--client=typed", "--watch-list=off", "--http1"]),
+    ("pods typed protobuf, watch-list, HTTP/2", "pods", ["--client=typed", "--watch-list=on", "--content-type=protobuf"]),
+    ("pods typed protobuf, list+watch, HTTP/1.1", "pods", ["--client=typed", "--watch-list=off", "--content-type=protobuf", "--http1"]),
+    ("pods dynamic, watch-list, HTTP/1.1", "pods", ["--client=dynamic", "--watch-list=on", "--http1"]),
+    ("pods metadata protobuf, watch-list, HTTP/2", "pods", ["--client=metadata", "--watch-list=on", "--content-type=protobuf"]),
+    ("pods metadata JSON, list+watch, HTTP/1.1", "pods", ["--client=metadata", "--watch-list=off", "--http1"]),
+    ("widgets dynamic, watch-list, HTTP/2", "widgets.v1.example.com", ["--client=dynamic", "--watch-list=on"]),
+    ("widgets dynamic, list+watch, paged, HTTP/1.1", "widgets.v1.example.com", ["--client=dynamic", "--watch-list=off", "--http1", "--pagesize=7"]),
+    ("widgets metadata, watch-list, HTTP/2", "widgets.v1.example.com", ["--client=metadata", "--watch-list=on"]),
+]
+
+
+class Informers:
+    """One process of the informer program, asked for its state line by line."""
+
+    def __init__(self, stack, endpoint, resource, flags, count, log):
+        args = [str(stacks.home() / "bin" / "informer"), "--server", endpoint.url(), "--resource", resource, "--count", str(count), "--duration=10m", "--interactive", *flags]
+        args += ["--token", f"@{stack.pki / 'admin.token'}"]
+        if endpoint.tls:
+            args += ["--ca", str(stack.pki / "ca.crt")]
+        self.log = open(log, "ab")
+        self.process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+
+    def _read(self, event):
+        for line in self.process.stdout:
+            parsed = json.loads(line)
+            if parsed["event"] == event:
+                return parsed
+        raise wire.WireError(f"the informers ended with {self.process.wait(10)}")
+
+    def state(self):
+        """Synced count, and how many stores have which hashes."""
+        self.process.stdin.write("state\n")
+        self.process.stdin.flush()
+        return self._read("state")
+
+    def finish(self):
+        """The final reports of all informers."""
+        self.process.stdin.close()
+        reports = [json.loads(line) for line in self.process.stdout]
+        self.process.wait(30)
+        return [r for r in reports if r["event"] == "final"]
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        self.process.stdout.close()
+        self.log.close()
+
+
+def churn(api, failures):
+    """Creates, changes, moves between label sets, deletes and makes anew; both resources by turns."""
+    try:
+        for i in range(WRITES // 4):
+            for collection, make in ((fixtures.pods, fixtures.pod), (fixtures.widgets, fixtures.widget)):
+                where = collection(f"ns{i % 3}")
+                name = f"o{i % 40}"
+                if i < 40:
+                    api.create(where, make(name, {"turn": "0"}))
+                elif i % 9 == 0:
+                    api.call("DELETE", f"{where}/{name}", good=(200, 404))
+                else:
+                    api.call("PATCH", f"{where}/{name}", {"metadata": {"labels": {"turn": str(i)}, "annotations": {"pad": "x" * (i % 50)}}}, fixtures.MERGE, good=(200, 404))
+                api.create(where, make(f"n{i}", {"turn": str(i)}))
+    except Exception as e:  # the caller reports it
+        failures.append(e)
+
+
+def converge(sorts, seconds=60):
+    """{sort: (gateway's state, direct state)} when all agree, or the last seen."""
+    end = time.monotonic() + seconds
+    while True:
+        states = {name: (through.state(), direct.state()) for name, (through, direct) in sorts.items()}
+        good = all(a["synced"] == EACH and b["synced"] == 1 and len(a["contents"]) == 1 and set(a["contents"]) == set(b["contents"]) for a, b in states.values())
+        newest = {}
+        for name, (_, b) in states.items():  # the direct informers agree with each other, whatever their form
+            newest.setdefault(name.split()[0], set()).update(b["hashes"])
+        if good and all(len(h) == 1 for h in newest.values()) or time.monotonic() > end:
+            return states
+        time.sleep(0.3)
+
+
+def run(report):
+    program = stacks.home() / "bin" / "informer"
+    if not program.exists():
+        report.skip("informers", f"{program} is missing: real-apiserver.sh informer")
+        return
+    with Stack("informers", fixtures.with_widgets) as stack:
+        api, sorts = fixtures.Api(stack.server), {}
+        for i in range(30):
+            api.create(fixtures.pods("ns0"), fixtures.pod(f"before{i}"))
+            api.create(fixtures.widgets("ns0"), fixtures.widget(f"before{i}"))
+        failures = []
+        writer = threading.Thread(target=churn, args=(api, failures), daemon=True)
+        try:
+            for i, (name, resource, flags) in enumerate(SORTS):
+                if i == len(SORTS) // 2:
+                    writer.start()  # half of them start on a state that moves
+                through = stack.plain if "HTTP/1.1" in name else stack.tls
+                log = stack.state / f"informers-{i}.log"
+                sorts[name] = (Informers(stack, through, resource, flags, EACH, log), Informers(stack, stack.server, resource, flags, 1, log))
+            writer.join(180)
+            report.check("the writes ended", not writer.is_alive() and not failures, f"{failures}")
+            states = converge(sorts)
+            expected = {r: len(api.get(c)["items"]) for r, c in (("pods", fixtures.pods()), ("widgets", fixtures.widgets()))}
+            for name, (a, b) in states.items():
+                report.check(f"{EACH} informers agree with one at the server: {name}", a["synced"] == EACH and b["synced"] == 1 and len(a["contents"]) == 1 and a["contents"].keys() == b["contents"].keys()
+                             and a["objects"] == [expected[name.split()[0]]], f"through: {a}\ndirect: {b}\nobjects at the server: {expected}")
+            for name, (through, direct) in sorts.items():
+                finals, alone = through.finish(), direct.finish()
+                odd = [f for f in finals if f["relists"] or f["http410"] or f["http429"] or f["httpOther"] or f["transportErrors"]
+                       or f["lists"] != alone[0]["lists"] or f["watchLists"] != alone[0]["watchLists"] or f["protocols"] != [name.split(", ")[-1].replace("HTTP/2", "HTTP/2.0")]]
+                report.check(f"no relist, no fallback, no error: {name}", len(finals) == EACH and not odd, f"{len(finals)} reports; odd ones:\n" + "\n".join(map(str, odd[:3])) + f"\ndirect: {alone}")
+        finally:
+            for pair in sorts.values():
+                for one in pair:
+                    one.kill()

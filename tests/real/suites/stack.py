@@ -1,0 +1,223 @@
+"""One suite's own etcd, API server and gateways, on ports and in a folder of their own.
+
+Every process is stopped by its pid, also when the suite fails or is interrupted. With GATEWAY=direct there is no
+gateway: its endpoints are the API server itself."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import wire
+
+HERE = Path(__file__).resolve().parent.parent
+ROOT = HERE.parent.parent
+SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
+WORK = ROOT / "target" / "real"
+ADMIN_CONTEXT = "admin"
+
+
+def home():
+    """Where real-apiserver.sh keeps its binaries."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("REAL_APISERVER_HOME") or f"{cache}/kube-fanout-real-apiserver")
+
+
+def free_ports(count):
+    """Ports that were free a moment ago, below the range of outgoing connections. Ours are held together, so they differ."""
+    held, start = [], 15000 + (os.getpid() * 37) % 14000
+    for port in list(range(start, 30000)) + list(range(15000, start)):
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+            held.append(sock)
+        except OSError:
+            sock.close()
+        if len(held) == count:
+            break
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def can_listen(port):
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+            sock.listen()
+        except OSError:
+            return False
+        return True
+
+
+class Stack:
+    """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
+
+    def __init__(self, name, before_gateways=None):
+        """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find."""
+        self.name, self.before_gateways = name, before_gateways
+        self.state = WORK / f"{name}-{os.getpid()}"
+        self.pki = self.state / "pki"
+        self.gateway = os.environ.get("GATEWAY") or str(ROOT / "target" / "release" / "kube-fanout")
+        self.direct = self.gateway == "direct"
+        ports = free_ports(7)
+        self.api_port = int(os.environ.get("REAL_APISERVER_PORT") or ports[0])
+        self.etcd_port = int(os.environ.get("REAL_APISERVER_ETCD_PORT") or ports[1])
+        self.gateway_ports = {"plain": ports[3:5], "tls": ports[5:7]}
+        self.env = dict(os.environ, REAL_APISERVER_HOME=str(home()), REAL_APISERVER_STATE=str(self.state), REAL_APISERVER_PORT=str(self.api_port),
+                        REAL_APISERVER_ETCD_PORT=str(self.etcd_port), REAL_APISERVER_PEER_PORT=str(ports[2]),
+                        REAL_APISERVER_ARGS=f"--etcd-compaction-interval=0 {os.environ.get('REAL_APISERVER_ARGS', '')}".strip())
+        self.gateways = {}
+
+    def __enter__(self):
+        shutil.rmtree(self.state, ignore_errors=True)
+        self.state.mkdir(parents=True)
+        try:
+            self.start_server()
+            self.token = self.read_token("admin")
+            self.server = wire.Endpoint("server", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
+            if self.before_gateways:
+                self.before_gateways(self.server)
+            self.start_gateways()
+        except BaseException:
+            print(self.logs())
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        died = [k for k, p in self.gateways.items() if p.poll() is not None]
+        broken = died or kind and kind is not KeyboardInterrupt
+        if broken:
+            print(self.logs())
+        self.stop()
+        if not broken and not os.environ.get("REAL_KEEP"):
+            shutil.rmtree(self.state, ignore_errors=True)
+        if died and not kind:
+            raise RuntimeError(f"gateways that ended by themselves: {died}")
+
+    def script(self, verb):
+        done = subprocess.run([str(SCRIPT), verb], env=self.env, capture_output=True, text=True, timeout=180)
+        if done.returncode:
+            raise RuntimeError(f"real-apiserver.sh {verb}:\n{done.stderr[-3000:]}")
+
+    def read_token(self, user):
+        return (self.pki / f"{user}.token").read_text().strip()
+
+    def start_server(self):
+        """Starts what does not run: after kill_server() only the API server."""
+        self.script("start")
+
+    def server_pid(self):
+        return int((self.state / "run" / "real-apiserver.pid").read_text())
+
+    def kill_server(self):
+        """kill -9; returns when it is gone and its port is free. etcd goes on."""
+        pid = self.server_pid()
+        os.kill(pid, 9)
+
+        def gone():
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                state = "X"
+            return state in "XZ" and can_listen(self.api_port)  # the memory goes first, the sockets later
+        wire.poll("the API server's end", gone, 20, 0.02)
+
+    def etcd(self, path, message, timeout=20):
+        """One call of etcd's HTTP API."""
+        endpoint = wire.Endpoint("etcd", "127.0.0.1", self.etcd_port)
+        answer = wire.request(endpoint, "POST", path, {"Content-Type": "application/json"}, json.dumps(message).encode(), timeout)
+        if answer.status != 200:
+            raise RuntimeError(f"etcd {path}: {answer.status} {answer.text()}")
+        return json.loads(answer.body)
+
+    def start_gateways(self):
+        self.plain = self._start_gateway("plain")
+        self.tls = self._start_gateway("tls")
+
+    def restart_gateways(self):
+        self.stop_gateways()
+        self.start_gateways()
+
+    def _certificate(self):
+        """A certificate for 127.0.0.1, signed by the server's CA."""
+        cert, key = self.pki / "gateway.crt", self.pki / "gateway.key"
+        if not cert.exists():
+            run = lambda *args: subprocess.run(["openssl", *args], cwd=self.pki, check=True, capture_output=True, timeout=60)
+            (self.pki / "gateway.ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth\n")
+            run("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "gateway.key", "-out", "gateway.csr", "-subj", "/CN=gateway")
+            run("x509", "-req", "-in", "gateway.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-out", "gateway.crt", "-extfile", "gateway.ext")
+        return cert, key
+
+    def _start_gateway(self, kind):
+        if self.direct:
+            return wire.Endpoint(f"{kind} (direct)", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
+        port, admin = self.gateway_ports[kind]
+        args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
+                "--listen", f"127.0.0.1:{port}", "--auth", "none", "--admin-listen", f"127.0.0.1:{admin}"]
+        ca = None
+        if self.gateway == "relay":  # only plain, only for trying the restart suite
+            args = [sys.executable, "-m", "suites.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(port)]
+        elif kind == "tls":
+            cert, key = self._certificate()
+            ca, args = str(self.pki / "ca.crt"), args + ["--tls-cert", str(cert), "--tls-key", str(key)]
+        else:
+            args.append("--plain-http")
+        if self.gateway != "relay":
+            args += os.environ.get("GATEWAY_ARGS", "").split()
+        with open(self.state / f"gateway-{kind}.log", "ab") as log:
+            process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if self.gateway == "relay" else None)
+        self.gateways[kind] = process
+        endpoint = wire.Endpoint(f"gateway ({kind})", "127.0.0.1", port, ca, self.token)
+
+        def ready():
+            if process.poll() is not None:
+                raise RuntimeError(f"the {kind} gateway exited with {process.returncode}")
+            return wire.request(endpoint, "GET", "/version", timeout=5).status == 200
+        wire.poll(f"the {kind} gateway", ready, 30)
+        return endpoint
+
+    def stop_gateways(self):
+        for process in self.gateways.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.gateways.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                print("     | a gateway did not end within ten seconds of SIGTERM", flush=True)
+                process.kill()
+                process.wait(10)
+        self.gateways = {}
+
+    def stop(self):
+        self.stop_gateways()
+        try:
+            self.script("stop")
+        except (RuntimeError, subprocess.TimeoutExpired) as e:
+            print(e)
+
+    def logs(self):
+        out = []
+        for log in [*self.state.glob("gateway-*.log"), *self.state.glob("run/*.log")]:
+            out.append(f"--- the end of {log.relative_to(ROOT)}\n" + log.read_text(errors="replace")[-3000:])
+        return "\n".join(out)
+
+    def metric(self, name, **labels):
+        """Sum of a gauge or counter of the API server over the series that carry these labels."""
+        total = 0.0
+        for line in wire.request(self.server, "GET", "/metrics", timeout=30).text().splitlines():
+            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+
+def stamp():
+    return time.strftime("%H:%M:%S")

@@ -1,0 +1,219 @@
+"""HTTP/1.1 spoken by hand: requests whose every byte is ours, and streams of watch events.
+
+The standard client hides what these tests compare (chunk ends, aborted bodies, header order), so this file reads the
+socket itself. It knows nothing of Kubernetes but how the events of a watch are framed.
+"""
+import socket
+import ssl
+import threading
+import time
+from urllib.parse import quote, urlencode
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+class WireError(Exception):
+    """The peer broke the protocol, or the connection broke."""
+
+
+class Endpoint:
+    """Where to send requests: host, port, TLS context or None, bearer token or None."""
+
+    def __init__(self, name, host, port, ca=None, token=None):
+        self.name, self.host, self.port, self.token = name, host, port, token
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
+
+    def url(self):
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+
+    def with_token(self, token):
+        other = Endpoint(self.name, self.host, self.port, None, token)
+        other.tls = self.tls
+        return other
+
+    def connect(self, timeout):
+        sock = socket.create_connection((self.host, self.port), timeout=timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self.tls.wrap_socket(sock, server_hostname=self.host) if self.tls else sock
+
+
+def query(path, **params):
+    """PATH?PARAMS, percent-encoded; values of None are left out."""
+    given = {k: str(v) for k, v in params.items() if v is not None}
+    return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
+
+
+class Answer:
+    """Status, headers (names in lower case; repeated ones joined by ', ') and body of one response."""
+
+    def __init__(self, status, headers, body=b""):
+        self.status, self.headers, self.body = status, headers, body
+
+    def text(self):
+        return self.body.decode("utf-8", "replace")
+
+
+def _send(endpoint, method, target, headers, body, timeout):
+    sock = endpoint.connect(timeout)
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {endpoint.host}:{endpoint.port}"]
+    given = {k.lower() for k in headers}
+    if "user-agent" not in given:
+        lines.append("User-Agent: fanout-tests/1")
+    if endpoint.token and "authorization" not in given:
+        lines.append(f"Authorization: Bearer {endpoint.token}")
+    lines += [f"{k}: {v}" for k, v in headers.items()]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    sock.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b""))
+    return sock
+
+
+def _head(reader):
+    first = reader.readline(65536)
+    if not first:
+        raise WireError("closed before the status line")
+    status, headers = int(first.split(b" ", 2)[1]), {}
+    while (line := reader.readline(65536)) not in (b"\r\n", b""):
+        name, _, value = line.decode("latin-1").partition(":")
+        name, value = name.strip().lower(), value.strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return status, headers
+
+
+def _pieces(reader, status, headers, method):
+    """The body in pieces; WireError when it is cut short."""
+    if method == "HEAD" or status in (101, 204, 304):
+        return
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        while True:
+            size = reader.readline(1024)
+            if not size.endswith(b"\r\n"):
+                raise WireError("cut between chunks")
+            left = int(size.split(b";")[0], 16)
+            data = reader.read(left + 2)
+            if len(data) != left + 2:
+                if left and data:
+                    yield data
+                raise WireError("cut inside a chunk")
+            if left == 0:
+                return
+            yield data[:-2]
+    elif "content-length" in headers:
+        left = int(headers["content-length"])
+        data = reader.read(left)
+        yield data
+        if len(data) != left:
+            raise WireError("body shorter than its Content-Length")
+    else:
+        while data := reader.read1(65536):
+            yield data
+
+
+def request(endpoint, method, target, headers=None, body=None, timeout=30):
+    """One request on a connection of its own."""
+    sock = _send(endpoint, method, target, headers or {}, body, timeout)
+    try:
+        with sock.makefile("rb") as reader:
+            status, got = _head(reader)
+            return Answer(status, got, b"".join(_pieces(reader, status, got, method)))
+    finally:
+        sock.close()
+
+
+class Stream:
+    """A watch read by a thread of its own. Frames are raw: a JSON line without its newline, or a protobuf message.
+
+    `end` is None while open, then "clean" (orderly end of the body), "cut: …" or "closed" (by us)."""
+
+    def __init__(self, endpoint, target, headers=None, timeout=120):
+        self.endpoint, self.target = endpoint, target
+        self.headers_sent, self.timeout = headers or {}, timeout
+        self.status, self.headers, self.body = None, {}, b""
+        self.frames, self.end, self.opened_at, self.ended_at = [], None, None, None
+        self.changed = threading.Condition()
+        self._sock, self._closing = None, False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._sock = _send(self.endpoint, "GET", self.target, self.headers_sent, None, self.timeout)
+            with self._sock.makefile("rb") as reader:
+                self._read(reader)
+            end = "clean"
+        except (OSError, WireError, ValueError) as e:
+            end = "closed" if self._closing else f"cut: {type(e).__name__}: {e}"
+        with self.changed:
+            self.end, self.ended_at = end, time.monotonic()
+            self.changed.notify_all()
+        if self._sock:
+            self._sock.close()
+
+    def _read(self, reader):
+        status, headers = _head(reader)
+        with self.changed:
+            self.status, self.headers, self.opened_at = status, headers, time.monotonic()
+            self.changed.notify_all()
+        binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
+        rest = b""
+        for piece in _pieces(reader, status, headers, "GET"):
+            if status != 200:
+                self.body += piece
+                continue
+            frames, rest = (_binary_frames if binary else _lines)(rest + piece)
+            if frames:
+                with self.changed:
+                    self.frames += frames
+                    self.changed.notify_all()
+        self.body += rest
+
+    def wait(self, condition, seconds, what):
+        """Wait until condition(self) holds; raises with WHAT otherwise."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: condition(self), seconds):
+                raise WireError(f"{self.endpoint.name} {self.target}: no {what} in {seconds} s ({len(self.frames)} frames, end: {self.end})")
+
+    def wait_open(self, seconds=30):
+        self.wait(lambda s: s.status is not None or s.end, seconds, "response headers")
+
+    def wait_end(self, seconds):
+        self.wait(lambda s: s.end, seconds, "end of the stream")
+
+    def close(self):
+        self._closing = True
+        if self._sock:
+            try:
+                self._sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self._thread.join(5)
+
+
+def _lines(data):
+    *frames, rest = data.split(b"\n")
+    return frames, rest
+
+
+def _binary_frames(data):
+    frames = []
+    while len(data) >= 4:
+        n = int.from_bytes(data[:4], "big")
+        if len(data) < 4 + n:
+            break
+        frames.append(data[4:4 + n])
+        data = data[4 + n:]
+    return frames, data
+
+
+def poll(what, check, seconds=30, every=0.1):
+    """Ask until CHECK answers something true; that answer. Errors of the connection count as 'not yet'."""
+    end, last = time.monotonic() + seconds, None
+    while True:
+        try:
+            if got := check():
+                return got
+        except (OSError, WireError, ValueError) as e:
+            last = e
+        if time.monotonic() > end:
+            raise WireError(f"{what}: not in {seconds} s ({last or 'no error'})")
+        time.sleep(every)

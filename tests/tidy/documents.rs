@@ -1,0 +1,270 @@
+//! Documents, manifests and scripts agree with the code.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use kube_fanout::cli;
+use kube_fanout::config::{self, Settings, SettingsError};
+
+use crate::source::root;
+use crate::{finds, none};
+
+/// Flag without dashes → default, of one command.
+type FlagTable = BTreeMap<String, String>;
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(root().join(path)).ok()
+}
+
+fn flags_of(command: &str) -> FlagTable {
+    let top = cli::command();
+    let command = top.find_subcommand(command).unwrap();
+    let flags = command
+        .get_arguments()
+        .filter(|flag| !matches!(flag.get_id().as_str(), "help" | "version"));
+    flags
+        .filter_map(|flag| {
+            let defaults = flag
+                .get_default_values()
+                .iter()
+                .map(|value| value.to_string_lossy());
+            let default: Vec<_> = defaults.collect();
+            Some((flag.get_long()?.to_owned(), default.join(",")))
+        })
+        .collect()
+}
+
+/// The rows `` | `--flag` | `default` | … `` under each `## command` of the page.
+fn documented(page: &str) -> BTreeMap<String, FlagTable> {
+    let mut tables: BTreeMap<String, FlagTable> = BTreeMap::new();
+    let mut heading = String::new();
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            heading = title.trim_matches('`').to_owned();
+        }
+        if let Some(row) = line.strip_prefix("| `--") {
+            let cells: Vec<&str> = row
+                .split('|')
+                .map(|cell| cell.trim().trim_matches('`'))
+                .collect();
+            tables
+                .entry(heading.clone())
+                .or_default()
+                .insert(cells[0].to_owned(), cells[1].to_owned());
+        }
+    }
+    tables
+}
+
+#[test]
+fn the_configuration_page_lists_every_flag_with_its_default() {
+    let page = read("docs/CONFIGURATION.md").unwrap();
+    let mut tables = documented(&page);
+    let process = tables.remove("every command").unwrap();
+    let commands = ["serve", "apiserver", "demo"];
+    for command in commands {
+        let mut table = tables.remove(command).unwrap();
+        table.extend(process.clone());
+        assert_eq!(table, flags_of(command), "{command}");
+    }
+    assert_eq!(tables, BTreeMap::new());
+}
+
+/// Flags that a text gives to one of our commands but that the command does not have.
+fn unknown_flags(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, line) in text.lines().enumerate() {
+        for command in ["serve", "apiserver", "demo"] {
+            let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
+                continue;
+            };
+            let flags = flags_of(command);
+            for word in rest
+                .split_whitespace()
+                .filter_map(|word| word.strip_prefix("--"))
+            {
+                let name = word
+                    .split(['=', '`', '|', ']', ','])
+                    .next()
+                    .unwrap_or_default();
+                if !flags.contains_key(name) {
+                    found.push(format!("{path}:{}: {command} has no --{name}", place + 1));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn documents_give_flags_that_exist() {
+    let pages = [
+        "README.md",
+        "docs/CONFIGURATION.md",
+        "docs/CONTRIBUTING.md",
+        "docs/ARCHITECTURE.md",
+        "docs/OPERATIONS.md",
+    ];
+    let texts = pages.iter().filter_map(|page| Some((page, read(page)?)));
+    none(
+        "flags",
+        texts
+            .flat_map(|(page, text)| unknown_flags(page, &text))
+            .collect(),
+    );
+    finds(
+        &unknown_flags("x", "\nkube-fanout demo --watchers 1 --clients=2"),
+        "x:2: demo has no --clients",
+    );
+}
+
+/// Arguments in manifests stand one a line: `- --listen=0.0.0.0:8443`.
+fn unknown_arguments(path: &str, text: &str) -> Vec<String> {
+    let flags = flags_of("serve");
+    let arguments = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- --"));
+    let names = arguments.filter_map(|argument| argument.trim_matches('"').split('=').next());
+    names
+        .filter(|name| !flags.contains_key(*name))
+        .map(|name| format!("{path}: serve has no --{name}"))
+        .collect()
+}
+
+#[test]
+fn manifests_give_flags_that_exist() {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("deploy/manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        found.extend(unknown_arguments(&path.display().to_string(), &text));
+    }
+    none("manifests", found);
+    finds(
+        &unknown_arguments("x", "  - --listn=0.0.0.0:1"),
+        "serve has no --listn",
+    );
+}
+
+/// The configuration files inside a text, without what indents them.
+fn embedded_files(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut indent = None;
+    for line in text.lines() {
+        if let Some(before) = line.strip_suffix("apiVersion: kube-fanout.dev/v1alpha1") {
+            indent = Some(before);
+            found.push(String::new());
+        }
+        let Some(body) = indent.and_then(|indent| line.strip_prefix(indent)) else {
+            indent = None;
+            continue;
+        };
+        if body.starts_with("```") {
+            indent = None;
+        } else if let Some(file) = found.last_mut() {
+            file.push_str(body);
+            file.push('\n');
+        }
+    }
+    found
+}
+
+#[test]
+fn configuration_files_in_documents_and_manifests_are_read() {
+    let pages = [
+        "docs/CONFIGURATION.md",
+        "deploy/manifests/20-configuration.yaml",
+    ];
+    for (place, page) in pages.into_iter().enumerate() {
+        let files = embedded_files(&read(page).unwrap());
+        assert_eq!(files.len(), 1, "{page}");
+        let path = std::env::temp_dir().join(format!(
+            "kube-fanout-tidy-{}-{place}.yaml",
+            std::process::id()
+        ));
+        fs::write(&path, &files[0]).unwrap();
+        let arguments = ["kube-fanout", "serve", "--config"]
+            .map(Into::into)
+            .into_iter();
+        let flags = config::read(arguments.chain([path.clone().into()]).collect(), |_| None);
+        fs::remove_file(&path).unwrap();
+        let resolved = Settings::resolve(
+            flags.unwrap_or_else(|error| panic!("{page}: {:?}", error.one_line())),
+        );
+        // What these files ask for is right, and not built yet.
+        assert_eq!(
+            resolved,
+            Err(SettingsError::AuthNotBuilt("self-check")),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn the_code_map_names_every_module() {
+    let Some(map) = read("docs/ARCHITECTURE.md") else {
+        eprintln!("skipped: docs/ARCHITECTURE.md is not written yet");
+        return;
+    };
+    let lib = read("src/lib.rs").unwrap();
+    let modules = lib
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let missing = modules.filter(|module| !map.contains(&format!("`{module}`")));
+    none(
+        "code map",
+        missing
+            .map(|module| format!("docs/ARCHITECTURE.md: no `{module}`"))
+            .collect(),
+    );
+}
+
+#[track_caller]
+fn check_exit(arguments: &[&str], code: i32, line: &str) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(arguments)
+        .env_clear()
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    let said = if code == 0 { &stdout } else { &stderr };
+    assert!(said.starts_with(line), "{said}");
+    assert!(code == 0 || stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn the_program_ends_with_the_documented_codes() {
+    let plain = ["--upstream", "http://127.0.0.1:1", "--plain-http"];
+    check_exit(&["--help"], 0, "List/watch fan-out gateway");
+    check_exit(
+        &[
+            "config",
+            "check",
+            "--auth=none",
+            "--in-cluster",
+            "--plain-http",
+        ],
+        0,
+        "the settings are valid",
+    );
+    check_exit(&[], 2, "kube-fanout: no command given");
+    check_exit(
+        &["serve", "--watch"],
+        2,
+        "kube-fanout: unexpected argument '--watch'",
+    );
+    check_exit(
+        &[&["serve"], &plain[..]].concat(),
+        2,
+        "kube-fanout: --auth self-check is not built yet",
+    );
+    check_exit(
+        &[&["serve", "--auth=review"], &plain[..]].concat(),
+        2,
+        "kube-fanout: --auth review is not built yet",
+    );
+}

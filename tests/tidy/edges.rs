@@ -1,0 +1,383 @@
+//! Which module may name which, and what the pure zone may not name at all.
+
+use crate::source::{Source, is_word, sources};
+use crate::{finds, none};
+
+const EVERYTHING: &[&str] = &["*"];
+
+/// Module, and what it may use. A part of a module is granted as `module::part`. A new edge is a commit of its own with a
+/// decision record.
+const EDGES: &[(&str, &[&str])] = &[
+    ("resource", &[]),
+    ("cli", &[]),
+    ("metrics", &[]),
+    ("shutdown", &[]),
+    ("config", &["cli", "resource"]),
+    ("decode", &["resource"]),
+    ("cache", &["resource"]),
+    ("view", &["resource", "cache"]),
+    (
+        "upstream",
+        &[
+            "resource", "decode", "cache", "config", "metrics", "shutdown",
+        ],
+    ),
+    (
+        "auth",
+        &["resource", "config", "metrics", "upstream::client"],
+    ),
+    (
+        "passthrough",
+        &["resource", "config", "metrics", "upstream::client"],
+    ),
+    (
+        "downstream",
+        &[
+            "resource",
+            "cache",
+            "view",
+            "auth",
+            "passthrough",
+            "config",
+            "metrics",
+            "shutdown",
+        ],
+    ),
+    (
+        "informer",
+        &[
+            "resource",
+            "decode",
+            "upstream::reflector",
+            "view::selector",
+        ],
+    ),
+    (
+        "apiserver",
+        &[
+            "resource",
+            "decode",
+            "cache",
+            "view",
+            "downstream",
+            "metrics",
+            "shutdown",
+            "config",
+        ],
+    ),
+    ("admin", &["metrics", "shutdown"]),
+    ("gateway", EVERYTHING),
+    ("demo", EVERYTHING),
+    (
+        "main",
+        &["config", "shutdown", "apiserver", "gateway", "demo"],
+    ),
+    // The map of the crate declares modules and uses none.
+    ("lib", &[]),
+];
+
+/// The root is used from above only.
+const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
+
+/// Files and folders without `async`, clock, environment, log or metrics: time comes in as an argument.
+const PURE: &[&str] = &[
+    "src/resource",
+    "src/decode",
+    "src/cache",
+    "src/view",
+    "src/upstream/reflector",
+    "src/upstream/backoff",
+    "src/downstream/request",
+    "src/downstream/status",
+    "src/downstream/continue_token",
+];
+
+const IMPURE: &[&str] = &[
+    "async",
+    "await",
+    "tokio",
+    "hyper",
+    "prometheus",
+    "tracing",
+    "println",
+    "eprintln",
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "Timestamp::now",
+];
+
+/// Where atomics may be named: the ring's proofs stand on knowing every one.
+const ATOMICS: &[&str] = &[
+    "src/apiserver/server.rs",
+    "src/cache/sync.rs",
+    "src/metrics/sharded.rs",
+    "src/passthrough.rs",
+];
+
+/// Edges that the table does not grant, one line each.
+fn edge_violations(source: &Source) -> Vec<String> {
+    let module = source.module();
+    let Some((_, granted)) = EDGES.iter().find(|(name, _)| *name == module[0]) else {
+        return vec![format!(
+            "{}: module {} is not in the table of edges",
+            source.path, module[0]
+        )];
+    };
+    let mut found = Vec::new();
+    for (line, path) in references(source, module.len()) {
+        let target = path[0].as_str();
+        let known = EDGES.iter().any(|(name, _)| *name == target);
+        if !known || target == module[0] {
+            continue;
+        }
+        let part = path.get(1).map(|part| format!("{target}::{part}"));
+        let is_granted =
+            |grant: &str| grant == "*" || grant == target || Some(grant) == part.as_deref();
+        let reaches_up = target == "gateway" && !USERS_OF_GATEWAY.contains(&module[0]);
+        if reaches_up || !granted.iter().any(|grant| is_granted(grant)) {
+            let target = part.unwrap_or_else(|| target.to_owned());
+            found.push(format!("{}:{line}: {} -> {target}", source.path, module[0]));
+        }
+    }
+    found
+}
+
+/// Paths from the crate's root that the code names, cut to two segments, with their lines.
+fn references(source: &Source, depth: usize) -> Vec<(usize, Vec<String>)> {
+    let code = &source.code;
+    let supers = "super::".repeat(depth);
+    let mut found = Vec::new();
+    for start in ["crate::", "kube_fanout::", supers.as_str()] {
+        for (at, _) in code.match_indices(start) {
+            let inside_path =
+                at > 0 && (is_word(code.as_bytes()[at - 1]) || code[..at].ends_with("::"));
+            if inside_path {
+                continue;
+            }
+            let line = code[..at].matches('\n').count() + 1;
+            let paths = expand(&code[at + start.len()..], 2);
+            found.extend(paths.into_iter().map(|path| (line, path)));
+        }
+    }
+    found
+}
+
+/// The paths of a use tree, each cut to `segments`.
+fn expand(tree: &str, segments: usize) -> Vec<Vec<String>> {
+    if segments == 0 {
+        return vec![Vec::new()];
+    }
+    let tree = tree.trim_start();
+    if let Some(group) = tree.strip_prefix('{') {
+        return members(group)
+            .into_iter()
+            .flat_map(|member| expand(member, segments))
+            .collect();
+    }
+    let length = tree.bytes().take_while(|&byte| is_word(byte)).count();
+    if length == 0 {
+        return vec![Vec::new()];
+    }
+    let (name, rest) = tree.split_at(length);
+    let below = match rest.trim_start().strip_prefix("::") {
+        Some(rest) => expand(rest, segments - 1),
+        None => vec![Vec::new()],
+    };
+    let join = |tail: Vec<String>| std::iter::once(name.to_owned()).chain(tail).collect();
+    below.into_iter().map(join).collect()
+}
+
+/// The members of a group, given what follows its opening brace.
+fn members(group: &str) -> Vec<&str> {
+    let (mut found, mut depth, mut start) = (Vec::new(), 0_usize, 0);
+    for (at, byte) in group.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth > 0 => depth -= 1,
+            b',' if depth == 0 => {
+                found.push(&group[start..at]);
+                start = at + 1;
+            }
+            b'}' => {
+                found.push(&group[start..at]);
+                break;
+            }
+            _ => {}
+        }
+    }
+    found.retain(|member| !member.trim().is_empty());
+    found
+}
+
+fn purity_violations(source: &Source) -> Vec<String> {
+    let is_pure = PURE.iter().any(|zone| {
+        source.path == format!("{zone}.rs") || source.path.starts_with(&format!("{zone}/"))
+    });
+    if !is_pure {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in source.lines() {
+        // A trace of what was decided is the one thing allowed.
+        let line = line.replace("tracing::trace!", "");
+        for word in IMPURE.iter().filter(|word| names(&line, word)) {
+            found.push(format!(
+                "{}:{number}: the pure zone names {word}",
+                source.path
+            ));
+        }
+    }
+    found
+}
+
+fn atomic_violations(source: &Source) -> Vec<String> {
+    if ATOMICS.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let named = source
+        .lines()
+        .filter(|(_, line)| names(line, "sync::atomic") || names(line, "UnsafeCell"));
+    named
+        .map(|(number, _)| {
+            format!(
+                "{}:{number}: atomics are named in {ATOMICS:?} only",
+                source.path
+            )
+        })
+        .collect()
+}
+
+/// Whether a line names a word or path, whole.
+fn names(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line.as_bytes()[..at].last();
+        let after = line.as_bytes().get(at + word.len());
+        !before.is_some_and(|&byte| is_word(byte)) && !after.is_some_and(|&byte| is_word(byte))
+    })
+}
+
+/// Product code only: tests may look wherever they need to.
+fn product() -> Vec<Source> {
+    let mut found = sources("src");
+    found.retain(|source| !source.is_test());
+    assert!(found.len() > 10, "the sources were not found");
+    found
+}
+
+#[test]
+fn modules_name_only_what_the_table_grants() {
+    none(
+        "module edges",
+        product().iter().flat_map(edge_violations).collect(),
+    );
+}
+
+#[test]
+fn the_pure_zone_has_no_clock_no_async_and_no_metrics() {
+    none(
+        "pure zone",
+        product().iter().flat_map(purity_violations).collect(),
+    );
+}
+
+#[test]
+fn atomics_are_named_in_few_files() {
+    none(
+        "atomics",
+        product().iter().flat_map(atomic_violations).collect(),
+    );
+}
+
+#[track_caller]
+fn planted(path: &str, text: &str, expected: &str) {
+    finds(&edge_violations(&Source::new(path, text)), expected);
+}
+
+#[test]
+fn a_planted_edge_is_found() {
+    planted(
+        "src/cache/ring.rs",
+        "\nuse crate::upstream::Reflector;",
+        "src/cache/ring.rs:2: cache -> upstream::Reflector",
+    );
+    planted(
+        "src/decode.rs",
+        "use crate::{resource::Gvr, cache};",
+        "decode -> cache",
+    );
+    planted("src/view.rs", "use super::metrics;", "view -> metrics");
+    planted(
+        "src/view/a/b.rs",
+        "use super::super::super::metrics;",
+        "view -> metrics",
+    );
+    planted(
+        "src/passthrough.rs",
+        "use crate::upstream::{client, reflector::A};",
+        "passthrough -> upstream::reflector",
+    );
+    planted(
+        "src/admin.rs",
+        "fn f() { crate::gateway::run() }",
+        "admin -> gateway",
+    );
+    planted("src/sidecar.rs", "", "not in the table");
+    planted(
+        "src/main.rs",
+        "use kube_fanout::cache::Ring;",
+        "main -> cache",
+    );
+}
+
+#[test]
+fn granted_edges_and_prose_are_left_alone() {
+    for (path, text) in [
+        ("src/passthrough.rs", "use crate::upstream::client::{A, B};"),
+        (
+            "src/passthrough.rs",
+            "use crate::upstream::{client::{A, B}};",
+        ),
+        (
+            "src/view/a.rs",
+            "use super::metrics; use crate::cache::Ring;",
+        ),
+        (
+            "src/cache.rs",
+            "/// See [`crate::upstream`].\nconst A: &str = \"crate::gateway\";",
+        ),
+        (
+            "src/cache.rs",
+            "#[cfg(test)]\nmod tests { use crate::decode; }",
+        ),
+        ("src/demo.rs", "use crate::gateway::run;"),
+        (
+            "src/config.rs",
+            "use crate::config::kinds; use serde::crate_name;",
+        ),
+    ] {
+        assert_eq!(
+            edge_violations(&Source::new(path, text)),
+            Vec::<String>::new(),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn planted_clocks_and_atomics_are_found() {
+    let clock = Source::new(
+        "src/upstream/backoff.rs",
+        "fn f() { let now = std::time::Instant::now(); }",
+    );
+    finds(&purity_violations(&clock), "Instant::now");
+    let wait = Source::new("src/cache/ring.rs", "async fn f() {}");
+    finds(&purity_violations(&wait), "async");
+    let driver = Source::new("src/upstream/client.rs", "async fn f() {}");
+    assert_eq!(purity_violations(&driver), Vec::<String>::new());
+    let atomic = Source::new("src/view/wake.rs", "use std::sync::atomic::AtomicBool;");
+    finds(&atomic_violations(&atomic), "src/view/wake.rs:1");
+}

@@ -1,0 +1,278 @@
+//! Source files as the rules see them: where they are, and their code without comments, literals and tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A Rust file.
+pub(crate) struct Source {
+    /// Path from the top, with `/`.
+    pub(crate) path: String,
+    /// All of it.
+    pub(crate) text: String,
+    /// Lines as in `text`, with comments, literals and test items blanked.
+    pub(crate) code: String,
+}
+
+impl Source {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            code: without_tests(&without_comments_and_literals(text)),
+        }
+    }
+
+    /// Modules above this file's items: `["upstream", "client"]` for `src/upstream/client.rs`.
+    pub(crate) fn module(&self) -> Vec<&str> {
+        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        let path = path.strip_suffix(".rs").unwrap_or(path);
+        path.split('/').collect()
+    }
+
+    /// Whether the file holds nothing but tests or models of a checker.
+    pub(crate) fn is_test(&self) -> bool {
+        let parts: Vec<&str> = self.path.split('/').collect();
+        parts
+            .iter()
+            .any(|part| matches!(*part, "tests" | "tests.rs" | "models" | "models.rs"))
+    }
+
+    /// Lines of code with their numbers, from 1.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.code
+            .lines()
+            .enumerate()
+            .map(|(place, line)| (place + 1, line))
+    }
+}
+
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below `folder`, sorted; none if there is no such folder.
+pub(crate) fn sources(folder: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    collect(&root().join(folder), &mut found);
+    found.sort();
+    found
+        .iter()
+        .map(|path| {
+            let relative = path
+                .strip_prefix(root())
+                .unwrap()
+                .to_string_lossy()
+                .replace('\\', "/");
+            Source::new(&relative, &fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            // Build output below a member is not ours.
+            if path.file_name().is_none_or(|name| name != "target") {
+                collect(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Blanks comments, strings and characters; newlines stay, so line numbers hold.
+fn without_comments_and_literals(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match bytes[at] {
+            b'/' if bytes[at..].starts_with(b"//") => line_end(bytes, at),
+            b'/' if bytes[at..].starts_with(b"/*") => block_end(bytes, at),
+            b'"' => string_end(bytes, at + 1),
+            b'r' if !follows_word(bytes, at) => match raw_string_end(bytes, at) {
+                Some(end) => end,
+                None => at + 1,
+            },
+            b'\'' => character_end(bytes, at),
+            _ => at + 1,
+        };
+        if end > at + 1 {
+            for byte in &mut out[at..end] {
+                if *byte != b'\n' {
+                    *byte = b' ';
+                }
+            }
+        }
+        at = end;
+    }
+    String::from_utf8(out).unwrap()
+}
+
+fn follows_word(bytes: &[u8], at: usize) -> bool {
+    // `br"` is a raw string too, `for"` is not one.
+    let before = |back: usize| at.checked_sub(back).map(|place| bytes[place]);
+    match before(1) {
+        Some(b'b') => before(2).is_some_and(is_word),
+        Some(byte) => is_word(byte),
+        None => false,
+    }
+}
+
+pub(crate) fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn line_end(bytes: &[u8], at: usize) -> usize {
+    bytes[at..]
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .map_or(bytes.len(), |length| at + length)
+}
+
+fn block_end(bytes: &[u8], at: usize) -> usize {
+    let mut depth = 0;
+    let mut place = at;
+    while place < bytes.len() {
+        if bytes[place..].starts_with(b"/*") {
+            depth += 1;
+            place += 2;
+        } else if bytes[place..].starts_with(b"*/") {
+            depth -= 1;
+            place += 2;
+            if depth == 0 {
+                return place;
+            }
+        } else {
+            place += 1;
+        }
+    }
+    bytes.len()
+}
+
+fn string_end(bytes: &[u8], mut at: usize) -> usize {
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let hashes = bytes[at + 1..]
+        .iter()
+        .take_while(|&&byte| byte == b'#')
+        .count();
+    let open = at + 1 + hashes;
+    if bytes.get(open) != Some(&b'"') {
+        return None;
+    }
+    let close: Vec<u8> = std::iter::once(b'"')
+        .chain(std::iter::repeat_n(b'#', hashes))
+        .collect();
+    let length = bytes[open + 1..]
+        .windows(close.len())
+        .position(|window| window == close);
+    Some(length.map_or(bytes.len(), |length| open + 1 + length + close.len()))
+}
+
+/// The end of a character literal, or of the quote alone where it begins a lifetime.
+fn character_end(bytes: &[u8], at: usize) -> usize {
+    if bytes.get(at + 1) == Some(&b'\\') {
+        // The escaped character may itself be a quote.
+        let close = bytes.iter().skip(at + 3).position(|&byte| byte == b'\'');
+        return close.map_or(bytes.len(), |length| at + 3 + length + 1);
+    }
+    // One character takes up to four bytes.
+    let close = (2..=5).find(|&length| bytes.get(at + length) == Some(&b'\''));
+    match close {
+        Some(length)
+            if std::str::from_utf8(&bytes[at + 1..at + length])
+                .is_ok_and(|c| c.chars().count() == 1) =>
+        {
+            at + length + 1
+        }
+        _ => at + 1,
+    }
+}
+
+/// Blanks every item under a `#[cfg(…)]` that names `test`.
+fn without_tests(code: &str) -> String {
+    let mut out = code.as_bytes().to_vec();
+    let mut from = 0;
+    while let Some(start) = code[from..].find("#[cfg(").map(|place| from + place) {
+        let Some(length) = code[start..].find(']') else {
+            break;
+        };
+        let attribute = &code[start..start + length];
+        from = start + length;
+        let words = attribute.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        if attribute.contains("not(") || !words.into_iter().any(|word| word == "test") {
+            continue;
+        }
+        let end = item_end(code.as_bytes(), from);
+        for byte in &mut out[start..end] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        from = end;
+    }
+    String::from_utf8(out).unwrap()
+}
+
+/// The end of the item after an attribute: its semicolon or its closing brace.
+fn item_end(bytes: &[u8], from: usize) -> usize {
+    let mut depth = 0_usize;
+    for (place, byte) in bytes.iter().enumerate().skip(from) {
+        match byte {
+            b';' if depth == 0 => return place + 1,
+            b'{' => depth += 1,
+            b'}' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return place + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    bytes.len()
+}
+
+#[test]
+fn code_is_what_is_left_without_comments_literals_and_tests() {
+    let text = r####"//! crate::a
+use crate::b; /* crate::c /* nested */ crate::d */
+const S: &str = "crate::e \" crate::f"; const R: &str = r#"crate::g " "#;
+fn f<'a>(x: &'a str) -> char { '"' } const Q: char = '\''; const E: char = 'é';
+#[cfg(test)]
+mod tests { use crate::h; fn g() { if true { } } }
+#[cfg(test)]
+mod more;
+#[cfg(not(test))]
+use crate::i;
+"####;
+    let source = Source::new("src/x.rs", text);
+    let names: Vec<&str> = source
+        .code
+        .split("crate::")
+        .skip(1)
+        .map(|rest| &rest[..1])
+        .collect();
+    assert_eq!(names, ["b", "i"], "{}", source.code);
+    assert_eq!(source.code.lines().count(), text.lines().count());
+    assert!(
+        source.code.contains("fn f<'a>(x: &'a str) -> char {"),
+        "{}",
+        source.code
+    );
+}
