@@ -48,10 +48,6 @@ mod cells {
             self.0.store(value);
         }
 
-        pub(in crate::cache) fn load(&self) -> Arc<T> {
-            self.0.load_full()
-        }
-
         /// Reads in place, without touching the reference count.
         pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
             read(&self.0.load())

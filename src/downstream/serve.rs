@@ -286,3 +286,6 @@ fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
     answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
     answer
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,10 @@
 //! Who waits for a view's next batch. Kept in shards, so that watchers who arm themselves on different threads don't
 //! meet; the writer empties one shard at a time.
+//!
+//! Why no wake-up is lost: a watcher arms its seat and then looks at the view; the writer fills the view and then empties
+//! the shards. Both pass the shard's lock. If the watcher passes first, its waker is there to be taken; if the writer
+//! does, what it did before unlocking, the batch, is seen by the look after arming. So the order must stay: arm, then
+//! look. There is no loom model, because locks alone order this; two threads try it in the hub's tests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;

@@ -45,6 +45,10 @@ impl Dice {
         (self.0 >> 33) % limit
     }
 
+    pub(crate) fn index(&mut self, len: u64) -> usize {
+        usize::try_from(self.below(len)).unwrap()
+    }
+
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -217,14 +221,14 @@ impl World {
 
     /// Anything.
     pub(crate) fn happen(&mut self) -> Change {
-        let namespace = NAMESPACES[self.dice.below(3) as usize];
+        let namespace = NAMESPACES[self.dice.index(3)];
         let key = format!("{namespace}/o{}", self.dice.below(5));
         if self.dice.once_in(4)
             && let Some(change) = self.delete(&key)
         {
             return change;
         }
-        let tier = TIERS[self.dice.below(4) as usize];
+        let tier = TIERS[self.dice.index(4)];
         self.write(&key, tier)
     }
 

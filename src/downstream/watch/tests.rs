@@ -687,3 +687,71 @@ async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_agai
     }
     assert!(lagged > 0, "some must have fallen out of the history");
 }
+
+/// Follows everything through breaks of its own making; each version is one more than the last. Returns how often it
+/// had to list again.
+async fn follow(served: Served, last: u64, breaks_after: u64) -> usize {
+    let (mut known, mut lists) = (10, 0);
+    while known < last {
+        let entry = served.hub.join(&everything());
+        let version = ResourceVersion(known);
+        let Ok(sequence) = served.cache.resume_after(version) else {
+            known = served.cache.snapshot().unwrap().resource_version.0;
+            lists += 1;
+            continue;
+        };
+        let timing = Timing {
+            started: Instant::now(),
+            timeout: Duration::from_secs(HOUR),
+            bookmarks: false,
+        };
+        let start = Start::After { sequence, version };
+        let tally = Arc::new(Tally::default());
+        let mut body = WatchBody::new(served.clone(), entry, start, timing, tally);
+        let stop_at = (known + breaks_after).min(last);
+        while known < stop_at {
+            let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            let waited = tokio::time::timeout(Duration::from_secs(60), frame).await;
+            let frame = waited.expect("nobody woke a client who waits");
+            let Some(Ok(frame)) = frame else { break };
+            let mut pieces = frame.into_data().unwrap();
+            for line in told(&pieces.copy_to_bytes(pieces.remaining())) {
+                let words: Vec<_> = line.split(' ').collect();
+                if words[0] == "ERROR" {
+                    break;
+                }
+                known += 1;
+                assert_eq!(words[2], known.to_string(), "{line}");
+            }
+        }
+    }
+    lists
+}
+
+/// The same promise with threads that really run at once, little history and many joins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn clients_on_other_threads_miss_and_repeat_nothing() {
+    let mut scene = Scene::new(256);
+    let last = 20_000;
+    let followers: Vec<_> = [1, 7, 90, 1000, u64::MAX / 2]
+        .into_iter()
+        .map(|breaks| tokio::spawn(follow(scene.served.clone(), last, breaks)))
+        .collect();
+    let writer = tokio::task::spawn_blocking(move || {
+        let mut version = 10;
+        while version < last {
+            let count = (1 + scene.world.dice.below(3)).min(last - version);
+            let put = |version| crate::cache::Change::Put(Sample::new("a/x", version).object());
+            let changes = (1..=count).map(|more| put(version + more)).collect();
+            version += count;
+            scene.world.apply(changes);
+            if version.is_multiple_of(64) {
+                std::thread::yield_now();
+            }
+        }
+    });
+    writer.await.unwrap();
+    for follower in followers {
+        follower.await.unwrap();
+    }
+}

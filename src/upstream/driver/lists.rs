@@ -1,5 +1,7 @@
 //! Lists: one page after the other into the side buffer.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::RETRY_AFTER;
@@ -17,6 +19,10 @@ use crate::upstream::reflector::{Effect, Failure, Input, ListVersion};
 const PAGE_LEN_MAX: usize = 1 << 30;
 /// A Status is a few hundred bytes; what an unknown proxy sends is cut here.
 const STATUS_LEN_MAX: usize = 64 << 10;
+
+/// The API server ends its lists after 60 s; one that is silent for so long will not go on. Connections that are
+/// alive below do not tell.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 impl<F: Fetch> Driver<F> {
     pub(super) async fn list(
@@ -67,10 +73,6 @@ impl<F: Fetch> Driver<F> {
         Ok(())
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "the side buffer's entries, named by its field"
-    )]
     fn scan_page(
         &self,
         body: &Bytes,
@@ -139,8 +141,13 @@ struct Cut {
 
 async fn limited<B: Body<Data = Bytes> + Unpin>(mut body: B, len_max: usize) -> Result<Bytes, Cut> {
     let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
+    loop {
+        let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
+            Ok(None) => break,
+            Ok(Some(frame)) => frame.ok(),
+            Err(_) => None,
+        };
+        let Some(frame) = frame else {
             return Err(Cut {
                 so_far: whole.freeze(),
                 too_long: false,

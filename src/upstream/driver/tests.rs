@@ -310,6 +310,20 @@ async fn a_token_that_expired_leads_to_one_whole_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_that_stops_half_way_is_given_up_and_asked_for_again() {
+    let mut scene = Scene::new(Streaming::Never);
+    let whole = list(&[("a/x", 3)], 7, "");
+    let feed = scene.asked("list latest").await.open();
+    push(&feed, &[whole[..50].to_owned()]).await;
+    // The connection stays; nothing more comes.
+    let again = scene.asked("list latest").await;
+    again.whole(200, &whole).await;
+    scene.asked("watch 7").await;
+    scene.holds(&["a/x 3"], 7);
+    drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_streams_are_refused_pages_are_asked_for() {
     let mut scene = Scene::new(Streaming::Preferred);
     scene.asked("stream latest").await.refuse(422).await;

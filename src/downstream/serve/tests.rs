@@ -1,0 +1,340 @@
+//! The service behind a real HTTP/1.1 connection in memory, over a made-up history and under a stopped clock.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use http::StatusCode;
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http1::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+
+use super::*;
+use crate::cache::tests::samples::{World, kind, told};
+use crate::downstream::resources::Latest;
+use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::resource::Layout;
+use crate::resource::ResourceVersion;
+use crate::view::Hub;
+
+#[derive(Debug)]
+struct Untold;
+
+impl WatchTally for Untold {
+    fn delivered(&self, _: u64, _: u64) {}
+    fn ended(&self, _: WatchTotals) {}
+}
+
+/// One resource, and answers to be given for the rest.
+struct Stage {
+    served: Served,
+    filling: bool,
+    latest: Mutex<Option<Latest>>,
+}
+
+impl Resources for Stage {
+    type Forwarded = Full<Bytes>;
+
+    async fn availability(&self, gvr: &Gvr) -> Availability {
+        if *gvr != self.served.cache.kind().gvr {
+            Availability::Forwarded
+        } else if self.filling {
+            Availability::Filling {
+                retry_after_seconds: 7,
+            }
+        } else {
+            Availability::Ready(self.served.clone())
+        }
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        self.latest
+            .lock()
+            .unwrap()
+            .take()
+            .unwrap_or(Latest::Unknown)
+    }
+
+    async fn forward(&self, _: Request<Incoming>) -> Response<Full<Bytes>> {
+        Response::new(Full::from("forwarded"))
+    }
+
+    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn answered(&self, _: Answered<'_>) {}
+}
+
+struct Scene {
+    world: World,
+    stage: Arc<Stage>,
+    client: SendRequest<Empty<Bytes>>,
+}
+
+impl Scene {
+    async fn with(events_max: usize, filling: bool) -> Self {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let world = World::new(5, events_max, Arc::clone(&hub) as _);
+        let cache = Arc::clone(world.writer.cache());
+        let stage = Arc::new(Stage {
+            served: Served { cache, hub },
+            filling,
+            latest: Mutex::default(),
+        });
+        let service = Service::new(Arc::clone(&stage));
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(async move {
+            let answer = service_fn(move |request| {
+                let service = service.clone();
+                async move { Ok::<_, Infallible>(service.answer(request).await) }
+            });
+            hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(far), answer)
+                .await
+        });
+        let (client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        Self {
+            world,
+            stage,
+            client,
+        }
+    }
+
+    async fn new() -> Self {
+        Self::with(1 << 20, false).await
+    }
+
+    fn put(&mut self, key: &str) -> u64 {
+        let change = self.world.write(key, None);
+        self.world.apply(vec![change]);
+        self.world.version
+    }
+
+    fn latest(&self, latest: Latest) {
+        *self.stage.latest.lock().unwrap() = Some(latest);
+    }
+
+    async fn send(&mut self, path: &str) -> Response<Incoming> {
+        self.client.ready().await.unwrap();
+        let request = Request::get(path)
+            .header("audit-id", "mine")
+            .header("host", "gateway")
+            .body(Empty::new());
+        self.client.send_request(request.unwrap()).await.unwrap()
+    }
+
+    /// Status and body.
+    async fn get(&mut self, path: &str) -> (u16, String) {
+        let response = self.send(path).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The version and the names of a list, or what else came.
+    async fn list(&mut self, query: &str) -> String {
+        let (code, body) = self.get(&format!("/api/v1/configmaps{query}")).await;
+        if code != 200 || body == "forwarded" {
+            return format!("{code} {}", &body[..body.len().min(9)]);
+        }
+        let list: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let items = list["items"].as_array().unwrap();
+        let names = items
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap());
+        let names = names.collect::<Vec<_>>().join(",");
+        format!(
+            "{} {names}",
+            list["metadata"]["resourceVersion"].as_str().unwrap()
+        )
+    }
+
+    /// A watch read to its end.
+    async fn watch(&mut self, query: &str) -> Vec<String> {
+        let (code, body) = self
+            .get(&format!("/api/v1/configmaps?watch=1{query}"))
+            .await;
+        assert_eq!(code, 200, "{body}");
+        told(body.as_bytes())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_come_from_memory_with_the_headers_that_upstream_sets() {
+    let mut scene = Scene::new().await;
+    let version = scene.put("a/x");
+    let response = scene
+        .send("/api/v1/namespaces/a/configmaps?resourceVersion=0")
+        .await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let header = |name| response.headers().get(name).unwrap().to_str().unwrap();
+    assert_eq!(header(CONTENT_TYPE), "application/json");
+    assert_eq!(header(CACHE_CONTROL), "no-cache, private");
+    assert_eq!(header(AUDIT_ID), "mine");
+    assert!(response.headers().contains_key(CONTENT_LENGTH));
+    drop(response.into_body().collect().await.unwrap());
+    assert_eq!(
+        scene.list("?resourceVersion=0").await,
+        format!("{version} x")
+    );
+    assert_eq!(scene.get("/api/v1/pods").await.1, "forwarded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consistent_list_waits_for_what_it_must_have_seen_or_is_forwarded() {
+    let mut scene = Scene::new().await;
+    let version = scene.put("a/x");
+    assert_eq!(scene.list("").await, "200 forwarded");
+    scene.latest(Latest::At(ResourceVersion(version)));
+    assert_eq!(scene.list("").await, format!("{version} x"));
+    scene.latest(Latest::At(ResourceVersion(version + 1)));
+    assert_eq!(scene.list("").await, "200 forwarded");
+    let snapshot = scene.stage.served.cache.snapshot().unwrap();
+    scene.latest(Latest::Proven(snapshot, ResourceVersion(version + 9)));
+    assert_eq!(scene.list("").await, format!("{} x", version + 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_page_of_a_proven_list_is_not_a_version_too_large() {
+    let mut scene = Scene::new().await;
+    scene.put("a/x");
+    let version = scene.put("a/y");
+    let snapshot = scene.stage.served.cache.snapshot().unwrap();
+    scene.latest(Latest::Proven(snapshot, ResourceVersion(version + 9)));
+    let (_, body) = scene.get("/api/v1/configmaps?limit=1").await;
+    let list: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let token = list["metadata"]["continue"].as_str().unwrap();
+    let next = scene.list(&format!("?limit=1&continue={token}")).await;
+    assert_eq!(next, "200 forwarded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_not_older_than_the_future_waits_three_seconds_for_it() {
+    let mut scene = Scene::new().await;
+    let version = scene.put("a/x") + 100;
+    let started = Instant::now();
+    let response = scene
+        .send(&format!("/api/v1/configmaps?resourceVersion={version}"))
+        .await;
+    assert_eq!(started.elapsed().as_secs(), 3);
+    assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(response.headers()[RETRY_AFTER], "1");
+    drop(response.into_body().collect().await.unwrap());
+    // It comes meanwhile.
+    let path = format!("/api/v1/configmaps?resourceVersion={version}");
+    let ((code, body), ()) = {
+        let Scene { world, client, .. } = &mut scene;
+        let asked = async {
+            client.ready().await.unwrap();
+            let request = Request::get(path)
+                .header("host", "gateway")
+                .body(Empty::new());
+            let response = client.send_request(request.unwrap()).await.unwrap();
+            let code = response.status();
+            (
+                code,
+                response.into_body().collect().await.unwrap().to_bytes(),
+            )
+        };
+        let comes = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            world.writer.progress(ResourceVersion(version), world.now);
+        };
+        tokio::join!(asked, comes)
+    };
+    assert_eq!(code, StatusCode::OK);
+    assert!(body.starts_with(b"{\"kind\":\"ConfigMapList\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn exact_versions_come_from_memory_as_far_as_it_reaches() {
+    let mut scene = Scene::with(8, false).await;
+    let first = scene.put("a/x");
+    let second = scene.put("a/y");
+    let exact = |version: u64| format!("?resourceVersionMatch=Exact&resourceVersion={version}");
+    assert_eq!(scene.list(&exact(first)).await, format!("{first} x"));
+    assert_eq!(scene.list(&exact(second)).await, format!("{second} x,y"));
+    assert_eq!(scene.list(&exact(10)).await, "10 ");
+    for _ in 0..20 {
+        scene.put("a/z");
+    }
+    assert_eq!(scene.list(&exact(first)).await, "200 forwarded");
+    assert_eq!(scene.list(&exact(9999)).await, "200 forwarded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_begin_where_they_were_asked_to() {
+    let mut scene = Scene::new().await;
+    let first = scene.put("a/x");
+    let second = scene.put("a/y");
+    let added = [
+        format!("ADDED a/x {first} -"),
+        format!("ADDED a/y {second} -"),
+    ];
+    let watch_list =
+        "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for (query, expected) in [
+        // A bookmark two seconds before the end would tell nothing new.
+        (
+            format!("&timeoutSeconds=5&resourceVersion=0{watch_list}"),
+            [&added[..], &[format!("MARKER {second}")]].concat(),
+        ),
+        ("&timeoutSeconds=5&resourceVersion=0".into(), added.to_vec()),
+        (
+            format!("&timeoutSeconds=5&resourceVersion={first}"),
+            vec![added[1].clone()],
+        ),
+        (
+            format!("&timeoutSeconds=5&resourceVersion={second}"),
+            vec![],
+        ),
+        (
+            "&timeoutSeconds=5&resourceVersion=9".into(),
+            vec!["ERROR 410".into()],
+        ),
+        (
+            format!("&timeoutSeconds=5&resourceVersion=999{watch_list}"),
+            vec!["ERROR 504".into()],
+        ),
+        ("&timeoutSeconds=5&resourceVersion=999".into(), vec![]),
+        ("&timeoutSeconds=-5&resourceVersion=0".into(), vec![]),
+    ] {
+        assert_eq!(scene.watch(&query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_lasts_as_long_as_it_was_asked_to_and_its_connection_stays() {
+    let mut scene = Scene::new().await;
+    for seconds in [1, 20] {
+        let started = Instant::now();
+        let response = scene
+            .send(&format!(
+                "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds={seconds}"
+            ))
+            .await;
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "headers come at once"
+        );
+        assert!(!response.headers().contains_key(CONTENT_LENGTH));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+        assert_eq!(started.elapsed().as_secs(), seconds);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_cache_is_being_filled_clients_are_asked_to_come_again() {
+    let mut scene = Scene::with(100, true).await;
+    for query in ["?resourceVersion=0", "?watch=1&resourceVersion=0"] {
+        let response = scene.send(&format!("/api/v1/configmaps{query}")).await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[RETRY_AFTER], "7");
+        drop(response.into_body().collect().await.unwrap());
+    }
+}
