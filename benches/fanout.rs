@@ -75,9 +75,9 @@ fn measure(effort: Effort) -> io::Result<()> {
 
 /// What is measured of a pair of servers: the step, its name, deliveries of one round, the target.
 const STEPS: [(Order, &str, usize, &str); 3] = [
-    (Order::One, "1", 100_000, "<= 1.35"),
-    (Order::Batch, "16, published at once", 400_000, "<= 1.50"),
-    (Order::Singly, "16, one by one", 400_000, "<= 1.50"),
+    (Order::One, "1", 50_000, "<= 1.35"),
+    (Order::Batch, "16, published at once", 200_000, "<= 1.50"),
+    (Order::Singly, "16, one by one", 200_000, "<= 1.50"),
 ];
 
 async fn compare(threads: usize, size: usize, effort: Effort) -> io::Result<()> {
@@ -89,7 +89,7 @@ async fn compare(threads: usize, size: usize, effort: Effort) -> io::Result<()> 
         ours.run(order, steps.div_ceil(8)).await?;
         bare.run(order, steps.div_ceil(8)).await?;
         let mut figures = [Vec::new(), Vec::new(), Vec::new()];
-        for _ in 0..effort.pick(7, 1) {
+        for _ in 0..effort.pick(5, 1) {
             let (ours, bare) = (ours.run(order, steps).await?, bare.run(order, steps).await?);
             figures[0].push(ours);
             figures[1].push(bare);

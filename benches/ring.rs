@@ -59,12 +59,13 @@ fn main() {
 }
 
 /// What is measured, in the order of [`Column::figures`], with its target. All but the counts in nanoseconds.
-const ROWS: [(&str, &str); 7] = [
+const ROWS: [(&str, &str); 8] = [
     ("append, nobody reads", "<= 200"),
     ("append, 1 reader follows", "<= 200"),
     ("append, 2 readers follow", "<= 200"),
-    ("read, one by one", "<= 20"),
-    ("read, 64 at once", "<= 20"),
+    ("read, one by one, far behind", "<= 20"),
+    ("read, 64 at once, far behind", "<= 20"),
+    ("read, one by one, at the head", "<= 20"),
     ("delivery, 1000 cursors in 1 thread", "<= 10"),
     ("delivery, 1000 cursors in 2 threads", "<= 20 per thread"),
 ];
@@ -76,18 +77,19 @@ struct Column {
 
 impl Column {
     fn of<C: Channel>(name: &'static str, effort: Effort) -> Self {
-        let rounds = effort.pick(7, 1);
+        let rounds = effort.pick(5, 1);
         let values: Vec<_> = (0..VALUES as u64).map(Payload::new).collect();
         let many = |measure: &dyn Fn() -> f64| median((0..rounds).map(|_| measure()).collect());
-        let (appends, batches) = (effort.pick(1_000_000, 10_000), effort.pick(60, 2));
+        let (appends, batches) = (effort.pick(500_000, 10_000), effort.pick(15, 1));
         let figures = [
             many(&|| append::<C>(&values, appends, 0)),
             many(&|| append::<C>(&values, appends, 1)),
             many(&|| append::<C>(&values, appends, 2)),
             many(&|| read::<C>(&values, appends, 1)),
             many(&|| read::<C>(&values, appends, BATCH)),
-            many(&|| deliver::<C>(&values, batches, 1)),
-            many(&|| deliver::<C>(&values, batches, 2)),
+            many(&|| deliver::<C>(&values, batches, Way::new(1, 1))),
+            many(&|| deliver::<C>(&values, batches, Way::new(1, BATCH))),
+            many(&|| deliver::<C>(&values, batches, Way::new(2, BATCH))),
         ];
         Self { name, figures }
     }
@@ -154,8 +156,23 @@ fn read_all(cursor: &mut impl Cursor, most: usize) -> u64 {
     }
 }
 
+/// How a thousand cursors read.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    threads: usize,
+    /// Values of one read.
+    most: usize,
+}
+
+impl Way {
+    fn new(threads: usize, most: usize) -> Self {
+        Self { threads, most }
+    }
+}
+
 /// Nanoseconds of one thread per delivery, when its share of a thousand cursors reads each batch.
-fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, threads: usize) -> f64 {
+fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, way: Way) -> f64 {
+    let Way { threads, most } = way;
     let mut channel = C::new();
     let mut shares: Vec<Vec<C::Cursor>> = (0..threads)
         .map(|_| (0..CURSORS / threads).map(|_| channel.cursor()).collect())
@@ -170,7 +187,7 @@ fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, threads: usize) 
         let done: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = shares
                 .iter_mut()
-                .map(|share| scope.spawn(move || timed(|| read_bursts(share))))
+                .map(|share| scope.spawn(move || timed(|| read_bursts(share, most))))
                 .collect();
             threads
                 .into_iter()
@@ -193,11 +210,13 @@ fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, threads: usize) 
 /// Batches appended before a round of reading: so that starting threads does not count.
 const BURST: usize = 8;
 
-fn read_bursts(share: &mut [impl Cursor]) -> u64 {
+fn read_bursts(share: &mut [impl Cursor], most: usize) -> u64 {
     let mut count = 0;
     for _ in 0..BURST {
         for cursor in &mut *share {
-            count += black_box(cursor.take(BATCH)).count;
+            for _ in 0..BATCH / most {
+                count += black_box(cursor.take(most)).count;
+            }
         }
     }
     count
