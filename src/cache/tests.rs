@@ -110,9 +110,9 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
         &[("a/1", 1, 19), ("a/5", 5, 20)],
         20,
         &[
-            "DELETED a/2 16",
-            "DELETED a/3 17",
-            "DELETED a/4 18",
+            "DELETED a/2 11",
+            "DELETED a/3 12",
+            "DELETED a/4 13",
             "MODIFIED a/1 19",
             "ADDED a/5 20",
         ],

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::resources::Resources;
 use super::serve::Service;
+use super::socket::Socket;
 use crate::shutdown::Drain;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
@@ -107,9 +108,9 @@ impl<R: Resources> Connection<R> {
                     return;
                 };
                 if http2 {
-                    self.http2(stream).await
+                    Box::pin(self.http2(Socket(stream))).await
                 } else {
-                    self.http1(stream).await
+                    Box::pin(self.http1(Socket(stream))).await
                 }
             }
             Some(acceptor) => {
@@ -120,9 +121,9 @@ impl<R: Resources> Connection<R> {
                 };
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 if http2 {
-                    self.http2(stream).await
+                    Box::pin(self.http2(stream)).await
                 } else {
-                    self.http1(stream).await
+                    Box::pin(self.http1(stream)).await
                 }
             }
         }
@@ -132,7 +133,7 @@ impl<R: Resources> Connection<R> {
         let Self { service, drain, .. } = self;
         let answer = service_fn(move |request: Request<Incoming>| {
             let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
         });
         let mut builder = http1::Builder::new();
         builder
@@ -161,7 +162,7 @@ impl<R: Resources> Connection<R> {
         let Self { service, drain, .. } = self;
         let answer = service_fn(move |request: Request<Incoming>| {
             let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
         });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
