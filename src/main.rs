@@ -71,7 +71,7 @@ async fn run(task: Task, drain: Drain) -> anyhow::Result<()> {
     tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
         Task::Serve(settings) => Ok(kube_fanout::gateway::run(settings, drain).await?),
-        Task::Apiserver(_settings) => not_wired("apiserver"),
+        Task::Apiserver(settings) => Ok(kube_fanout::apiserver::run(settings, drain).await?),
         Task::Demo(_settings) => not_wired("demo"),
         Task::ConfigCheck | Task::ConfigPrint(_) => Ok(()),
     }

@@ -7,10 +7,11 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::{Injected, StreamFate};
+use crate::downstream::Pieces;
 
 /// Resolves when the stream is to end cleanly.
 pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -47,28 +48,28 @@ impl<B> FaultyBody<B> {
     }
 
     /// The frame, cut where the stream breaks.
-    fn within_bound(&mut self, mut data: Bytes) -> Bytes {
-        if let Some(left) = &mut self.left {
-            let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
-            data.truncate(kept);
-            *left -= kept as u64;
-        }
-        data
+    fn within_bound(&mut self, mut data: Pieces) -> Pieces {
+        let Some(left) = &mut self.left else {
+            return data;
+        };
+        let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
+        *left -= kept as u64;
+        data.copy_to_bytes(kept).into()
     }
 }
 
 impl<B> Body for FaultyBody<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Pieces> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Data = Bytes;
+    type Data = Pieces;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Pieces>, io::Error>>> {
         let this = self.get_mut();
         if this.ended {
             return Poll::Ready(None);
@@ -82,7 +83,7 @@ where
         }
         if let Injection::Next(frame) = this.inject {
             this.inject = Injection::None;
-            let data = this.within_bound(injected(frame));
+            let data = this.within_bound(injected(frame).into());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if this.end.as_mut().poll(cx).is_ready() {
@@ -137,14 +138,14 @@ mod tests {
     struct Frames(VecDeque<Bytes>);
 
     impl Body for Frames {
-        type Data = Bytes;
+        type Data = Pieces;
         type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
+        ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data.into()))))
         }
     }
 
@@ -154,7 +155,10 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
-                Ok(frame) => seen.extend_from_slice(&frame.into_data().unwrap()),
+                Ok(frame) => {
+                    let mut data = frame.into_data().unwrap();
+                    seen.extend_from_slice(&data.copy_to_bytes(data.len()));
+                }
                 Err(_) => return (seen, true),
             }
         }
