@@ -116,9 +116,9 @@ pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), RunErr
     let listener = TcpListener::bind(address)
         .await
         .map_err(|source| RunError::Listen { address, source })?;
-    let mut server = start_until(listener, Options::try_from(&settings)?, drain)?;
+    let server = start_until(listener, Options::try_from(&settings)?, drain)?;
     info!(address = %server.address, "the embedded API server is serving");
-    while server.serving.join_next().await.is_some() {}
+    server.ended().await;
     Ok(())
 }
 
@@ -209,6 +209,11 @@ impl Apiserver {
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.server.store
+    }
+
+    /// Waits until its drain is over.
+    pub async fn ended(mut self) {
+        while self.serving.join_next().await.is_some() {}
     }
 
     /// Changes how many changes a second are made; 0 stops them.

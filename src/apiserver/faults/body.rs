@@ -23,6 +23,8 @@ pub struct FaultyBody<B> {
     /// Bytes until the break.
     left: Option<u64>,
     inject: Injection,
+    /// Whether the bytes before the break had a chance to leave.
+    flushed: bool,
     ended: bool,
 }
 
@@ -43,6 +45,7 @@ impl<B> FaultyBody<B> {
             inject: fate
                 .inject
                 .map_or(Injection::None, Injection::BehindTheFirst),
+            flushed: false,
             ended: false,
         }
     }
@@ -75,6 +78,11 @@ where
             return Poll::Ready(None);
         }
         if this.left == Some(0) {
+            if !std::mem::replace(&mut this.flushed, true) {
+                // What stands before the cut leaves first: a connection is flushed while its body has nothing.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             this.ended = true;
             return Poll::Ready(Some(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
