@@ -57,7 +57,7 @@ impl Stream {
                 let kind = event["type"].as_str().unwrap().to_owned();
                 (kind, event["object"].take())
             }
-            ended => panic!("no event but {ended:?}"),
+            ended @ (Next::End(_) | Next::Broken(_)) => panic!("no event but {ended:?}"),
         }
     }
 

@@ -1,3 +1,5 @@
+//! The writer against a plain model, and what readers see of it.
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
