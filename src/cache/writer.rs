@@ -79,6 +79,7 @@ impl Writer {
             sequence: 0,
             resource_version: zero,
             listed_at: zero,
+            forgotten: zero,
             objects: ObjectMap::default(),
             gaps: Vec::new(),
         };
@@ -170,6 +171,16 @@ impl Writer {
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
             self.publish(version, &[], now);
+        }
+    }
+
+    /// Forgets the history below `version`, as a compaction of etcd does: resuming and exact reads below it are too
+    /// old from now on. Streams that are open go on. Versions ahead of the cache mean all of it.
+    pub fn forget(&mut self, version: ResourceVersion) {
+        let version = version.min(self.state.resource_version);
+        if version > self.state.forgotten {
+            self.state.forgotten = version;
+            self.cache.publish(self.state.clone());
         }
     }
 

@@ -219,7 +219,12 @@ async fn starts_with_preface(stream: &TcpStream) -> Option<bool> {
         .flatten()
 }
 
-fn set_options(stream: &TcpStream) -> io::Result<()> {
+/// Options of a client's socket: nothing waits for an acknowledgement, a dead peer is noticed, and the kernel holds
+/// little for a slow one.
+///
+/// # Errors
+/// What the system refuses; the connection works all the same.
+pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_keepalive(
