@@ -1,5 +1,7 @@
 //! The thin binary: allocator, flags, log, runtime, signals, exit code. Decides nothing about serving.
 
+#[path = "main/limits.rs"]
+mod limits;
 #[path = "main/log.rs"]
 mod log;
 
@@ -44,6 +46,7 @@ fn perform(Settings { process, task }: Settings) -> ExitCode {
         Task::ConfigPrint(text) => return print(text),
         Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_) => log::start(process, &task),
     }
+    limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(process.worker_threads)
         .thread_name("fanout")
