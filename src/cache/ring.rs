@@ -101,6 +101,7 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// [`Lagged`] when `from` was evicted; nothing is shown then.
+    #[expect(clippy::expect_used, reason = "the head is published after the slot is filled; modelled under loom")]
     pub fn read(
         &self,
         from: Sequence,
@@ -144,6 +145,7 @@ impl<T> Ring<T> {
     /// The first readable sequence whose value does not satisfy `before`; the head if all do.
     ///
     /// `before` must hold for a prefix of the values and for none after it.
+    #[expect(clippy::expect_used, reason = "the head is published after the slot is filled; modelled under loom")]
     pub fn partition_point(&self, mut before: impl FnMut(&T) -> bool) -> Sequence {
         let head = self.head();
         self.directory.with(|directory| {
@@ -163,6 +165,7 @@ impl<T> Ring<T> {
     }
 }
 
+#[expect(clippy::expect_used, reason = "an index into memory that exists")]
 fn slot_index(offset: u64) -> usize {
     usize::try_from(offset).expect("a segment's slots fit in memory")
 }

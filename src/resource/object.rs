@@ -62,6 +62,7 @@ pub struct Object {
     start: u32,
 }
 
+#[expect(clippy::expect_used, reason = "a constant of a few bytes")]
 fn line_head_len(kind: EventKind) -> u32 {
     u32::try_from(kind.line_head().len()).expect("a line head is a few bytes")
 }
@@ -186,6 +187,7 @@ impl Object {
 
     /// The same object at another version: the last state of a deletion that was only noticed later.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "twenty digits fit in any integer")]
     pub fn at_version(&self, version: ResourceVersion) -> Self {
         let line = self.deleted_line(version);
         let digits =
