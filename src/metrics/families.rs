@@ -27,6 +27,12 @@ impl<L: Label> ByLabel<L> {
         }
     }
 
+    /// How many were counted of this value.
+    pub fn count(&self, label: L) -> u64 {
+        let mut found = self.counters.iter().filter(|(known, _)| *known == label);
+        found.next().map_or(0, |(_, counter)| counter.get())
+    }
+
     /// Counts one.
     pub fn inc(&self, label: L) {
         let found = self.counters.iter().find(|(known, _)| *known == label);
