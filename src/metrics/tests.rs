@@ -103,6 +103,7 @@ fn the_values_of_a_label_differ() {
     check_label::<FrameRejection>();
     check_label::<StreamEnd>();
     check_label::<BadRequest>();
+    check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
     assert!(
         Verb::ALL
