@@ -8,12 +8,15 @@
 
 mod answer;
 mod body;
+mod caches;
 pub mod churn;
+mod connections;
 mod discovery;
 pub mod faults;
 pub mod kinds;
 pub mod patch;
 mod pulse;
+mod reads;
 pub mod refusal;
 mod render;
 pub mod route;
@@ -28,17 +31,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tracing::info;
 
-use churn::{Churn, ObjectCount, UnknownResource};
+use caches::Caches;
+use churn::{Churn, InvalidObjectCount, ObjectCount, UnknownResource};
 use faults::{FaultCounts, FaultError, Order};
 use kinds::{Catalogue, ServedKind};
+use reads::{Reads, Uncounted};
 use server::Server;
-use storage::{Change, Storage};
-use store::{Publisher, Store};
+use storage::Storage;
+use store::Store;
 
-use crate::resource::ResourceVersion;
+use crate::config::ApiserverSettings;
+use crate::shutdown::Drain;
 
 /// What an API server is started with.
 #[derive(Clone, Debug, Default)]
@@ -68,13 +76,50 @@ pub enum StartError {
     Objects(#[source] UnknownResource),
 }
 
+/// Why `kube-fanout apiserver` did not start. Each is one line for the terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The address cannot be opened.
+    #[error("--listen {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// More objects than there are names for.
+    #[error("--objects")]
+    Count(#[from] InvalidObjectCount),
+    /// The server itself.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
 /// A running API server; dropping it ends its connections.
 #[derive(Debug)]
 pub struct Apiserver {
     address: SocketAddr,
     server: Arc<Server>,
-    /// Listener and churn. Dropping the set aborts them, and the listener's end takes the connections along.
+    rate: watch::Sender<u32>,
+    /// The listener. Dropping the set aborts it, and its end takes the connections along.
+    serving: JoinSet<()>,
+    /// Churn and progress.
     _tasks: JoinSet<()>,
+}
+
+/// Runs an API server until its drain is over.
+///
+/// # Errors
+/// See [`RunError`]: only at start.
+pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), RunError> {
+    let address = settings.listen;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| RunError::Listen { address, source })?;
+    let server = start_until(listener, Options::try_from(&settings)?, drain)?;
+    info!(address = %server.address, "the embedded API server is serving");
+    server.ended().await;
+    Ok(())
 }
 
 /// Starts a server on a listener, with its first objects in place. Must be called inside a tokio runtime.
@@ -82,30 +127,69 @@ pub struct Apiserver {
 /// # Errors
 /// See [`StartError`].
 pub fn start(listener: TcpListener, options: Options) -> Result<Apiserver, StartError> {
+    start_until(listener, options, Drain::new())
+}
+
+/// As [`start`]; serves until the drain is over.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn start_until(
+    listener: TcpListener,
+    options: Options,
+    drain: Drain,
+) -> Result<Apiserver, StartError> {
     let address = listener.local_addr().map_err(StartError::Listener)?;
     let catalogue = Arc::new(Catalogue::new(&options.extra_kinds));
     let random = RandomState::new().hash_one(address);
     let seed = options.seed.unwrap_or(random);
     let mut churn = Churn::new(&catalogue, &options.objects, options.object_len, seed)
         .map_err(StartError::Objects)?;
+    let caches = Caches::new(&catalogue);
+    let served = caches.served();
     let storage = Storage::new(Arc::clone(&catalogue));
-    let store = Arc::new(Store::new(storage, Box::new(Unread)));
+    let store = Arc::new(Store::new(storage, Box::new(caches)));
     pulse::seed(&store, &mut churn);
-    let server = Arc::new(Server::new(catalogue, Arc::clone(&store), address, random));
+    let reads = Reads {
+        catalogue,
+        store: Arc::clone(&store),
+        served,
+        streams: Arc::new(Uncounted),
+    };
+    let server = Arc::new(Server::new(reads, address, random));
+    let mut serving = JoinSet::new();
+    let tls = options.tls.map(TlsAcceptor::from);
+    serving.spawn(connections::run(listener, tls, Arc::clone(&server), drain));
+    let (rate, given) = watch::channel(options.churn_per_second);
     let mut tasks = JoinSet::new();
-    tasks.spawn(server::run(
-        listener,
-        options.tls.map(TlsAcceptor::from),
-        Arc::clone(&server),
-    ));
-    if options.churn_per_second > 0 {
-        tasks.spawn(pulse::run(store, churn, options.churn_per_second));
-    }
+    tasks.spawn(pulse::progress(Arc::clone(&store)));
+    tasks.spawn(pulse::run(store, churn, given));
     Ok(Apiserver {
         address,
         server,
+        rate,
+        serving,
         _tasks: tasks,
     })
+}
+
+impl TryFrom<&ApiserverSettings> for Options {
+    type Error = InvalidObjectCount;
+
+    fn try_from(settings: &ApiserverSettings) -> Result<Self, InvalidObjectCount> {
+        let objects = settings
+            .objects
+            .iter()
+            .map(|count| count.to_string().parse());
+        Ok(Self {
+            extra_kinds: settings.extra_kinds.iter().map(ServedKind::from).collect(),
+            objects: objects.collect::<Result<_, _>>()?,
+            object_len: settings.object_len,
+            churn_per_second: settings.churn,
+            seed: None,
+            tls: None,
+        })
+    }
 }
 
 impl Apiserver {
@@ -127,6 +211,22 @@ impl Apiserver {
         &self.server.store
     }
 
+    /// Waits until its drain is over.
+    pub async fn ended(mut self) {
+        while self.serving.join_next().await.is_some() {}
+    }
+
+    /// Changes how many changes a second are made; 0 stops them.
+    pub fn set_churn(&self, per_second: u32) {
+        self.rate.send_replace(per_second);
+    }
+
+    /// How many watches are open.
+    #[must_use]
+    pub fn watch_count(&self) -> usize {
+        self.server.reads().watch_count()
+    }
+
     /// Orders a fault, as `POST /debug/faults` does.
     ///
     /// # Errors
@@ -140,16 +240,4 @@ impl Apiserver {
     pub fn fault_counts(&self) -> FaultCounts {
         self.server.faults().counts()
     }
-}
-
-/// Nobody reads changes yet.
-#[derive(Debug)]
-struct Unread;
-
-impl Publisher for Unread {
-    fn publish(&mut self, _: &[Change]) {}
-
-    fn progress(&mut self, _: usize, _: ResourceVersion) {}
-
-    fn compact(&mut self, _: usize, _: ResourceVersion) {}
 }

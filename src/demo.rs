@@ -1,1 +1,391 @@
-//! Embedded API server, gateway and watchers in one process.
+//! Embedded API server, gateway and watchers in one process, with live figures and a verdict at the end.
+//!
+//! Everything goes over loopback sockets as it would between machines. What is written is told by the store itself;
+//! each watcher's events are folded into one number and compared with it.
+
+mod figures;
+mod latency;
+mod ledger;
+mod process;
+mod screen;
+mod stream;
+mod watcher;
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::apiserver::churn::InvalidObjectCount;
+use crate::apiserver::{self, Apiserver, Options};
+use crate::config::{DemoSettings, ServeSettings};
+use crate::gateway::{self, Gateway};
+use crate::resource::ResourceVersion;
+use crate::shutdown::Drain;
+use figures::{Counted, Figures, Verdict, closing};
+use latency::Latencies;
+use ledger::Ledger;
+use process::Usage;
+use screen::Screen;
+pub use screen::Surface;
+use stream::Finders;
+use watcher::{Swarm, Watcher};
+
+/// Files besides the watchers' sockets: listeners, the gateway's connections upstream, standard streams, epoll.
+const OPEN_FILES_BESIDES: usize = 64;
+/// Connections made at once: half of what a listener's queue holds.
+const CONNECTING_MAX: usize = 64;
+/// So long everybody may take to connect, and to get the last events.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether they have.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// Without a write for so long the churn has stopped: many of its beats.
+const QUIET: Duration = Duration::from_millis(200);
+/// How often figures are shown.
+const SHOW_PERIOD: Duration = Duration::from_secs(1);
+/// The gateway's own end; its clients are gone by then.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How a demo ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every watcher got everything once and in order.
+    Verified,
+    /// Something was lost, doubled or out of order; the closing table tells what.
+    Faulty,
+}
+
+/// The demo cannot begin, or was broken off. Each is one line for the terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The system lets too few files be open.
+    #[error(
+        "{watchers} watchers need {needed} open files, the limit is {limit}: raise it (ulimit -n {needed}) or ask for fewer --watchers"
+    )]
+    OpenFiles {
+        /// Watchers asked for.
+        watchers: usize,
+        /// Files that they need, on both ends.
+        needed: usize,
+        /// Files that may be open.
+        limit: usize,
+    },
+    /// Nothing to watch.
+    #[error("--objects: name at least one resource with at least one object")]
+    Nothing,
+    /// More objects than there are names for.
+    #[error("--objects")]
+    Count(#[from] InvalidObjectCount),
+    /// No port on loopback.
+    #[error("no port on loopback")]
+    Listen(#[source] io::Error),
+    /// The API server.
+    #[error("embedded API server")]
+    Apiserver(#[from] apiserver::StartError),
+    /// The gateway.
+    #[error("gateway")]
+    Gateway(#[from] gateway::RunError),
+    /// A resource cannot be listed.
+    #[error("{0} cannot be listed")]
+    List(String),
+    /// Watchers that got no answer.
+    #[error("{0} watchers are not connected after {PATIENCE:?}")]
+    Connect(usize),
+    /// The figures cannot be shown.
+    #[error("the figures cannot be written")]
+    Screen(#[from] io::Error),
+}
+
+/// One resource that is watched.
+#[derive(Clone, Debug)]
+struct Watched {
+    kind_index: usize,
+    path: String,
+}
+
+/// All parts, running.
+struct Stage {
+    apiserver: Apiserver,
+    gateway: SocketAddr,
+    gateway_drain: Drain,
+    ledger: Ledger,
+    watched: Vec<Watched>,
+    swarm: Arc<Swarm>,
+    watchers: Vec<Arc<Watcher>>,
+    watcher_tasks: JoinSet<()>,
+    gateway_task: JoinSet<()>,
+    began_at: Instant,
+}
+
+/// Runs until the drain begins or the duration is over, then checks what the watchers got.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run<W: Write>(
+    settings: DemoSettings,
+    drain: Drain,
+    out: W,
+    surface: Surface,
+) -> Result<Outcome, RunError> {
+    let mut screen = Screen::new(out, surface);
+    let churn = settings.apiserver.churn;
+    let mut stage = Stage::set(&settings).await?;
+    stage.connect(settings.watchers).await?;
+    let (watchers, millis) = (settings.watchers, stage.began_at.elapsed().as_millis());
+    screen.say(&format!("{watchers} watchers connected in {millis} ms"))?;
+    stage.began_at = Instant::now();
+    let begun = stage.counted();
+    stage.apiserver.set_churn(churn);
+    let over = async {
+        match settings.duration {
+            Some(duration) => tokio::time::sleep(duration).await,
+            None => std::future::pending().await,
+        }
+    };
+    let shown = stage.show(&mut screen);
+    // None of them loses anything when it is cancelled: figures are taken anew each time.
+    tokio::select! {
+        shown = shown => shown?,
+        () = over => {}
+        () = drain.begun() => {}
+    }
+    stage.apiserver.set_churn(0);
+    let elapsed = stage.began_at.elapsed();
+    stage.settle().await;
+    let all = Counted {
+        elapsed,
+        ..stage.counted()
+    };
+    let verdict = stage.verdict().await?;
+    for line in closing(&begun, &all, &verdict) {
+        screen.say(&line)?;
+    }
+    stage.strike().await;
+    Ok(if verdict.is_sound() {
+        Outcome::Verified
+    } else {
+        Outcome::Faulty
+    })
+}
+
+impl Stage {
+    /// Starts API server and gateway; nothing is written yet, and nobody watches.
+    async fn set(settings: &DemoSettings) -> Result<Self, RunError> {
+        check_open_files(settings.watchers)?;
+        let mut options = Options::try_from(&settings.apiserver)?;
+        options.churn_per_second = 0;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .map_err(RunError::Listen)?;
+        let resources: Vec<String> = options
+            .objects
+            .iter()
+            .filter(|count| count.count > 0)
+            .map(|count| count.resource.clone())
+            .collect();
+        let apiserver = apiserver::start(listener, options)?;
+        let watched = watched(&apiserver, &resources);
+        if watched.is_empty() {
+            return Err(RunError::Nothing);
+        }
+        let ledger = Ledger::new(apiserver.catalogue().kinds().len());
+        let begin = apiserver.store().add_publisher(Box::new(ledger.clone()));
+        ledger.begin_after(begin);
+
+        let upstream = http::Uri::builder()
+            .scheme("http")
+            .authority(apiserver.address().to_string())
+            .path_and_query("/")
+            .build()
+            .unwrap_or_default();
+        let gateway = Gateway::build(ServeSettings::embedded(upstream)).await?;
+        let address = gateway.address().map_err(RunError::Listen)?;
+        let gateway_drain = Drain::with_timeout(DRAIN_TIMEOUT);
+        let mut gateway_task = JoinSet::new();
+        gateway_task.spawn(gateway.run(gateway_drain.clone()));
+        Ok(Self {
+            apiserver,
+            gateway: address,
+            gateway_drain,
+            ledger,
+            watched,
+            swarm: Arc::new(Swarm {
+                gateway: address,
+                finders: Finders::new(),
+                latencies: std::array::from_fn(|_| Mutex::default()),
+                connecting: Semaphore::new(CONNECTING_MAX),
+            }),
+            watchers: Vec::new(),
+            watcher_tasks: JoinSet::new(),
+            gateway_task,
+            began_at: Instant::now(),
+        })
+    }
+
+    /// Fills the gateway's caches by a list each, then connects the watchers.
+    async fn connect(&mut self, count: usize) -> Result<(), RunError> {
+        for watched in &self.watched {
+            self.list(self.gateway, &watched.path).await?;
+        }
+        for number in 0..count {
+            let watched = &self.watched[number % self.watched.len()];
+            let from: ResourceVersion = self.ledger.course(watched.kind_index).last;
+            let watcher = Watcher::new(number, watched.kind_index, watched.path.clone(), from);
+            let watcher = Arc::new(watcher);
+            self.watchers.push(Arc::clone(&watcher));
+            self.watcher_tasks
+                .spawn(watcher.run(Arc::clone(&self.swarm)));
+        }
+        let waiting = || {
+            let waits = |watcher: &&Arc<Watcher>| !watcher.got().connected;
+            self.watchers.iter().filter(waits).count()
+        };
+        if until(|| waiting() == 0).await {
+            Ok(())
+        } else {
+            Err(RunError::Connect(waiting()))
+        }
+    }
+
+    /// Shows figures for ever.
+    async fn show<W: Write>(&self, screen: &mut Screen<W>) -> io::Result<()> {
+        let mut earlier = self.counted();
+        let mut tick = tokio::time::interval_at(self.began_at + SHOW_PERIOD, SHOW_PERIOD);
+        loop {
+            tick.tick().await;
+            let now = self.counted();
+            screen.show(&Figures::between(&earlier, &now))?;
+            earlier = now;
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let mut latencies = Latencies::default();
+        for shard in &self.swarm.latencies {
+            latencies.merge(&shard.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let delivered = self.watchers.iter().fold((0, 0), |(events, bytes), one| {
+            let course = one.got().course;
+            (events + course.events, bytes + course.bytes)
+        });
+        Counted {
+            elapsed: self.began_at.elapsed(),
+            upstream_watches: self.apiserver.watch_count(),
+            watchers: self.watchers.len(),
+            written: self.ledger.totals(),
+            delivered,
+            latencies,
+            usage: Usage::now(),
+        }
+    }
+
+    /// Waits until nothing is written any more and everybody has everything, or for too long.
+    async fn settle(&self) {
+        let give_up_at = Instant::now() + PATIENCE;
+        let mut written = self.ledger.totals();
+        while Instant::now() < give_up_at {
+            tokio::time::sleep(QUIET).await;
+            let before = std::mem::replace(&mut written, self.ledger.totals());
+            if written == before {
+                break;
+            }
+        }
+        // Whoever is not there in time is missing events, which the verdict tells.
+        until(|| {
+            self.watchers.iter().all(|watcher| {
+                let got = watcher.got();
+                got.lost_place || got.course.last >= self.ledger.course(watcher.kind_index).last
+            })
+        })
+        .await;
+    }
+
+    async fn verdict(&self) -> Result<Verdict, RunError> {
+        let mut verdict = Verdict::default();
+        for watcher in &self.watchers {
+            let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
+            verdict.lost += written.events.saturating_sub(got.course.events);
+            verdict.doubled += got.doubled;
+            verdict.out_of_order += got.out_of_order;
+            verdict.differing += u64::from(got.course != written);
+            verdict.lost_place += u64::from(got.lost_place);
+            verdict.resumed += got.resumed;
+        }
+        for watched in &self.watched {
+            let ours = self.list(self.gateway, &watched.path).await?;
+            let theirs = self.list(self.apiserver.address(), &watched.path).await?;
+            verdict.differing_lists += u64::from(ours != theirs);
+        }
+        Ok(verdict)
+    }
+
+    /// The body of a list of everything.
+    async fn list(&self, server: SocketAddr, path: &str) -> Result<Bytes, RunError> {
+        let failed = || RunError::List(path.to_owned());
+        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let uri = format!("http://{server}{path}");
+        let answer = client.get(uri.parse().map_err(|_| failed())?);
+        let answer = answer.await.map_err(|_| failed())?;
+        if answer.status() != http::StatusCode::OK {
+            return Err(failed());
+        }
+        let body = answer.into_body().collect().await.map_err(|_| failed())?;
+        Ok(body.to_bytes())
+    }
+
+    /// Ends everything, the watchers first.
+    async fn strike(mut self) {
+        self.watcher_tasks.shutdown().await;
+        self.gateway_drain.begin();
+        while self.gateway_task.join_next().await.is_some() {}
+    }
+}
+
+/// The resources that there are objects of, each once.
+fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<Watched> {
+    let catalogue = apiserver.catalogue();
+    let mut kinds: Vec<usize> = resources
+        .iter()
+        .filter_map(|resource| catalogue.index_of_plural(resource))
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let watched = |kind_index: usize| Watched {
+        kind_index,
+        path: catalogue.kind(kind_index).resource.gvr.collection_path(),
+    };
+    kinds.into_iter().map(watched).collect()
+}
+
+fn check_open_files(watchers: usize) -> Result<(), RunError> {
+    let needed = 2 * watchers + OPEN_FILES_BESIDES;
+    match process::open_files_max() {
+        Some(limit) if limit < needed => Err(RunError::OpenFiles {
+            watchers,
+            needed,
+            limit,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until something holds, for as long as the demo has patience; whether it does.
+async fn until(holds: impl Fn() -> bool) -> bool {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !holds() {
+        if Instant::now() > give_up_at {
+            return false;
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    true
+}

@@ -7,6 +7,7 @@ mod pieces;
 pub mod request;
 pub mod resources;
 pub mod serve;
+mod socket;
 pub mod status;
 mod walk;
 pub mod watch;

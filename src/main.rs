@@ -1,10 +1,15 @@
 //! The thin binary: allocator, flags, log, runtime, signals, exit code. Decides nothing about serving.
 
-use std::io::Write;
+#[path = "main/log.rs"]
+mod log;
+
+use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
-use kube_fanout::config::{self, LogFormat, LogLevel, ProcessSettings, Settings, Task};
+use kube_fanout::config::{self, Settings, Task};
+use kube_fanout::demo::{self, Outcome, Surface};
 use kube_fanout::shutdown::Drain;
+use kube_fanout::{apiserver, gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[cfg(feature = "mimalloc")]
@@ -33,18 +38,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(settings: Settings) -> ExitCode {
-    match settings.task {
-        Task::ConfigCheck => print("the settings are valid\n"),
-        Task::ConfigPrint(text) => print(&text),
-        task @ (Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_)) => {
-            serve(settings.process, task)
-        }
+fn perform(Settings { process, task }: Settings) -> ExitCode {
+    match &task {
+        Task::ConfigCheck => return print("the settings are valid\n"),
+        Task::ConfigPrint(text) => return print(text),
+        Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_) => log::start(process, &task),
     }
-}
-
-fn serve(process: ProcessSettings, task: Task) -> ExitCode {
-    start_log(process);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(process.worker_threads)
         .thread_name("fanout")
@@ -55,14 +54,13 @@ fn serve(process: ProcessSettings, task: Task) -> ExitCode {
         Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
     };
     let drain = Drain::with_timeout(process.drain_timeout);
-    match runtime.block_on(run(task, drain)) {
-        Ok(()) => ExitCode::SUCCESS,
-        // What can fail fails at start: afterwards nothing ends a server but its drain.
-        Err(error) => complain(EXIT_USAGE, &format!("{error:#}")),
-    }
+    // What can fail fails at start: afterwards nothing ends a server but its drain.
+    runtime
+        .block_on(run(task, drain))
+        .unwrap_or_else(|error| complain(EXIT_USAGE, &format!("{error:#}")))
 }
 
-async fn run(task: Task, drain: Drain) -> anyhow::Result<()> {
+async fn run(task: Task, drain: Drain) -> anyhow::Result<ExitCode> {
     let (terminate, interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
@@ -70,15 +68,22 @@ async fn run(task: Task, drain: Drain) -> anyhow::Result<()> {
     // Owned by the runtime: it lives as long as the process.
     tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
-        Task::Serve(settings) => Ok(kube_fanout::gateway::run(settings, drain).await?),
-        Task::Apiserver(_settings) => not_wired("apiserver"),
-        Task::Demo(_settings) => not_wired("demo"),
-        Task::ConfigCheck | Task::ConfigPrint(_) => Ok(()),
+        Task::Serve(settings) => gateway::run(settings, drain).await?,
+        Task::Apiserver(settings) => apiserver::run(settings, drain).await?,
+        Task::Demo(settings) => {
+            let terminal = stdout().is_terminal();
+            let surface = if terminal {
+                Surface::Terminal
+            } else {
+                Surface::Plain
+            };
+            if demo::run(settings, drain, stdout(), surface).await? == Outcome::Faulty {
+                return Ok(ExitCode::from(EXIT_FAILURE));
+            }
+        }
+        Task::ConfigCheck | Task::ConfigPrint(_) => {}
     }
-}
-
-fn not_wired(command: &str) -> anyhow::Result<()> {
-    anyhow::bail!("{command} is not built yet")
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The first signal begins the drain; whoever asks twice means it.
@@ -100,26 +105,9 @@ async fn drain_on_signal(drain: Drain, mut terminate: Signal, mut interrupt: Sig
     }
 }
 
-fn start_log(process: ProcessSettings) {
-    let level = match process.log_level {
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr);
-    match process.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-}
-
 /// A reader that went away, such as `head`, is no failure of ours.
 fn print(text: &str) -> ExitCode {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 

@@ -1,6 +1,13 @@
 //! The embedded API server as a client meets it: over real sockets, in plain HTTP.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "apiserver/faults.rs"]
+mod faults;
+#[path = "apiserver/reads.rs"]
+mod reads;
+#[path = "apiserver/stream.rs"]
+mod stream;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
@@ -10,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::{Value, json};
+use stream::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -53,6 +61,34 @@ impl Bench {
             .unwrap();
         let (head, body) = self.client.request(request).await.unwrap().into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    }
+
+    /// Opens a watch; it must be answered with 200.
+    async fn watch(&self, target: &str) -> Stream {
+        let uri = format!("http://{}{target}", self.server.address());
+        let request = Request::builder().uri(uri).body(Full::default()).unwrap();
+        let answer = self.client.request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{target}");
+        Stream::new(answer.into_body())
+    }
+
+    async fn fault(&self, order: Value) {
+        let answer = self.post("/debug/faults", order).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{:?}", answer.body());
+    }
+
+    /// Creates a pod, or changes its label `n`.
+    async fn put_pod(&self, name: &str, n: &str) -> Value {
+        let patch = json!({"metadata": {"labels": {"n": n}}}).to_string();
+        let path = format!("{PODS}/{name}");
+        let patched = self
+            .send("PATCH", &path, "application/merge-patch+json", patch)
+            .await;
+        if patched.status() == StatusCode::OK {
+            return value(&patched);
+        }
+        let pod = json!({"metadata": {"name": name, "labels": {"n": n}}});
+        value(&self.post(PODS, pod).await)
     }
 
     async fn get(&self, target: &str) -> Response<Bytes> {

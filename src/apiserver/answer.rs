@@ -16,14 +16,17 @@ use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 
+use super::caches::object;
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
+use super::reads::unknown_label;
 use super::refusal::Refusal;
 use super::route::{NoRoute, Route, Verb};
 use super::storage::Target;
 use super::store::Store;
 use super::{body, discovery};
-use crate::resource::ResourceVersion;
+use crate::resource::{FieldTable, ResourceVersion};
+use crate::view::selector::{FieldSelector, LabelSelector, Selector};
 pub(super) use options::unescaped;
 use options::{delete_options, dry_run, query_value};
 
@@ -157,17 +160,27 @@ impl Answers<'_> {
             .object(asked.target.kind_index, &asked.target.key)
     }
 
-    /// Selectors are read by the parser that lists use; until a collection can be narrowed by it, only whole ones go.
+    /// Deletes what a list with the same selectors would show.
     fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Refusal> {
-        let narrowed = ["labelSelector", "fieldSelector"].iter().any(|name| {
-            query_value(asked.query, name).is_some_and(|selector| !selector.is_empty())
-        });
-        if narrowed {
-            return Err(Refusal::bad_request(
-                "collections are deleted whole here: selectors are not supported",
-            ));
+        let kind = self.catalogue.kind(asked.target.kind_index);
+        let fields = FieldTable::of(&kind.resource.gvr);
+        let text = |name| query_value(asked.query, name).unwrap_or_default();
+        let field_selector = text("fieldSelector");
+        if let Some(refusal) = unknown_label(kind, &field_selector) {
+            return Err(refusal);
         }
-        Ok(self.store.delete_collection(&asked.target, &|_| true))
+        let bad = |fault: &dyn std::fmt::Display| Refusal::bad_request(fault.to_string());
+        let selector = Selector {
+            // The target's own namespace is the storage's to look at.
+            namespace: None,
+            labels: LabelSelector::parse(&text("labelSelector")).map_err(|fault| bad(&fault))?,
+            fields: FieldSelector::parse(&field_selector, fields).map_err(|fault| bad(&fault))?,
+        };
+        let chosen = |bytes: &Bytes| {
+            selector.is_everything()
+                || object(bytes, fields).is_ok_and(|object| selector.matches(&object))
+        };
+        Ok(self.store.delete_collection(&asked.target, &chosen))
     }
 
     fn document(&self, route: &Route, headers: &HeaderMap) -> Response<AnswerBody> {
@@ -287,7 +300,7 @@ fn content_type(headers: &HeaderMap) -> &str {
 }
 
 /// Only JSON is spoken here; conversions (`as=`) are passed over where the client has a fallback (protocol.md §5.1).
-fn accepts_json(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn accepts_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut elements = accept_elements(headers).peekable();
     let fits = |element: &str| {
         let mut parts = element.split(';').map(str::trim);

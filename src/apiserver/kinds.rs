@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::refusal::Details;
+use crate::config::ExtraKind;
 use crate::resource::{Gvr, Layout, ResourceKind};
 
 /// One served kind, with what discovery and the write rules need to know.
@@ -213,6 +214,22 @@ impl ServedKind {
         }
     }
 
+    fn custom(gvr: Gvr, kind: &str, namespaced: bool) -> Self {
+        Self {
+            resource: ResourceKind {
+                gvr,
+                kind: kind.to_owned(),
+                list_kind: format!("{kind}List"),
+                namespaced,
+                layout: Layout::Dynamic,
+            },
+            singular: kind.to_ascii_lowercase(),
+            short_names: Vec::new(),
+            status: Apart,
+            generation: Counted,
+        }
+    }
+
     /// `pods`, `widgets.example.com`.
     #[must_use]
     pub fn qualified_resource(&self) -> String {
@@ -274,19 +291,17 @@ impl FromStr for ServedKind {
         {
             return Err(invalid());
         }
-        Ok(Self {
-            resource: ResourceKind {
-                gvr: Gvr::new(group, version, plural),
-                kind: kind.to_owned(),
-                list_kind: format!("{kind}List"),
-                namespaced,
-                layout: Layout::Dynamic,
-            },
-            singular: kind.to_ascii_lowercase(),
-            short_names: Vec::new(),
-            status: Apart,
-            generation: Counted,
-        })
+        Ok(Self::custom(
+            Gvr::new(group, version, plural),
+            kind,
+            namespaced,
+        ))
+    }
+}
+
+impl From<&ExtraKind> for ServedKind {
+    fn from(kind: &ExtraKind) -> Self {
+        Self::custom(kind.gvr.clone(), &kind.kind, kind.namespaced)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::resource::{ObjectKey, ResourceVersion};
 
 /// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.
 pub trait Publisher: Send + fmt::Debug {
-    /// Changes of one kind, with consecutive revisions.
+    /// Changes of one kind, in the order of their revisions; at least one.
     fn publish(&mut self, changes: &[Change]);
 
     /// Nothing happened to a kind up to this revision.
@@ -33,7 +33,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     storage: Storage,
-    publisher: Box<dyn Publisher>,
+    publishers: Vec<Box<dyn Publisher>>,
     entropy: Entropy,
 }
 
@@ -45,7 +45,7 @@ impl Store {
         Self {
             inner: Mutex::new(Inner {
                 storage,
-                publisher,
+                publishers: vec![publisher],
                 entropy: Entropy(seed),
             }),
         }
@@ -63,9 +63,39 @@ impl Store {
         let stamp = inner.entropy.stamp();
         let written = write(&mut inner.storage, stamp.borrowed())?;
         if let Some(change) = &written.change {
-            inner.publisher.publish(std::slice::from_ref(change));
+            inner.publish(std::slice::from_ref(change));
         }
         Ok(written.answer)
+    }
+
+    /// Makes many writes at once and publishes their changes kind by kind; gives back those that were refused.
+    pub fn write_all<W>(&self, writes: impl IntoIterator<Item = W>) -> Vec<Refusal>
+    where
+        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Refusal>,
+    {
+        let inner = &mut *self.locked();
+        let (mut changes, mut refused) = (Vec::new(), Vec::new());
+        for write in writes {
+            let stamp = inner.entropy.stamp();
+            match write(&mut inner.storage, stamp.borrowed()) {
+                Ok(written) => changes.extend(written.change),
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        // Stable: inside a kind the order of revisions stays.
+        changes.sort_by_key(|change| change.kind_index);
+        for changes in changes.chunk_by(|one, next| one.kind_index == next.kind_index) {
+            inner.publish(changes);
+        }
+        refused
+    }
+
+    /// Adds a publisher that is told of every change from now on, behind the others. Gives back the revision up to
+    /// which it missed them.
+    pub fn add_publisher(&self, publisher: Box<dyn Publisher>) -> ResourceVersion {
+        let inner = &mut *self.locked();
+        inner.publishers.push(publisher);
+        inner.storage.revision()
     }
 
     /// Deletes the objects of a collection that `chosen` picks; gives back the list of them.
@@ -76,7 +106,7 @@ impl Store {
             .storage
             .delete_collection(target, chosen, stamp.borrowed());
         if !changes.is_empty() {
-            inner.publisher.publish(&changes);
+            inner.publish(&changes);
         }
         answer
     }
@@ -99,20 +129,45 @@ impl Store {
     pub fn reached(&self, kind_index: usize) -> ResourceVersion {
         let inner = &mut *self.locked();
         let revision = inner.storage.revision();
-        inner.publisher.progress(kind_index, revision);
+        inner.progress(kind_index, revision);
         revision
+    }
+
+    /// Tells all kinds how far they are; for a tick while nothing is written to them.
+    pub fn progress_all(&self) {
+        let inner = &mut *self.locked();
+        let revision = inner.storage.revision();
+        for kind_index in 0..inner.storage.catalogue().kinds().len() {
+            inner.progress(kind_index, revision);
+        }
     }
 
     /// Forgets a kind's history up to now.
     pub fn compact(&self, kind_index: usize) {
         let inner = &mut *self.locked();
         let revision = inner.storage.revision();
-        inner.publisher.compact(kind_index, revision);
+        for publisher in &mut inner.publishers {
+            publisher.compact(kind_index, revision);
+        }
     }
 
     /// A panic under the lock may have lost a change; what is stored is whole all the same, and tests see the panic.
     fn locked(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn publish(&mut self, changes: &[Change]) {
+        for publisher in &mut self.publishers {
+            publisher.publish(changes);
+        }
+    }
+
+    fn progress(&mut self, kind_index: usize, revision: ResourceVersion) {
+        for publisher in &mut self.publishers {
+            publisher.progress(kind_index, revision);
+        }
     }
 }
 
@@ -173,7 +228,7 @@ impl Entropy {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
 
     use serde_json::json;
 
@@ -182,12 +237,12 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Recorder(mpsc::Sender<(u64, usize)>);
+    struct Recorder(Arc<Mutex<Vec<u64>>>);
 
     impl Publisher for Recorder {
         fn publish(&mut self, changes: &[Change]) {
             for change in changes {
-                self.0.send((change.version.0, change.kind_index)).unwrap();
+                self.0.lock().unwrap().push(change.version.0);
             }
         }
 
@@ -198,9 +253,9 @@ mod tests {
 
     #[test]
     fn changes_of_many_writers_are_published_in_revision_order() {
-        let (sender, receiver) = mpsc::channel();
+        let seen = Arc::new(Mutex::default());
         let storage = Storage::new(Arc::new(Catalogue::new(&[])));
-        let store = Store::new(storage, Box::new(Recorder(sender)));
+        let store = Store::new(storage, Box::new(Recorder(Arc::clone(&seen))));
         std::thread::scope(|scope| {
             for kind_index in 0..4 {
                 let store = &store;
@@ -226,8 +281,7 @@ mod tests {
                 });
             }
         });
-        let seen: Vec<u64> = receiver.try_iter().map(|(version, _)| version).collect();
-        assert_eq!(seen, (2..402).collect::<Vec<_>>());
+        assert_eq!(*seen.lock().unwrap(), (2..402).collect::<Vec<_>>());
     }
 
     #[test]

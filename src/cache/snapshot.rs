@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub resource_version: ResourceVersion,
     /// The version of the first list: the floor as long as nothing was evicted.
     pub listed_at: ResourceVersion,
+    /// History below this version was ordered to be forgotten, though the ring may still hold it.
+    pub forgotten: ResourceVersion,
     /// The objects in list order.
     pub objects: ObjectMap,
     /// Newest last.
@@ -110,6 +112,11 @@ impl Snapshot {
 /// The oldest version that a watch can resume from: every event after it is in the ring (protocol.md §4.2).
 #[must_use]
 pub fn floor(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
+    known_since(snapshot, history).max(snapshot.forgotten)
+}
+
+/// The oldest version that the ring itself can tell of.
+fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
     let oldest = history.oldest();
     if oldest == 0 {
         return snapshot.listed_at;

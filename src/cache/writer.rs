@@ -81,6 +81,7 @@ impl Writer {
             sequence: 0,
             resource_version: zero,
             listed_at: zero,
+            forgotten: zero,
             objects: ObjectMap::default(),
             gaps: Vec::new(),
         };
@@ -174,6 +175,16 @@ impl Writer {
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
             self.publish(version, &[], now);
+        }
+    }
+
+    /// Forgets the history below `version`, as a compaction of etcd does: resuming and exact reads below it are too
+    /// old from now on. Streams that are open go on. Versions ahead of the cache mean all of it.
+    pub fn forget(&mut self, version: ResourceVersion) {
+        let version = version.min(self.state.resource_version);
+        if version > self.state.forgotten {
+            self.state.forgotten = version;
+            self.cache.publish(self.state.clone());
         }
     }
 
@@ -286,11 +297,13 @@ fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> 
     changes
 }
 
-/// Adds the deletions of what is gone, each with a version of its own, as late as can be.
+/// Adds the deletions of what is gone, each with a version of its own, as early as can be.
 ///
 /// Each of these objects was deleted at a version after `from`, at which nothing else was written; which one is not
 /// known, but that there are enough of them is. Were they all told at the version of the list, a client cut off
-/// among them would resume behind the rest, and a gateway downstream would take the rest for repetitions.
+/// among them would resume behind the rest, and a gateway downstream would take the rest for repetitions. The earliest
+/// ones, because a client cut off in the gap and resuming at another replica has then heard of as many deletions as
+/// there were.
 fn deletions(
     mut gone: Vec<(&Arc<Object>, ResourceVersion)>,
     changes: &mut Vec<Change>,
@@ -301,20 +314,15 @@ fn deletions(
         .map(|change| change.object().resource_version().0)
         .collect();
     gone.sort_by_key(|(_, last)| *last);
-    let mut free = u64::MAX;
-    for (object, last) in gone.into_iter().rev() {
-        free = free.min(last.0);
-        while free > from.0 && taken.contains(&free) {
-            free -= 1;
+    let mut free = from.0 + 1;
+    for (object, last) in gone {
+        while taken.contains(&free) {
+            free += 1;
         }
         // A foreign writer may have deleted several at once: then some share the last version.
-        let version = if free > from.0 {
-            free
-        } else {
-            last.0.max(from.0 + 1)
-        };
+        let version = free.min(last.0).max(from.0 + 1);
         changes.push(Change::Delete(object.at_version(ResourceVersion(version))));
-        free = free.saturating_sub(1);
+        free = free.max(version + 1);
     }
 }
 

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::resources::Resources;
 use super::serve::Service;
+use super::socket::Socket;
 use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
 
@@ -136,9 +137,9 @@ impl<R: Resources> Connection<R> {
                     return;
                 };
                 if http2 {
-                    self.http2(stream).await
+                    Box::pin(self.http2(Socket(stream))).await
                 } else {
-                    self.http1(stream).await
+                    Box::pin(self.http1(Socket(stream))).await
                 }
             }
             Some(acceptor) => {
@@ -150,9 +151,9 @@ impl<R: Resources> Connection<R> {
                 };
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 if http2 {
-                    self.http2(stream).await
+                    Box::pin(self.http2(stream)).await
                 } else {
-                    self.http1(stream).await
+                    Box::pin(self.http1(stream)).await
                 }
             }
         }
@@ -162,7 +163,7 @@ impl<R: Resources> Connection<R> {
         let Self { service, drain, .. } = self;
         let answer = service_fn(move |request: Request<Incoming>| {
             let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
         });
         let mut builder = http1::Builder::new();
         builder
@@ -191,7 +192,7 @@ impl<R: Resources> Connection<R> {
         let Self { service, drain, .. } = self;
         let answer = service_fn(move |request: Request<Incoming>| {
             let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
         });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
@@ -248,7 +249,12 @@ async fn starts_with_preface(stream: &TcpStream) -> Option<bool> {
         .flatten()
 }
 
-fn set_options(stream: &TcpStream) -> io::Result<()> {
+/// Options of a client's socket: nothing waits for an acknowledgement, a dead peer is noticed, and the kernel holds
+/// little for a slow one.
+///
+/// # Errors
+/// What the system refuses; the connection works all the same.
+pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_keepalive(

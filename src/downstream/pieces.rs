@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
+use smallvec::{SmallVec, smallvec};
 
 /// What one body frame carries.
 ///
@@ -10,8 +11,9 @@ use bytes::{Buf, Bytes};
 /// chunk framing relies on that (hyperium/hyper#4132).
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
-    /// Not yet written, the first perhaps in part. Never holds an empty piece.
-    parts: Vec<Bytes>,
+    /// Not yet written, the first perhaps in part. Never holds an empty piece. A client that keeps up gets one
+    /// at a time, which costs no allocation.
+    parts: SmallVec<[Bytes; 1]>,
     /// Parts before this one are written.
     at: usize,
     len: usize,
@@ -47,13 +49,16 @@ impl Pieces {
 
 impl From<Bytes> for Pieces {
     fn from(part: Bytes) -> Self {
-        let mut pieces = Self {
-            parts: Vec::with_capacity(1),
+        let len = part.len();
+        Self {
+            parts: if len == 0 {
+                SmallVec::new()
+            } else {
+                smallvec![part]
+            },
             at: 0,
-            len: 0,
-        };
-        pieces.push(part);
-        pieces
+            len,
+        }
     }
 }
 

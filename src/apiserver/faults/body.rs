@@ -7,10 +7,11 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::{Injected, StreamFate};
+use crate::downstream::Pieces;
 
 /// Resolves when the stream is to end cleanly.
 pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -22,6 +23,8 @@ pub struct FaultyBody<B> {
     /// Bytes until the break.
     left: Option<u64>,
     inject: Injection,
+    /// Whether the bytes before the break had a chance to leave.
+    flushed: bool,
     ended: bool,
 }
 
@@ -42,38 +45,44 @@ impl<B> FaultyBody<B> {
             inject: fate
                 .inject
                 .map_or(Injection::None, Injection::BehindTheFirst),
+            flushed: false,
             ended: false,
         }
     }
 
     /// The frame, cut where the stream breaks.
-    fn within_bound(&mut self, mut data: Bytes) -> Bytes {
-        if let Some(left) = &mut self.left {
-            let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
-            data.truncate(kept);
-            *left -= kept as u64;
-        }
-        data
+    fn within_bound(&mut self, mut data: Pieces) -> Pieces {
+        let Some(left) = &mut self.left else {
+            return data;
+        };
+        let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
+        *left -= kept as u64;
+        data.copy_to_bytes(kept).into()
     }
 }
 
 impl<B> Body for FaultyBody<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Pieces> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Data = Bytes;
+    type Data = Pieces;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Pieces>, io::Error>>> {
         let this = self.get_mut();
         if this.ended {
             return Poll::Ready(None);
         }
         if this.left == Some(0) {
+            if !std::mem::replace(&mut this.flushed, true) {
+                // What stands before the cut leaves first: a connection is flushed while its body has nothing.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             this.ended = true;
             return Poll::Ready(Some(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
@@ -82,7 +91,7 @@ where
         }
         if let Injection::Next(frame) = this.inject {
             this.inject = Injection::None;
-            let data = this.within_bound(injected(frame));
+            let data = this.within_bound(injected(frame).into());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if this.end.as_mut().poll(cx).is_ready() {
@@ -137,14 +146,14 @@ mod tests {
     struct Frames(VecDeque<Bytes>);
 
     impl Body for Frames {
-        type Data = Bytes;
+        type Data = Pieces;
         type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
+        ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data.into()))))
         }
     }
 
@@ -154,7 +163,10 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
-                Ok(frame) => seen.extend_from_slice(&frame.into_data().unwrap()),
+                Ok(frame) => {
+                    let mut data = frame.into_data().unwrap();
+                    seen.extend_from_slice(&data.copy_to_bytes(data.len()));
+                }
                 Err(_) => return (seen, true),
             }
         }

@@ -1,4 +1,4 @@
-//! What a writer publishes, where watches may resume, and the past told again.
+//! The writer against a plain model, and what readers see of it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -125,6 +125,36 @@ fn a_cache_is_not_ready_before_its_first_list() {
 }
 
 #[test]
+fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    writer
+        .replace(vec![object("a", "1", 3)], ResourceVersion(3), now)
+        .unwrap();
+    for version in 4..8 {
+        writer.apply([Change::Put(object("a", "1", version))], now);
+    }
+    writer.forget(ResourceVersion(6));
+    let cache = writer.cache();
+    let floor = ResourceVersion(6);
+    assert_eq!(
+        cache.resume_after(ResourceVersion(5)),
+        Err(TooOld { floor })
+    );
+    assert_eq!(cache.resume_after(floor), Ok(3));
+    let snapshot = cache.snapshot().unwrap();
+    let rewound = |version| snapshot.rewound(cache.history(), ResourceVersion(version));
+    assert_eq!(rewound(5).unwrap_err(), RewindError::Evicted);
+    assert!(rewound(6).is_ok());
+    writer.forget(ResourceVersion(100));
+    let floor = ResourceVersion(7);
+    assert_eq!(
+        writer.cache().resume_after(ResourceVersion(6)),
+        Err(TooOld { floor })
+    );
+}
+
+#[test]
 fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
     let mut writer = writer(100);
     let now = Instant::now();
@@ -179,19 +209,19 @@ fn a_relist_publishes_the_difference_in_version_order() {
     assert_eq!(
         events_from(&writer, 0),
         [
+            "DELETED reborn 11",
             "ADDED new 12",
+            "DELETED gone 13",
             "MODIFIED moved 15",
-            "DELETED reborn 17",
-            "ADDED reborn 18",
-            "DELETED gone 20"
+            "ADDED reborn 18"
         ]
     );
     let deleted = writer.cache().history();
     deleted
-        .read(4, |_, event| {
+        .read(2, |_, event| {
             assert_eq!(
                 &*event.line(EventKind::Deleted),
-                b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"20\"}}}\n"
+                b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"13\"}}}\n"
             );
             ControlFlow::Break(())
         })

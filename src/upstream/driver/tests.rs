@@ -347,9 +347,9 @@ async fn expired_history_leads_to_a_relist_whose_difference_is_published() {
         scene.history(),
         [
             "ADDED a/y 6",
+            "DELETED a/x 7",
             "MODIFIED a/y 8",
             "ADDED b/z 9",
-            "DELETED a/x 12",
             "ADDED a/x 14",
         ]
     );

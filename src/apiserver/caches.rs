@@ -1,0 +1,112 @@
+//! The watch cache of each kind, fed with the store's changes. Under the store's lock there is one writer by nature.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::kinds::Catalogue;
+use super::storage;
+use super::store::Publisher;
+use crate::cache::{Change, Observer, Retention, Writer};
+use crate::decode::{ScanError, scan_object};
+use crate::resource::{EventKind, FieldTable, Object, ResourceVersion};
+use crate::view::{Hub, Served};
+
+/// The same history as a gateway keeps by default.
+const RETENTION: Retention = Retention {
+    segment_slots: 128,
+    events_min: 100,
+    events_max: 102_400,
+    bytes_max: 256 << 20,
+    age_min: Duration::from_secs(75),
+};
+/// The version of an empty store, which the first list of every cache is of.
+const EMPTY_AT: ResourceVersion = ResourceVersion(1);
+
+/// All caches, by kind.
+#[derive(Debug)]
+pub(super) struct Caches {
+    kinds: Vec<KindCache>,
+}
+
+#[derive(Debug)]
+struct KindCache {
+    writer: Writer,
+    fields: FieldTable,
+    hub: Arc<Hub>,
+}
+
+impl Caches {
+    /// Empty caches that are ready.
+    pub(super) fn new(catalogue: &Catalogue) -> Self {
+        let kinds = catalogue.kinds().iter().map(|kind| {
+            let hub = Arc::new(Hub::new(&kind.resource));
+            let observer = Arc::clone(&hub) as Arc<dyn Observer>;
+            let mut writer = Writer::new(kind.resource.clone(), RETENTION, observer);
+            // A new cache is at version 0, which no list is older than.
+            let filled = writer.replace(Vec::new(), EMPTY_AT, Instant::now());
+            debug_assert!(filled.is_ok(), "the first list fills the cache");
+            KindCache {
+                writer,
+                fields: FieldTable::of(&kind.resource.gvr),
+                hub,
+            }
+        });
+        Self {
+            kinds: kinds.collect(),
+        }
+    }
+
+    /// The readers' side of all kinds, by kind.
+    pub(super) fn served(&self) -> Vec<Served> {
+        let served = |kind: &KindCache| Served {
+            cache: Arc::clone(kind.writer.cache()),
+            hub: Arc::clone(&kind.hub),
+        };
+        self.kinds.iter().map(served).collect()
+    }
+}
+
+impl KindCache {
+    /// What a cache is told of a change; none of an object that cannot be read, which the write rules exclude.
+    fn change(&self, change: &storage::Change) -> Option<Change> {
+        match object(&change.object, self.fields) {
+            Ok(object) if change.event == EventKind::Deleted => Some(Change::Delete(object)),
+            Ok(object) => Some(Change::Put(object)),
+            Err(error) => {
+                tracing::error!(key = %change.key, %error, "a stored object cannot be read");
+                None
+            }
+        }
+    }
+}
+
+/// An object from its stored bytes.
+pub(super) fn object(bytes: &[u8], fields: FieldTable) -> Result<Object, ScanError> {
+    Ok(Object::new(scan_object(bytes, fields)?, bytes))
+}
+
+impl Publisher for Caches {
+    fn publish(&mut self, changes: &[storage::Change]) {
+        let Some(kind_index) = changes.first().map(|change| change.kind_index) else {
+            return;
+        };
+        let kind = &mut self.kinds[kind_index];
+        let changes: Vec<_> = changes
+            .iter()
+            .filter_map(|change| kind.change(change))
+            .collect();
+        kind.writer.apply(changes, Instant::now());
+    }
+
+    fn progress(&mut self, kind_index: usize, revision: ResourceVersion) {
+        let (writer, now) = (&mut self.kinds[kind_index].writer, Instant::now());
+        writer.progress(revision, now);
+        writer.expire(now);
+    }
+
+    fn compact(&mut self, kind_index: usize, revision: ResourceVersion) {
+        let writer = &mut self.kinds[kind_index].writer;
+        writer.progress(revision, Instant::now());
+        writer.forget(revision);
+    }
+}

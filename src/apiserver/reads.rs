@@ -1,0 +1,201 @@
+//! Lists and watches, answered by the gateway's own reading side from the caches that the store feeds.
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, UPGRADE, USER_AGENT};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+
+use super::answer::{AnswerBody, accepts_json, no_route, refused};
+use super::kinds::{Catalogue, ServedKind};
+use super::refusal::Refusal;
+use super::route::NoRoute;
+use super::store::Store;
+use crate::downstream::continue_token::ContinueToken;
+use crate::downstream::request::{ListOptions, Spelling, Target};
+use crate::downstream::resources::{Answered, Availability, Latest, Resources};
+use crate::downstream::status::Status;
+use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::resource::{FieldTable, Gvr, Layout};
+use crate::view::Served;
+use crate::view::selector::{FieldSelector, FieldSelectorError};
+
+/// Parameters that are dropped before a request is looked at: indented answers are not made here, and sharded lists
+/// are behind a gate that is off by default (protocol.md §2.7).
+const DROPPED: [&str; 2] = ["pretty", "shardSelector"];
+
+/// The caches as the reading side knows them. There is nothing upstream of them.
+#[derive(Debug)]
+pub(super) struct Reads {
+    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) store: Arc<Store>,
+    pub(super) served: Vec<Served>,
+    /// One share for each open watch, and this one.
+    pub(super) streams: Arc<Uncounted>,
+}
+
+/// What streams deliver is for their clients to count.
+#[derive(Debug)]
+pub(super) struct Uncounted;
+
+impl WatchTally for Uncounted {
+    fn delivered(&self, _: u64, _: u64) {}
+
+    fn ended(&self, _: WatchTotals) {}
+}
+
+impl Reads {
+    /// How many watches are open.
+    pub(super) fn watch_count(&self) -> usize {
+        Arc::strong_count(&self.streams) - 1
+    }
+
+    /// Ends all watches, and those that still come.
+    pub(super) fn close(&self) {
+        self.served.iter().for_each(|served| served.hub.close());
+    }
+
+    fn index_of(&self, gvr: &Gvr) -> Option<usize> {
+        self.catalogue
+            .index_of(&gvr.group, &gvr.version, &gvr.resource)
+    }
+
+    /// What the real server says to a read that memory cannot answer.
+    fn refusal(&self, request: &Request<Incoming>) -> Response<AnswerBody> {
+        let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
+            return no_route(&NoRoute::Page);
+        };
+        let (Some(kind_index), Spelling::Clean) = (self.index_of(&path.gvr), path.spelling) else {
+            return no_route(&NoRoute::Page);
+        };
+        if request.headers().contains_key(UPGRADE) {
+            return refused(&Refusal::bad_request("connections are not upgraded here"));
+        }
+        let kind = self.catalogue.kind(kind_index);
+        let status = match ListOptions::parse(request.uri().query()) {
+            Ok(options) => match unknown_label(kind, &options.field_selector) {
+                Some(refusal) => return refused(&refusal),
+                None => expired(&options),
+            },
+            Err(status) => status,
+        };
+        answered(&status)
+    }
+}
+
+impl Resources for Reads {
+    type Forwarded = AnswerBody;
+
+    /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
+    async fn availability(&self, gvr: &Gvr) -> Availability {
+        match self.index_of(gvr) {
+            Some(kind_index) => {
+                self.store.reached(kind_index);
+                Availability::Ready(self.served[kind_index].clone())
+            }
+            None => Availability::Forwarded,
+        }
+    }
+
+    async fn latest(&self, served: &Served) -> Latest {
+        self.index_of(&served.cache.kind().gvr)
+            .map_or(Latest::Unknown, |kind_index| {
+                Latest::At(self.store.reached(kind_index))
+            })
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        self.refusal(&request)
+    }
+
+    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+        Arc::clone(&self.streams) as Arc<dyn WatchTally>
+    }
+
+    fn answered(&self, _: Answered<'_>) {}
+}
+
+/// Makes a read ask for compact JSON, all that is spoken here, where the client would take it.
+///
+/// # Errors
+/// 406 where it would not.
+pub(super) fn as_json(request: &mut Request<Incoming>) -> Result<(), Refusal> {
+    accepts_json(request.headers())?;
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    // By their names browsers and curl would get indented lists.
+    headers.remove(USER_AGENT);
+    if let Some(uri) = without_dropped(request.uri()) {
+        *request.uri_mut() = uri;
+    }
+    Ok(())
+}
+
+/// The address without the dropped parameters; none if it has none of them.
+fn without_dropped(uri: &Uri) -> Option<Uri> {
+    let name = |pair: &str| {
+        pair.split_once('=')
+            .map_or(pair, |(name, _)| name)
+            .to_owned()
+    };
+    let pairs: Vec<&str> = uri.query()?.split('&').collect();
+    let kept: Vec<&str> = pairs
+        .iter()
+        .copied()
+        .filter(|pair| !DROPPED.contains(&name(pair).as_str()))
+        .collect();
+    if kept.len() == pairs.len() {
+        return None;
+    }
+    format!("{}?{}", uri.path(), kept.join("&")).parse().ok()
+}
+
+/// The refusal of a field selector that names what a kind does not select by (protocol.md §2.6).
+pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Refusal> {
+    let gvr = &kind.resource.gvr;
+    let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
+        Err(FieldSelectorError::UnknownLabel(label)) => label,
+        Ok(fields) if fields.names_namespace() && !kind.resource.namespaced => {
+            "metadata.namespace".to_owned()
+        }
+        Ok(_) | Err(FieldSelectorError::Syntax(_)) => return None,
+    };
+    let message = match (&*gvr.group, &*gvr.resource) {
+        ("batch", "jobs") => format!("field label {label:?} not supported for batchv1.Job"),
+        ("", "configmaps" | "serviceaccounts") => known_only(&label),
+        ("", _) => format!("field label not supported: {label}"),
+        _ if kind.resource.layout == Layout::Dynamic => {
+            format!("field label not supported: {label}")
+        }
+        _ => known_only(&label),
+    };
+    Some(Refusal::bad_request(message))
+}
+
+fn known_only(label: &str) -> String {
+    format!(
+        r#"{label:?} is not a known field selector: only "metadata.name", "metadata.namespace""#
+    )
+}
+
+/// The answer to a read of history that is gone (protocol.md §3.5).
+fn expired(options: &ListOptions) -> Status {
+    if options.continue_token.is_empty() {
+        return match options.resource_version.as_str() {
+            "" => Status::unknown_resource(),
+            _ => Status::expired_list(),
+        };
+    }
+    match ContinueToken::decode(&options.continue_token) {
+        Ok(token) => Status::expired_continue(token.at_latest().encode()),
+        Err(status) => status,
+    }
+}
+
+fn answered(status: &Status) -> Response<AnswerBody> {
+    let response = status.to_response();
+    response.map(|bytes| {
+        use http_body_util::BodyExt;
+        AnswerBody::new(http_body_util::Full::new(bytes).map_err(|never| match never {}))
+    })
+}

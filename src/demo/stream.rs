@@ -1,0 +1,270 @@
+//! A watch's bytes as they come from a socket: HTTP/1.1 chunks, lines, and the few facts of a line that the demo checks.
+//! Reads no socket and no clock; keeps only what is not a whole line yet.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use memchr::memmem::Finder;
+
+use crate::apiserver::churn::WRITTEN_AT;
+use crate::resource::{EventKind, ResourceVersion};
+
+/// A line of more than this is no object of the demo's.
+const LINE_LEN_MAX: usize = 4 << 20;
+
+/// What a stream cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StreamError {
+    /// No chunk where one must be.
+    #[error("the answer is not chunked as HTTP/1.1 has it")]
+    Chunk,
+    /// No event of a watch.
+    #[error("a line is no watch event")]
+    Line,
+    /// An `ERROR` event: the watch must begin anew.
+    #[error("the watch was ended by an error event")]
+    Refused,
+}
+
+/// One line of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// Something happened to an object.
+    Event {
+        /// What.
+        kind: EventKind,
+        /// The object's bytes.
+        object: &'a [u8],
+        /// Its version.
+        version: ResourceVersion,
+    },
+    /// Nothing happened up to this version.
+    Bookmark(ResourceVersion),
+}
+
+/// What to look for in lines; made once for all watchers.
+#[derive(Debug)]
+pub(super) struct Finders {
+    version: Finder<'static>,
+    written_at: Finder<'static>,
+}
+
+impl Finders {
+    pub(super) fn new() -> Self {
+        let written_at = format!("\"{WRITTEN_AT}\":\"");
+        Self {
+            version: Finder::new("\"resourceVersion\":\""),
+            written_at: Finder::new(written_at.as_bytes()).into_owned(),
+        }
+    }
+
+    /// Reads a line without its end.
+    pub(super) fn line<'a>(&self, line: &'a [u8]) -> Result<Line<'a>, StreamError> {
+        let version = || {
+            number(line, &self.version)
+                .and_then(|version| u64::try_from(version).ok())
+                .map(ResourceVersion)
+                .ok_or(StreamError::Line)
+        };
+        for kind in [EventKind::Modified, EventKind::Added, EventKind::Deleted] {
+            if let Some(rest) = line.strip_prefix(kind.line_head().as_bytes()) {
+                return Ok(Line::Event {
+                    kind,
+                    object: rest.strip_suffix(b"}").ok_or(StreamError::Line)?,
+                    version: version()?,
+                });
+            }
+        }
+        if line.starts_with(b"{\"type\":\"BOOKMARK\"") {
+            return Ok(Line::Bookmark(version()?));
+        }
+        if line.starts_with(b"{\"type\":\"ERROR\"") {
+            return Err(StreamError::Refused);
+        }
+        Err(StreamError::Line)
+    }
+
+    /// When the object was written, in nanoseconds since the epoch.
+    pub(super) fn written_at(&self, object: &[u8]) -> Option<i128> {
+        number(object, &self.written_at)
+    }
+}
+
+/// The digits behind a text.
+fn number(text: &[u8], before: &Finder<'_>) -> Option<i128> {
+    let start = before.find(text)? + before.needle().len();
+    let rest = &text[start..];
+    let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&rest[..len]).ok()?.parse().ok()
+}
+
+/// Folds an event into what came before it: equal at the end only if all events, their order and bytes were.
+pub(super) fn chained(chain: u64, kind: EventKind, object: &[u8]) -> u64 {
+    FixedState::with_seed(chain ^ kind as u64).hash_one(object)
+}
+
+/// Takes chunks apart and joins lines.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    at: At,
+    /// A line that has begun.
+    begun: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// In the digits of a length.
+    Len(usize),
+    /// Behind a length, before its line ends.
+    LenEnd(usize),
+    /// So many bytes of data are left.
+    Data(usize),
+    /// Behind the data.
+    DataEnd,
+    /// Behind the last chunk.
+    Over,
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::Len(0)
+    }
+}
+
+impl Chunks {
+    /// Whether the last chunk has come.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.at, At::Over)
+    }
+
+    /// Takes bytes from the socket and shows every line that they complete, without its end.
+    pub(super) fn push(
+        &mut self,
+        mut bytes: &[u8],
+        show: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        while let [first, rest @ ..] = bytes {
+            match self.at {
+                At::Len(len) => {
+                    self.at = match char::from(*first).to_digit(16) {
+                        Some(digit) if len < LINE_LEN_MAX => At::Len(len * 16 + digit as usize),
+                        None if matches!(first, b'\r' | b';') => At::LenEnd(len),
+                        _ => return Err(StreamError::Chunk),
+                    };
+                    bytes = rest;
+                }
+                At::LenEnd(len) => {
+                    if *first == b'\n' {
+                        self.at = if len == 0 { At::Over } else { At::Data(len) };
+                    }
+                    bytes = rest;
+                }
+                At::Data(len) => {
+                    let (data, rest) = bytes.split_at(len.min(bytes.len()));
+                    self.data(data, show)?;
+                    self.at = match len - data.len() {
+                        0 => At::DataEnd,
+                        left => At::Data(left),
+                    };
+                    bytes = rest;
+                }
+                At::DataEnd => {
+                    if *first == b'\n' {
+                        self.at = At::Len(0);
+                    }
+                    bytes = rest;
+                }
+                At::Over => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn data(
+        &mut self,
+        mut data: &[u8],
+        show: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        while let Some(end) = memchr::memchr(b'\n', data) {
+            if self.begun.is_empty() {
+                show(&data[..end])?;
+            } else {
+                self.begun.extend_from_slice(&data[..end]);
+                show(&self.begun)?;
+                self.begun.clear();
+            }
+            data = &data[end + 1..];
+        }
+        if self.begun.len() + data.len() > LINE_LEN_MAX {
+            return Err(StreamError::Line);
+        }
+        self.begun.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(wire: &[u8], step: usize) -> (Vec<String>, bool) {
+        let (mut chunks, mut seen) = (Chunks::default(), Vec::new());
+        for piece in wire.chunks(step) {
+            chunks
+                .push(piece, &mut |line| {
+                    seen.push(String::from_utf8(line.to_vec()).unwrap());
+                    Ok(())
+                })
+                .unwrap();
+        }
+        (seen, chunks.is_over())
+    }
+
+    #[test]
+    fn lines_are_joined_over_chunks_and_reads_of_any_length() {
+        let wire = b"4\r\nab\nc\r\n3;x=y\r\nde\n\r\n0\r\n\r\n";
+        for step in 1..=wire.len() {
+            assert_eq!(lines(wire, step), (vec!["ab".into(), "cde".into()], true));
+        }
+    }
+
+    #[test]
+    fn lines_tell_kind_version_and_time() {
+        let finders = Finders::new();
+        let object = br#"{"metadata":{"resourceVersion":"12","annotations":{"kube-fanout.dev/written-at":"1700"}}}"#;
+        let line = [b"{\"type\":\"ADDED\",\"object\":", object.as_slice(), b"}"].concat();
+        let wanted = Line::Event {
+            kind: EventKind::Added,
+            object,
+            version: ResourceVersion(12),
+        };
+        assert_eq!(finders.line(&line), Ok(wanted));
+        assert_eq!(finders.written_at(object), Some(1700));
+        let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13"}}}"#;
+        assert_eq!(
+            finders.line(bookmark),
+            Ok(Line::Bookmark(ResourceVersion(13)))
+        );
+        let error = br#"{"type":"ERROR","object":{"kind":"Status"}}"#;
+        assert_eq!(finders.line(error), Err(StreamError::Refused));
+        assert_eq!(finders.line(b"garbage"), Err(StreamError::Line));
+    }
+
+    #[test]
+    fn order_and_bytes_change_the_chain() {
+        let of = |events: &[(EventKind, &[u8])]| {
+            events
+                .iter()
+                .fold(0, |chain, (kind, object)| chained(chain, *kind, object))
+        };
+        let (a, b) = (
+            (EventKind::Added, b"a".as_slice()),
+            (EventKind::Added, b"b".as_slice()),
+        );
+        let deleted = (EventKind::Deleted, b"b".as_slice());
+        assert_eq!(of(&[a, b]), of(&[a, b]));
+        for other in [[b, a], [a, deleted], [a, a]] {
+            assert_ne!(of(&[a, b]), of(&other));
+        }
+    }
+}
