@@ -57,6 +57,18 @@ struct Asked {
     started: Instant,
 }
 
+/// A request that cannot be taken apart, and its answer.
+struct Mistake {
+    fault: BadRequest,
+    answer: Response<Bytes>,
+}
+
+impl Mistake {
+    fn new(fault: BadRequest, answer: Response<Bytes>) -> Box<Self> {
+        Box::new(Self { fault, answer })
+    }
+}
+
 impl<R: Resources> Service<R> {
     /// A service over these resources.
     #[must_use]
@@ -76,9 +88,9 @@ impl<R: Resources> Service<R> {
         let asked = match asked(&request) {
             Ok(Some(asked)) => asked,
             Ok(None) => return self.forwarded(request).await,
-            Err((fault, answer)) => {
-                self.refused(fault);
-                return stamped(answer.map(AnswerBody::whole), &audit_id);
+            Err(mistake) => {
+                self.refused(mistake.fault);
+                return stamped(mistake.answer.map(AnswerBody::whole), &audit_id);
             }
         };
         let served = match self.resources.availability(&asked.path.gvr).await {
@@ -195,11 +207,11 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(streamed) => AnswerBody::List(MeasuredList::new(
+            Err(streamed) => AnswerBody::List(Box::new(MeasuredList::new(
                 StreamedList::from(streamed),
                 asked.started,
                 tally,
-            )),
+            ))),
         };
         Ok(json(body))
     }
@@ -244,11 +256,11 @@ impl<R: Resources> Service<R> {
 const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Takes the request apart; `None` when memory cannot answer it.
-fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, (BadRequest, Response<Bytes>)> {
+fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
     let path = match Target::parse(request.uri()) {
         Ok(Target::Resource(path)) => path,
         Ok(Target::NonResource) => return Ok(None),
-        Err(text) => return Err((BadRequest::Http, text.to_response())),
+        Err(text) => return Err(Mistake::new(BadRequest::Http, text.to_response())),
     };
     let query = Query::parse(request.uri().query());
     let verb = verb(request.method(), &path, &query);
@@ -263,7 +275,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, (BadRequest, Resp
     }
     // Malformed options are upstream's to refuse only where it would refuse something else first.
     let options = ListOptions::from_query(&query)
-        .map_err(|status| (BadRequest::Parameter, status.to_response()))?;
+        .map_err(|status| Mistake::new(BadRequest::Parameter, status.to_response()))?;
     Ok(Some(Asked {
         path,
         verb,

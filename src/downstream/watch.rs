@@ -268,7 +268,7 @@ impl WatchBody {
                     pieces.push(event.line(kind));
                     count += 1;
                     if event.published_at() >= opened_at {
-                        oldest.get_or_insert(event.published_at());
+                        oldest.get_or_insert_with(|| event.published_at());
                     }
                 }
                 if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {

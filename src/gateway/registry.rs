@@ -294,9 +294,10 @@ impl Resources for Registry {
     }
 
     fn answered(&self, answered: Answered<'_>) {
-        let verb = match answered.verb {
-            Verb::List => VerbLabel::List,
-            _ => VerbLabel::Watch,
+        let verb = if answered.verb == Verb::List {
+            VerbLabel::List
+        } else {
+            VerbLabel::Watch
         };
         if let Some(slot) = self.state().slots.get(answered.gvr) {
             slot.streams.metrics.requests.inc(verb, answered.code);

@@ -268,4 +268,35 @@ mod tests {
         }
         assert_eq!(RelistLabel::ALL.len() + 1, RelistReason::ALL.len());
     }
+
+    #[track_caller]
+    fn check_end(end: WatchEnd, draining: &Draining, expected: StreamLabel) {
+        let metrics = Metrics::new().unwrap();
+        let tally = StreamTally::new(&metrics, &Gvr::new("", "v1", "pods"), draining.clone());
+        tally.ended(WatchTotals {
+            end,
+            events: 1,
+            bytes: 1,
+        });
+        for reason in StreamLabel::ALL {
+            let count = u64::from(*reason == expected);
+            assert_eq!(
+                tally.metrics.stream_ends.count(*reason),
+                count,
+                "{reason:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn watches_that_a_drain_ends_are_told_from_others() {
+        let draining = Draining::default();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
+        check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
+        draining.begin();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);
+        check_end(WatchEnd::Lagged, &draining, StreamLabel::Lagged);
+    }
 }

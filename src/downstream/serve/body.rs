@@ -19,8 +19,8 @@ pub enum AnswerBody<F> {
     /// All of it at once, with its length.
     Whole(Option<Pieces>),
     /// A list, streamed from a snapshot.
-    List(MeasuredList),
-    /// A watch. Boxed: it is much larger than the others.
+    List(Box<MeasuredList>),
+    /// A watch. Boxed, as lists are: both are much larger than the others.
     Watch(Box<WatchBody>),
     /// From upstream.
     Forwarded(F),

@@ -35,7 +35,7 @@ impl RequestBody {
                 body,
                 sent: Some(counter.clone()),
             },
-            ended => ended,
+            ended @ (Self::Empty | Self::Full(_)) => ended,
         }
     }
 
