@@ -96,7 +96,8 @@ impl Gateway {
             Discovery::default()
         });
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
-        let passthrough = Passthrough::new(client.clone(), Identity::Gateway, Arc::default());
+        let passthrough =
+            Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
         let registry = Registry::new(
             registry_settings(settings),
             client,

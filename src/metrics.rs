@@ -21,10 +21,11 @@ pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::ByLabel;
 pub use labels::{
-    BadRequest, FrameRejection, Label, PassthroughError, RelistReason, StreamEnd, Verb, WatchEnd,
+    BadRequest, ConnectionFailure, FrameRejection, Label, PassthroughError, RelistReason,
+    StreamEnd, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
-pub use sharded::ShardedCounter;
+pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use upstream::UpstreamMetrics;
 
 #[cfg(test)]
@@ -110,6 +111,13 @@ impl Metrics {
     #[must_use]
     pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
         self.downstream.of(labels)
+    }
+
+    /// Takes the gauges of a resource off the page: its cache has ended, and what they said last is no longer true.
+    /// Counters stay. Handles given out before no longer show.
+    pub fn forget(&self, labels: ResourceLabels<'_>) {
+        self.upstream.forget(labels);
+        self.cache.forget(labels);
     }
 
     /// Handles of the listener for clients.

@@ -1,19 +1,21 @@
 //! Everything that is not served from memory, streamed both ways. Decides nothing about who may do what: upstream does.
 
+mod active;
 mod body;
 mod headers;
 mod refusal;
 mod tunnel;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
+use crate::metrics::{PassthroughError, PassthroughMetrics};
 use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendError};
 
+use active::Active;
 use headers::Upgrade;
 use refusal::Refusal;
 use tunnel::Tunnels;
@@ -28,19 +30,19 @@ pub use body::PassthroughBody;
 pub struct Passthrough {
     client: Client,
     identity: Identity,
-    counts: Arc<PassthroughCounts>,
+    metrics: Arc<PassthroughMetrics>,
     tunnels: Tunnels,
 }
 
 impl Passthrough {
     /// Forwards over `client`, all requests under the same kind of identity.
     #[must_use]
-    pub fn new(client: Client, identity: Identity, counts: Arc<PassthroughCounts>) -> Self {
+    pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
         Self {
             client,
             identity,
-            tunnels: Tunnels::new(counts.clone()),
-            counts,
+            metrics: Arc::new(metrics),
+            tunnels: Tunnels::new(),
         }
     }
 
@@ -49,23 +51,14 @@ impl Passthrough {
     ///
     /// For upgrades the connection of `request` must be served with upgrades enabled.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        add(&self.counts.requests, 1);
+        let active = Active::begin(&self.metrics);
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let outcome = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
-            None => self.exchange(request).await,
+            None => self.exchange(request, active).await,
         };
         outcome.unwrap_or_else(|refusal| {
-            let counter = match refusal {
-                Refusal::Impersonation | Refusal::Connect | Refusal::TooMany => {
-                    &self.counts.refused
-                }
-                Refusal::Target
-                | Refusal::Unasked
-                | Refusal::Timeout
-                | Refusal::Unreachable { .. } => &self.counts.failed,
-            };
-            add(counter, 1);
+            self.metrics.errors.inc(refusal.label());
             let mut response = refusal.into_response().map(PassthroughBody::from);
             if let Some(audit_id) = audit_id {
                 response.headers_mut().insert(headers::AUDIT_ID, audit_id);
@@ -91,6 +84,7 @@ impl Passthrough {
     async fn exchange(
         &self,
         mut request: Request<Incoming>,
+        active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let upgrade = match request.version() {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
@@ -98,36 +92,38 @@ impl Passthrough {
         };
         headers::clear_request(request.headers_mut());
         match upgrade {
-            Some(upgrade) => self.exchange_upgrade(request, upgrade).await,
-            None => self.exchange_plain(request).await,
+            Some(upgrade) => self.exchange_upgrade(request, upgrade, active).await,
+            None => self.exchange_plain(request, active).await,
         }
     }
 
     async fn exchange_plain(
         &self,
         request: Request<Incoming>,
+        active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let repeatable = is_repeatable(request.method());
         let response = self
             .client
-            .forward(self.identity, outgoing(request))
+            .forward(self.identity, self.outgoing(request))
             .await
             .map_err(|error| failed(&error, repeatable))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Unasked);
         }
-        Ok(self.incoming(response))
+        Ok(incoming(response, active))
     }
 
     async fn exchange_upgrade(
         &self,
         mut request: Request<Incoming>,
         upgrade: Upgrade,
+        active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let place = self.tunnels.place().ok_or(Refusal::TooMany)?;
         let downstream = hyper::upgrade::on(&mut request);
         let repeatable = is_repeatable(request.method());
-        let mut request = outgoing(request);
+        let mut request = self.outgoing(request);
         upgrade.ask(request.headers_mut());
         let mut response = self
             .client
@@ -135,11 +131,12 @@ impl Passthrough {
             .await
             .map_err(|error| failed(&error, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(self.incoming(response));
+            return Ok(incoming(response, active));
         }
         let granted = Upgrade::asked_by(response.headers()).unwrap_or(upgrade);
         let upstream = hyper::upgrade::on(&mut response);
-        self.tunnels.open(place, downstream, upstream);
+        self.metrics.upgrades.inc();
+        self.tunnels.open(place, active, (downstream, upstream));
         let mut switching = Response::new(PassthroughBody::empty());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());
@@ -148,52 +145,26 @@ impl Passthrough {
         Ok(switching)
     }
 
-    fn incoming(&self, response: Response<ResponseBody>) -> Response<PassthroughBody> {
-        let (mut parts, body) = response.into_parts();
-        headers::clear_response(&mut parts.headers);
-        // Upstream's connection says nothing about the version and the extensions of ours.
-        let mut response = Response::new(PassthroughBody::upstream(body, self.counts.clone()));
-        *response.status_mut() = parts.status;
-        *response.headers_mut() = parts.headers;
-        response
+    /// Keeps method, path with query, headers and body; leaves behind what belongs to the caller's connection.
+    fn outgoing(&self, request: Request<Incoming>) -> Request<RequestBody> {
+        let (parts, body) = request.into_parts();
+        let body = RequestBody::counted(body, &self.metrics.bytes_sent);
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = parts.uri;
+        *request.headers_mut() = parts.headers;
+        request
     }
 }
 
-/// What the pass-through has done since the start. Written by requests, read by whoever exports metrics: every
-/// load and store is relaxed, as each number stands for itself.
-#[derive(Debug, Default)]
-pub struct PassthroughCounts {
-    /// Requests taken.
-    pub requests: AtomicU64,
-    /// Requests refused here: impersonation, `CONNECT`, too many upgraded connections.
-    pub refused: AtomicU64,
-    /// Requests that upstream did not answer.
-    pub failed: AtomicU64,
-    /// Body bytes handed downstream.
-    pub body_len_down: AtomicU64,
-    /// Response bodies that broke off.
-    pub bodies_broken: AtomicU64,
-    /// Connections upgraded.
-    pub tunnels_opened: AtomicU64,
-    /// Upgraded connections that have ended.
-    pub tunnels_closed: AtomicU64,
-    /// Bytes that upgraded connections carried, both ways; added when they end.
-    pub tunnel_len: AtomicU64,
-}
-
-fn add(counter: &AtomicU64, amount: u64) {
-    // Relaxed: a statistic, nothing is published by it.
-    counter.fetch_add(amount, Ordering::Relaxed);
-}
-
-/// Keeps method, path with query, headers and body; leaves behind what belongs to the caller's connection.
-fn outgoing(request: Request<Incoming>) -> Request<RequestBody> {
-    let (parts, body) = request.into_parts();
-    let mut request = Request::new(RequestBody::from(body));
-    *request.method_mut() = parts.method;
-    *request.uri_mut() = parts.uri;
-    *request.headers_mut() = parts.headers;
-    request
+fn incoming(response: Response<ResponseBody>, active: Active) -> Response<PassthroughBody> {
+    let (mut parts, body) = response.into_parts();
+    headers::clear_response(&mut parts.headers);
+    // Upstream's connection says nothing about the version and the extensions of ours.
+    let mut response = Response::new(PassthroughBody::upstream(body, active));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = parts.headers;
+    response
 }
 
 /// Methods that change nothing (RFC 9110 §9.2.1).
@@ -206,16 +177,18 @@ fn failed(error: &SendError, repeatable: bool) -> Refusal {
         error = error as &dyn std::error::Error,
         "request not passed on"
     );
+    let unreachable = |label| Refusal::Unreachable {
+        reason: error.to_string(),
+        label,
+        may_repeat: repeatable || error.is_unsent(),
+    };
     match error {
         SendError::Saturated => Refusal::TooMany,
         SendError::Timeout => Refusal::Timeout,
         SendError::Target(_) => Refusal::Target,
-        SendError::Unreachable(_)
-        | SendError::Untrusted(_)
-        | SendError::Credentials(_)
-        | SendError::Broken(_) => Refusal::Unreachable {
-            reason: error.to_string(),
-            may_repeat: repeatable || error.is_unsent(),
-        },
+        SendError::Broken(_) => unreachable(PassthroughError::Broken),
+        SendError::Unreachable(_) | SendError::Untrusted(_) | SendError::Credentials(_) => {
+            unreachable(PassthroughError::Connect)
+        }
     }
 }

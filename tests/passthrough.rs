@@ -9,7 +9,6 @@ mod front;
 #[path = "passthrough/peer.rs"]
 mod peer;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
+use kube_fanout::metrics::PassthroughError;
 use kube_fanout::upstream::client::{Identity, UpstreamSource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -174,6 +174,7 @@ async fn a_big_upload_arrives_whole() {
             (512 * PIECE.len()).to_string(),
             "{down:?} {up:?}"
         );
+        assert_eq!(row.metrics.bytes_sent.sum(), 512 * PIECE.len() as u64);
     }
 }
 
@@ -189,7 +190,7 @@ async fn a_broken_answer_is_broken_downstream_too() {
             response.into_body().collect().await.is_err(),
             "{down:?} {up:?}"
         );
-        assert_eq!(row.counts.bodies_broken.load(Ordering::Relaxed), 1);
+        assert_eq!(row.metrics.errors.count(PassthroughError::Broken), 1);
     }
 }
 
@@ -277,7 +278,15 @@ async fn an_upgrade_carries_bytes_both_ways_until_one_side_ends() {
         stream.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "hello WORLD", "{up:?}");
         assert_eq!(row.passthrough.drain(Duration::from_secs(60)).await, 0);
-        assert_eq!(row.counts.tunnel_len.load(Ordering::Relaxed), 16);
+        let metrics = &row.metrics;
+        assert_eq!(
+            (metrics.bytes_sent.sum(), metrics.bytes_received.sum()),
+            (5, 11)
+        );
+        assert_eq!(
+            (metrics.upgrades.get(), metrics.requests_active.get()),
+            (1, 0)
+        );
     }
 }
 
@@ -289,7 +298,7 @@ async fn a_drain_cuts_what_is_left_and_refuses_new_upgrades() {
     assert_eq!(row.passthrough.drain(Duration::ZERO).await, 1);
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
-    assert_eq!(row.counts.tunnels_closed.load(Ordering::Relaxed), 1);
+    assert_eq!(row.metrics.requests_active.get(), 0);
     let refused = row.send(upgrade_request(&row)).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
 }
@@ -327,7 +336,8 @@ async fn under_the_gateways_identity_callers_neither_authenticate_nor_impersonat
         .await;
     assert_eq!(response.status(), StatusCode::FORBIDDEN);
     check_status(&text, 403, "Forbidden");
-    assert_eq!(row.counts.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(row.metrics.errors.count(PassthroughError::Refused), 1);
+    assert_eq!(row.metrics.requests.get(), 2);
 }
 
 #[tokio::test]
@@ -354,7 +364,7 @@ async fn an_unreachable_upstream_is_503_with_a_time_to_come_back() {
             503,
             "ServiceUnavailable",
         );
-        assert_eq!(row.failed(), 1);
+        assert_eq!(row.metrics.errors.count(PassthroughError::Connect), 1);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One event of a resource's history, with the lines that watchers get, each made at most once.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -16,6 +17,7 @@ pub struct Event {
     /// The new state; of a deletion the last one, with the deletion's version.
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
+    published_at: Instant,
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     deleted: OnceLock<Bytes>,
@@ -27,6 +29,7 @@ impl Event {
         kind: EventKind,
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
+        published_at: Instant,
     ) -> Self {
         let lines = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         let [added, modified, deleted] = lines;
@@ -36,6 +39,7 @@ impl Event {
             resource_version: object.resource_version(),
             object,
             previous,
+            published_at,
             added,
             modified,
             deleted,
@@ -70,6 +74,12 @@ impl Event {
     #[must_use]
     pub fn previous(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()
+    }
+
+    /// When it became readable.
+    #[must_use]
+    pub fn published_at(&self) -> Instant {
+        self.published_at
     }
 
     /// The event's line, newline included, for a watcher to whom it is of `kind`. Made once, then shared.

@@ -64,6 +64,8 @@ pub struct Writer {
     cache: Arc<WatchCache>,
     ring: RingWriter<Arc<Event>>,
     state: Snapshot,
+    /// Bytes of the state's lines.
+    objects_len: usize,
     observer: Arc<dyn Observer>,
 }
 
@@ -87,6 +89,7 @@ impl Writer {
             cache,
             ring,
             state,
+            objects_len: 0,
             observer,
         }
     }
@@ -118,6 +121,7 @@ impl Writer {
         let first = self.state.epoch == Epoch(0);
         self.state.epoch.0 += 1;
         if first {
+            self.objects_len = listed.iter().map(Object::line_len).sum();
             self.state.objects =
                 ObjectMap::from_objects(listed.into_iter().map(Arc::new).collect());
             self.state.listed_at = version;
@@ -189,6 +193,12 @@ impl Writer {
         self.ring.expire(now);
     }
 
+    /// Bytes of the objects' lines.
+    #[must_use]
+    pub fn objects_len(&self) -> usize {
+        self.objects_len
+    }
+
     /// Size of the history: events, bytes, and the age of its oldest part.
     #[must_use]
     pub fn history_size(&self) -> (usize, usize, Option<Instant>) {
@@ -236,7 +246,11 @@ impl Writer {
                 (EventKind::Deleted, Arc::new(object), Some(previous))
             }
         };
-        let event = Arc::new(Event::new(self.state.sequence, kind, object, previous));
+        self.objects_len -= previous.as_ref().map_or(0, |previous| previous.line_len());
+        if kind != EventKind::Deleted {
+            self.objects_len += object.line_len();
+        }
+        let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
         debug_assert_eq!(sequence, event.sequence(), "state and ring count alike");
         self.state.sequence += 1;

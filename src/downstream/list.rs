@@ -226,14 +226,14 @@ impl ListBody {
         Some(pieces)
     }
 
-    /// The whole list in one piece if it is short enough to carry its length; else the body to stream.
+    /// The whole list in one piece, with the number of its items, if it is short enough to carry its length; else the body to stream.
     ///
     /// # Errors
     /// The body, with its first frame made already, when the list is longer.
-    pub fn sized(mut self) -> Result<Pieces, (Pieces, Self)> {
+    pub fn sized(mut self) -> Result<(Pieces, usize), (Pieces, Self)> {
         let first = self.next_frame().unwrap_or_default();
         if self.tail.is_none() && first.len() <= SIZED_LEN_MAX {
-            Ok(first)
+            Ok((first, self.items))
         } else {
             Err((first, self))
         }
@@ -245,6 +245,14 @@ impl ListBody {
 pub struct StreamedList {
     first: Option<Pieces>,
     rest: ListBody,
+}
+
+impl StreamedList {
+    /// Items sent so far.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        self.rest.items
+    }
 }
 
 impl From<(Pieces, ListBody)> for StreamedList {

@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use super::resources::Resources;
 use super::serve::Service;
 use super::socket::Socket;
+use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
@@ -77,6 +78,9 @@ pub async fn run<R: Resources>(
                 });
             }
             Err(error) => {
+                if let Some(metrics) = service.resources().listener_metrics() {
+                    metrics.connections_failed.inc(ConnectionFailure::Accept);
+                }
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -91,6 +95,23 @@ pub async fn run<R: Resources>(
     }
 }
 
+/// A connection, counted while it is open.
+struct Open<'a>(&'a ListenerMetrics);
+
+impl<'a> Open<'a> {
+    fn count(metrics: &'a ListenerMetrics) -> Self {
+        metrics.connections_accepted.inc();
+        metrics.connections.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.connections.dec();
+    }
+}
+
 struct Connection<R> {
     tls: Option<TlsAcceptor>,
     service: Service<R>,
@@ -99,6 +120,14 @@ struct Connection<R> {
 
 impl<R: Resources> Connection<R> {
     async fn run(self, stream: TcpStream) {
+        let resources = Arc::clone(self.service.resources());
+        let metrics = resources.listener_metrics();
+        let _open = metrics.map(Open::count);
+        let failed = || {
+            if let Some(metrics) = metrics {
+                metrics.connections_failed.inc(ConnectionFailure::Handshake);
+            }
+        };
         if let Err(error) = set_options(&stream) {
             debug!(%error, "socket options");
         }
@@ -117,6 +146,7 @@ impl<R: Resources> Connection<R> {
                 let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
                 let Ok(Ok(stream)) = handshake.await else {
                     debug!("TLS handshake failed or took too long");
+                    failed();
                     return;
                 };
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");

@@ -41,10 +41,25 @@ pub enum Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The client's mistake; this is the answer.
+    Bad(Fault, Status),
+    /// It cannot be served now; this is the answer.
     Answer(Status),
     /// Only upstream knows what to say: an unknown field label, a shard selector, a path that routing there may
     /// not know.
     Forward,
+}
+
+/// What is wrong with a request, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A label or field selector.
+    Selector,
+    /// Options that do not go together.
+    Options,
+    /// The resource version.
+    ResourceVersion,
+    /// The continue token, or what stands beside it.
+    ContinueToken,
 }
 
 impl Read {
@@ -62,7 +77,7 @@ impl Read {
         if !is_routed(path, kind) {
             return Err(Refusal::Forward);
         }
-        let bad = |message: String| Refusal::Answer(Status::bad_request(message));
+        let bad = |message: String| Refusal::Bad(Fault::Selector, Status::bad_request(message));
         let labels =
             LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
         let fields = match FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))
@@ -78,8 +93,11 @@ impl Read {
         if !options.shard_selector.is_empty() {
             return Err(Refusal::Forward);
         }
-        options.validate().map_err(Refusal::Answer)?;
-        let fields = with_name(path, fields).map_err(Refusal::Answer)?;
+        options
+            .validate()
+            .map_err(|status| Refusal::Bad(Fault::Options, status))?;
+        let fields =
+            with_name(path, fields).map_err(|status| Refusal::Bad(Fault::Selector, status))?;
         let namespace = path.namespace.clone().filter(|_| kind.namespaced);
         let selector = Selector {
             namespace,
@@ -93,7 +111,12 @@ impl Read {
         } else {
             ListPlan::decide(options).map(Plan::List)
         };
-        let plan = plan.map_err(Refusal::Answer)?;
+        let fault = if options.watch || options.continue_token.is_empty() {
+            Fault::ResourceVersion
+        } else {
+            Fault::ContinueToken
+        };
+        let plan = plan.map_err(|status| Refusal::Bad(fault, status))?;
         Ok(Self { selector, plan })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,6 +12,7 @@ use hyper::body::Incoming;
 use super::request::Verb;
 use super::watch::WatchTally;
 use crate::cache::Snapshot;
+use crate::metrics::ListenerMetrics;
 use crate::resource::{Gvr, ResourceVersion};
 use crate::view::Served;
 
@@ -50,6 +52,12 @@ pub struct Answered<'a> {
     pub code: u16,
 }
 
+/// Told of each list that has left, whole or in part.
+pub trait ListTally: Send + Sync + std::fmt::Debug {
+    /// So many objects went out, the last of them so long after the request.
+    fn listed(&self, objects: usize, took: Duration);
+}
+
 /// The caches and the way upstream. The gateway has one, the embedded API server another.
 pub trait Resources: Send + Sync + 'static {
     /// Body of answers that come from elsewhere.
@@ -74,6 +82,16 @@ pub trait Resources: Send + Sync + 'static {
     /// Where the streams of a resource are counted.
     fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally>;
 
-    /// Told of each request answered from memory.
+    /// Where the lists of a resource are counted, if anywhere.
+    fn list_tally(&self, _: &Gvr) -> Option<Arc<dyn ListTally>> {
+        None
+    }
+
+    /// Where connections and bad requests are counted, if anywhere.
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        None
+    }
+
+    /// Told of each request for a known resource that was answered, by memory or by upstream.
     fn answered(&self, answered: Answered<'_>);
 }

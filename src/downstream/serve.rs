@@ -15,17 +15,18 @@ use tokio::time::Instant;
 
 use super::list::{ListBody, Page, PageRequest, StreamedList};
 use super::request::{
-    Bookmarks, ListOptions, ListPlan, PathForm, Plan, Purpose, Query, Read, Refusal,
+    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Purpose, Query, Read, Refusal,
     Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchTimeout, negotiate, verb,
     wants_pretty,
 };
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
 use super::watch::{Timing, WatchBody};
+use crate::metrics::BadRequest;
 use crate::resource::Gvr;
 use crate::view::Served;
 use crate::view::selector::Selector;
-pub use body::AnswerBody;
+pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
 
 /// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
@@ -56,6 +57,18 @@ struct Asked {
     started: Instant,
 }
 
+/// A request that cannot be taken apart, and its answer.
+struct Mistake {
+    fault: BadRequest,
+    answer: Response<Bytes>,
+}
+
+impl Mistake {
+    fn new(fault: BadRequest, answer: Response<Bytes>) -> Box<Self> {
+        Box::new(Self { fault, answer })
+    }
+}
+
 impl<R: Resources> Service<R> {
     /// A service over these resources.
     #[must_use]
@@ -75,7 +88,10 @@ impl<R: Resources> Service<R> {
         let asked = match asked(&request) {
             Ok(Some(asked)) => asked,
             Ok(None) => return self.forwarded(request).await,
-            Err(answer) => return stamped(answer.map(AnswerBody::whole), &audit_id),
+            Err(mistake) => {
+                self.refused(mistake.fault);
+                return stamped(mistake.answer.map(AnswerBody::whole), &audit_id);
+            }
         };
         let served = match self.resources.availability(&asked.path.gvr).await {
             Availability::Ready(served) => served,
@@ -97,12 +113,38 @@ impl<R: Resources> Service<R> {
         };
         match answer {
             Ok(answer) => self.finished(&asked, answer, &audit_id),
-            Err(Refusal::Answer(status)) => self.finished(
-                &asked,
-                status.to_response().map(AnswerBody::whole),
-                &audit_id,
-            ),
-            Err(Refusal::Forward) => self.forwarded(request).await,
+            Err(refusal) => match self.refusal(refusal) {
+                Some(answer) => self.finished(&asked, answer, &audit_id),
+                None => {
+                    let answer = self.forwarded(request).await;
+                    self.count(&asked, &answer);
+                    answer
+                }
+            },
+        }
+    }
+
+    /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
+    fn refusal(&self, refusal: Refusal) -> Option<Answer<R>> {
+        let status = match refusal {
+            Refusal::Forward => return None,
+            Refusal::Answer(status) => status,
+            Refusal::Bad(fault, status) => {
+                self.refused(match fault {
+                    Fault::Selector => BadRequest::Selector,
+                    Fault::Options => BadRequest::Parameter,
+                    Fault::ResourceVersion => BadRequest::ResourceVersion,
+                    Fault::ContinueToken => BadRequest::ContinueToken,
+                });
+                status
+            }
+        };
+        Some(status.to_response().map(AnswerBody::whole))
+    }
+
+    fn refused(&self, fault: BadRequest) {
+        if let Some(metrics) = self.resources.listener_metrics() {
+            metrics.bad_requests.inc(fault);
         }
     }
 
@@ -114,13 +156,16 @@ impl<R: Resources> Service<R> {
     }
 
     fn finished(&self, asked: &Asked, answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
-        let code = answer.status().as_u16();
+        self.count(asked, &answer);
+        stamped(answer, audit_id)
+    }
+
+    fn count(&self, asked: &Asked, answer: &Answer<R>) {
         self.resources.answered(Answered {
             gvr: &asked.path.gvr,
             verb: asked.verb,
-            code,
+            code: answer.status().as_u16(),
         });
-        stamped(answer, audit_id)
     }
 
     async fn answer_read(
@@ -130,13 +175,14 @@ impl<R: Resources> Service<R> {
         served: &Served,
     ) -> Result<Answer<R>, Refusal> {
         match read.plan {
-            Plan::List(plan) => self.list(&read.selector, &plan, served).await,
+            Plan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
             Plan::Watch(plan) => Ok(self.watch(asked, &read.selector, plan, served).await),
         }
     }
 
     async fn list(
         &self,
+        asked: &Asked,
         selector: &Selector,
         plan: &ListPlan,
         served: &Served,
@@ -152,9 +198,20 @@ impl<R: Resources> Service<R> {
                 limit: plan.limit,
             },
         );
+        let tally = self.resources.list_tally(&asked.path.gvr);
         let body = match ListBody::new(page, served.cache.kind()).sized() {
-            Ok(whole) => AnswerBody::Whole(Some(whole)),
-            Err(streamed) => AnswerBody::List(StreamedList::from(streamed)),
+            Ok((whole, items)) => {
+                // So little is as good as sent.
+                if let Some(tally) = tally {
+                    tally.listed(items, asked.started.elapsed());
+                }
+                AnswerBody::Whole(Some(whole))
+            }
+            Err(streamed) => AnswerBody::List(Box::new(MeasuredList::new(
+                StreamedList::from(streamed),
+                asked.started,
+                tally,
+            ))),
         };
         Ok(json(body))
     }
@@ -199,11 +256,11 @@ impl<R: Resources> Service<R> {
 const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Takes the request apart; `None` when memory cannot answer it.
-fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> {
+fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
     let path = match Target::parse(request.uri()) {
         Ok(Target::Resource(path)) => path,
         Ok(Target::NonResource) => return Ok(None),
-        Err(text) => return Err(text.to_response()),
+        Err(text) => return Err(Mistake::new(BadRequest::Http, text.to_response())),
     };
     let query = Query::parse(request.uri().query());
     let verb = verb(request.method(), &path, &query);
@@ -217,7 +274,8 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Response<Bytes>> 
         return Ok(None);
     }
     // Malformed options are upstream's to refuse only where it would refuse something else first.
-    let options = ListOptions::from_query(&query).map_err(|status| status.to_response())?;
+    let options = ListOptions::from_query(&query)
+        .map_err(|status| Mistake::new(BadRequest::Parameter, status.to_response()))?;
     Ok(Some(Asked {
         path,
         verb,

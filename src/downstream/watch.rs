@@ -61,6 +61,9 @@ pub struct WatchTotals {
 pub trait WatchTally: Send + Sync + std::fmt::Debug {
     /// Called as events leave: `events` more, `bytes` more.
     fn delivered(&self, events: u64, bytes: u64);
+    /// Called as a batch leaves that was published while the stream was open: so long ago. Of a client that reads the
+    /// history because it is behind, once a frame and for the oldest event of it.
+    fn delayed(&self, _by: Duration) {}
     /// Called once per stream.
     fn ended(&self, totals: WatchTotals);
 }
@@ -113,6 +116,8 @@ pub struct WatchBody {
     known: ResourceVersion,
     standing: Standing,
     bookmarks: Option<Bookmarks>,
+    /// What was published before is no measure of our delay.
+    opened_at: std::time::Instant,
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
     timer_is_set: bool,
@@ -187,6 +192,7 @@ impl WatchBody {
             known,
             standing,
             bookmarks,
+            opened_at: timing.started.into_std(),
             deadline,
             timer: Box::pin(tokio::time::sleep_until(wake_at)),
             timer_is_set: false,
@@ -251,6 +257,7 @@ impl WatchBody {
     /// Reads this client's own way through the history, up to where the view goes on.
     fn gather_history(&mut self) -> Result<Option<Pieces>, Pieces> {
         let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
+        let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
         let read = filtered(
             self.served.cache.history(),
@@ -260,6 +267,9 @@ impl WatchBody {
                 if event.resource_version() > known {
                     pieces.push(event.line(kind));
                     count += 1;
+                    if event.published_at() >= opened_at {
+                        oldest.get_or_insert_with(|| event.published_at());
+                    }
                 }
                 if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
                     ControlFlow::Break(())
@@ -272,6 +282,9 @@ impl WatchBody {
             Ok(next) => self.position = next,
             Err(_) => return Err(self.lagged()),
         }
+        if let Some(oldest) = oldest {
+            self.tally.delayed(since(oldest));
+        }
         Ok((!pieces.is_empty()).then(|| self.counted(pieces, count)))
     }
 
@@ -279,7 +292,8 @@ impl WatchBody {
     fn gather_batches(&mut self) -> Gathered {
         let (mut pieces, mut count) = (Pieces::default(), 0);
         let (mut position, mut detour) = (self.position, None);
-        let known = self.known;
+        let (known, tally) = (self.known, &self.tally);
+        let mut now = None;
         let read = self.entry.view.read(self.entry.cursor, |batch| {
             if batch.last < position || batch.last_version <= known {
                 return ControlFlow::Continue(());
@@ -294,6 +308,8 @@ impl WatchBody {
             position = batch.last + 1;
             count += batch.count;
             pieces.push(batch.lines.clone());
+            let now = *now.get_or_insert_with(|| Instant::now().into_std());
+            tally.delayed(now.saturating_duration_since(batch.published_at));
             if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
                 ControlFlow::Break(())
             } else {
@@ -411,6 +427,11 @@ enum Gathered {
     Pieces(Pieces),
     Nothing,
     ReadHistory,
+}
+
+/// How long ago that was.
+fn since(moment: std::time::Instant) -> Duration {
+    Instant::now().into_std().saturating_duration_since(moment)
 }
 
 /// 60 s from now, or 2 s before the deadline if that comes first and is still ahead.

@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::slot::{Filling, Slot, SlotParts};
-use super::tally::{ResourceTally, StreamTally};
+use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::Readiness;
 use crate::cache::Retention;
 use crate::config::ResourceName;
 use crate::downstream::request::Verb;
-use crate::downstream::resources::{Answered, Availability, Latest, Resources};
+use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Resources};
 use crate::downstream::watch::WatchTally;
-use crate::metrics::{Metrics, Verb as VerbLabel};
+use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -51,6 +51,8 @@ pub(super) struct Registry {
     client: Arc<Client>,
     passthrough: Passthrough,
     metrics: Arc<Metrics>,
+    listener: ListenerMetrics,
+    draining: Draining,
     discovery: ArcSwap<Discovery>,
     discovery_wanted: Notify,
     state: Mutex<State>,
@@ -61,7 +63,6 @@ struct State {
     slots: HashMap<Gvr, Arc<Slot>, foldhash::fast::RandomState>,
     /// The tasks of all slots; they end with the registry.
     tasks: JoinSet<()>,
-    draining: bool,
 }
 
 impl Registry {
@@ -76,7 +77,9 @@ impl Registry {
             settings,
             client: Arc::new(client),
             passthrough,
+            listener: metrics.listener(),
             metrics,
+            draining: Draining::default(),
             discovery: ArcSwap::from_pointee(discovery),
             discovery_wanted: Notify::new(),
             state: Mutex::default(),
@@ -117,7 +120,7 @@ impl Registry {
             self.discovery_wanted.notify_one();
             return None;
         };
-        if !resource.can_be_cached() || state.draining {
+        if !resource.can_be_cached() || self.draining.is_begun() {
             return None;
         }
         let parts = SlotParts {
@@ -125,18 +128,31 @@ impl Registry {
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             limits: self.settings.limits,
-            tally: Arc::new(ResourceTally::new(&self.metrics, gvr)),
+            tally: Arc::new(ResourceTally::new(
+                &self.metrics,
+                gvr,
+                self.draining.clone(),
+            )),
         };
         info!(resource = %gvr, "starting its cache");
-        let streams = Arc::new(StreamTally::new(&self.metrics, gvr));
+        let streams = Arc::new(self.stream_tally(gvr));
         while state.tasks.try_join_next().is_some() {}
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
         state.slots.insert(gvr.clone(), Arc::clone(&slot));
         Some(slot)
     }
 
+    fn stream_tally(&self, gvr: &Gvr) -> StreamTally {
+        StreamTally::new(&self.metrics, gvr, self.draining.clone())
+    }
+
     fn close_slot(&self, gvr: &Gvr) {
-        let slot = self.state().slots.remove(gvr);
+        let slot = {
+            let mut state = self.state();
+            // Under the lock: a new slot of the resource makes its series after this.
+            self.metrics.forget(labels(gvr));
+            state.slots.remove(gvr)
+        };
         if let Some(slot) = slot {
             slot.close();
         }
@@ -203,8 +219,11 @@ impl Registry {
     /// Ends all watches and starts no more caches.
     pub(super) fn drain(&self) {
         let slots: Vec<_> = {
-            let mut state = self.state();
-            state.draining = true;
+            let state = self.state();
+            self.draining.begin();
+            for gvr in state.slots.keys() {
+                self.metrics.forget(labels(gvr));
+            }
             state.slots.values().cloned().collect()
         };
         slots.iter().for_each(|slot| slot.close());
@@ -258,17 +277,27 @@ impl Resources for Registry {
     fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally> {
         let slot = self.state().slots.get(gvr).cloned();
         let streams = slot.map_or_else(
-            || Arc::new(StreamTally::new(&self.metrics, gvr)),
+            || Arc::new(self.stream_tally(gvr)),
             |slot| Arc::clone(&slot.streams),
         );
         streams.metrics.watches.inc();
         streams
     }
 
+    fn list_tally(&self, gvr: &Gvr) -> Option<Arc<dyn ListTally>> {
+        let slot = self.state().slots.get(gvr).cloned()?;
+        Some(Arc::clone(&slot.streams) as _)
+    }
+
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        Some(&self.listener)
+    }
+
     fn answered(&self, answered: Answered<'_>) {
-        let verb = match answered.verb {
-            Verb::List => VerbLabel::List,
-            _ => VerbLabel::Watch,
+        let verb = if answered.verb == Verb::List {
+            VerbLabel::List
+        } else {
+            VerbLabel::Watch
         };
         if let Some(slot) = self.state().slots.get(answered.gvr) {
             slot.streams.metrics.requests.inc(verb, answered.code);

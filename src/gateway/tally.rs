@@ -1,15 +1,17 @@
 //! Counts what drivers and streams tell, in metrics made once per resource.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::slot::Filling;
 use crate::cache::Applied;
 use crate::decode::Bookmark;
+use crate::downstream::resources::ListTally;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
-    CacheMetrics, DownstreamMetrics, FrameRejection as RejectionLabel, Metrics,
+    CacheMetrics, DownstreamMetrics, FrameRejection as RejectionLabel, Label, Metrics,
     RelistReason as RelistLabel, ResourceLabels, StreamEnd as StreamLabel, UpstreamMetrics,
     WatchEnd as WatchLabel,
 };
@@ -18,21 +20,38 @@ use crate::upstream::driver::{Connected, DriverState, DriverTally, FrameRejectio
 use crate::upstream::reflector::RelistReason;
 use crate::view::{BookmarkShape, Served};
 
+/// Set once the gateway drains: what ends from then on ends because of that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draining(Arc<OnceLock<()>>);
+
+impl Draining {
+    pub(super) fn begin(&self) {
+        // Begun twice is begun.
+        let _ = self.0.set(());
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
 /// Metrics of one resource's upstream side.
 #[derive(Debug)]
 pub(super) struct ResourceTally {
     gvr: Gvr,
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
+    draining: Draining,
 }
 
 impl ResourceTally {
-    pub(super) fn new(metrics: &Metrics, gvr: &Gvr) -> Self {
+    pub(super) fn new(metrics: &Metrics, gvr: &Gvr, draining: Draining) -> Self {
         let labels = labels(gvr);
         Self {
             gvr: gvr.clone(),
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
+            draining,
         }
     }
 
@@ -77,6 +96,10 @@ impl DriverTally for CacheTally {
             .upstream
             .events_received
             .add((applied.events + applied.ignored) as u64);
+        self.resource
+            .cache
+            .frames_encoded
+            .inc_by(self.served.hub.take_laid_out());
     }
 
     fn rejected(&self, reason: FrameRejection) {
@@ -90,16 +113,9 @@ impl DriverTally for CacheTally {
     fn relisted(&self, reason: RelistReason) {
         tracing::info!(resource = %self.resource.gvr, reason = reason.as_str(), "listing");
         self.resource.upstream.lists.inc();
-        let label = match reason {
-            RelistReason::Start => return,
-            RelistReason::Expired => RelistLabel::Expired,
-            RelistReason::VersionAhead | RelistReason::PagesExpired | RelistReason::Interrupted => {
-                RelistLabel::Inconsistent
-            }
-            RelistReason::StreamRefused | RelistReason::WatchRefused => RelistLabel::Refused,
-            RelistReason::Unparsable => RelistLabel::Undecodable,
-        };
-        self.resource.upstream.relists.inc(label);
+        if let Some(label) = label_of(reason) {
+            self.resource.upstream.relists.inc(label);
+        }
     }
 
     fn connected(&self, connected: Connected) {
@@ -111,6 +127,7 @@ impl DriverTally for CacheTally {
                 StreamEnd::Clean => WatchLabel::Closed,
                 StreamEnd::Cut => WatchLabel::Disconnected,
                 StreamEnd::Error => WatchLabel::Error,
+                StreamEnd::Unreadable => WatchLabel::Undecodable,
             });
         }
     }
@@ -123,6 +140,7 @@ impl DriverTally for CacheTally {
             .resource_version
             .set(i64::try_from(state.version.0).unwrap_or(i64::MAX));
         cache.objects.set(gauge(state.objects));
+        cache.snapshot_bytes.set(gauge(state.objects_len));
         cache.ring_events.set(gauge(state.events));
         cache.ring_bytes.set(gauge(state.bytes));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
@@ -140,6 +158,7 @@ impl DriverTally for CacheTally {
     }
 
     fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
+        self.resource.upstream.events_received.add(1);
         if let Some(shape) = BookmarkShape::seen(object, bookmark.version_span)
             && shape != self.served.hub.bookmark()
         {
@@ -148,16 +167,52 @@ impl DriverTally for CacheTally {
     }
 }
 
+/// The driver goes with its task, in the middle of whatever it did.
+impl Drop for CacheTally {
+    fn drop(&mut self) {
+        let upstream = &self.resource.upstream;
+        if upstream.watches_active.get() > 0 {
+            upstream.watches_active.set(0);
+            upstream.connected.set(0);
+            upstream
+                .watch_ends
+                .inc(if self.resource.draining.is_begun() {
+                    WatchLabel::Drain
+                } else {
+                    WatchLabel::Idle
+                });
+        }
+    }
+}
+
+/// The reflector's reason as a label; none for the first list.
+fn label_of(reason: RelistReason) -> Option<RelistLabel> {
+    Some(match reason {
+        RelistReason::Start => return None,
+        RelistReason::Expired => RelistLabel::Expired,
+        RelistReason::VersionAhead => RelistLabel::VersionAhead,
+        RelistReason::PagesExpired => RelistLabel::PagesExpired,
+        RelistReason::Interrupted => RelistLabel::Interrupted,
+        RelistReason::StreamRefused => RelistLabel::StreamRefused,
+        RelistReason::WatchRefused => RelistLabel::WatchRefused,
+        RelistReason::Unparsable => RelistLabel::Unparsable,
+    })
+}
+
 /// Metrics of one resource's clients.
 #[derive(Debug)]
 pub(super) struct StreamTally {
+    gvr: Gvr,
     pub(super) metrics: DownstreamMetrics,
+    draining: Draining,
 }
 
 impl StreamTally {
-    pub(super) fn new(metrics: &Metrics, gvr: &Gvr) -> Self {
+    pub(super) fn new(metrics: &Metrics, gvr: &Gvr, draining: Draining) -> Self {
         Self {
+            gvr: gvr.clone(),
             metrics: metrics.downstream(labels(gvr)),
+            draining,
         }
     }
 }
@@ -168,16 +223,80 @@ impl WatchTally for StreamTally {
         self.metrics.watch_bytes.add(bytes);
     }
 
+    fn delayed(&self, by: Duration) {
+        self.metrics.lag.observe(by);
+    }
+
     fn ended(&self, totals: WatchTotals) {
-        self.metrics.watches.dec();
-        if totals.end == WatchEnd::Lagged {
-            self.metrics.lagged.inc();
-        }
-        self.metrics.stream_ends.inc(match totals.end {
+        let WatchTotals { end, events, bytes } = totals;
+        let reason = match end {
             WatchEnd::Deadline => StreamLabel::Timeout,
             WatchEnd::Lagged => StreamLabel::Lagged,
+            // A client that does not read is cut at the drain's deadline: that is not its own doing.
+            WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
             WatchEnd::Closed => StreamLabel::CacheGone,
             WatchEnd::Client => StreamLabel::ClientGone,
+        };
+        self.metrics.watches.dec();
+        self.metrics.stream_ends.inc(reason);
+        let (resource, reason) = (&self.gvr, reason.as_str());
+        if end == WatchEnd::Lagged {
+            self.metrics.lagged.inc();
+            tracing::info!(%resource, reason, events, bytes, "watch ended");
+        } else {
+            tracing::debug!(%resource, reason, events, bytes, "watch ended");
+        }
+    }
+}
+
+impl ListTally for StreamTally {
+    fn listed(&self, objects: usize, took: Duration) {
+        self.metrics.list_objects.inc_by(objects as u64);
+        self.metrics.list_duration.observe(took.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relists_are_labelled_with_the_reflectors_own_words() {
+        for reason in RelistReason::ALL {
+            let label = label_of(reason).map_or("start", RelistLabel::as_str);
+            assert_eq!(label, reason.as_str());
+        }
+        assert_eq!(RelistLabel::ALL.len() + 1, RelistReason::ALL.len());
+    }
+
+    #[track_caller]
+    fn check_end(end: WatchEnd, draining: &Draining, expected: StreamLabel) {
+        let metrics = Metrics::new().unwrap();
+        let tally = StreamTally::new(&metrics, &Gvr::new("", "v1", "pods"), draining.clone());
+        tally.ended(WatchTotals {
+            end,
+            events: 1,
+            bytes: 1,
         });
+        for reason in StreamLabel::ALL {
+            let count = u64::from(*reason == expected);
+            assert_eq!(
+                tally.metrics.stream_ends.count(*reason),
+                count,
+                "{reason:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn watches_that_a_drain_ends_are_told_from_others() {
+        let draining = Draining::default();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
+        check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
+        draining.begin();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);
+        check_end(WatchEnd::Lagged, &draining, StreamLabel::Lagged);
     }
 }

@@ -10,7 +10,7 @@ use super::{MetricsError, ResourceLabels};
 pub struct CacheMetrics {
     /// Objects in the snapshot.
     pub objects: IntGauge,
-    /// Wire bytes of these.
+    /// Bytes of these, each as one event line.
     pub snapshot_bytes: IntGauge,
     /// Events in the ring.
     pub ring_events: IntGauge,
@@ -20,7 +20,7 @@ pub struct CacheMetrics {
     pub ring_oldest_age: Gauge,
     /// Times the cache was filled from a list.
     pub initializations: IntCounter,
-    /// Frames made. Events delivered divided by this is how often a frame is shared.
+    /// Event lines laid out in views. Events delivered divided by this is how often a line is shared.
     pub frames_encoded: IntCounter,
 }
 
@@ -41,7 +41,7 @@ impl Families {
         let labels = &ResourceLabels::NAMES;
         Ok(Self {
             objects: add.gauges("cache_objects", "Objects in the watch cache.", labels)?,
-            snapshot_bytes: add.gauges("cache_snapshot_bytes", "Wire bytes of the objects in the watch cache.", labels)?,
+            snapshot_bytes: add.gauges("cache_snapshot_bytes", "Bytes of the objects in the watch cache, each as one watch event.", labels)?,
             ring_events: add.gauges("cache_ring_events", "Events in the ring.", labels)?,
             ring_bytes: add.gauges("cache_ring_bytes", "Bytes of the events in the ring.", labels)?,
             ring_oldest_age: add.real_gauges(
@@ -56,10 +56,24 @@ impl Families {
             )?,
             frames_encoded: add.counters(
                 "cache_frames_encoded_total",
-                "Watch frames made; delivered events divided by this is how often a frame is shared.",
+                "Event lines laid out for watches; delivered events divided by this is how often a line is shared.",
                 labels,
             )?,
         })
+    }
+
+    pub(super) fn forget(&self, labels: ResourceLabels<'_>) {
+        let values = &labels.values();
+        // What was never there need not go.
+        for gauges in [
+            &self.objects,
+            &self.snapshot_bytes,
+            &self.ring_events,
+            &self.ring_bytes,
+        ] {
+            let _ = gauges.remove_label_values(values);
+        }
+        let _ = self.ring_oldest_age.remove_label_values(values);
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> CacheMetrics {

@@ -7,8 +7,10 @@ use prometheus::{
 };
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{BadRequest, Label, StreamEnd, Verb};
-use super::sharded::{ShardedCounter, ShardedCounters};
+use super::labels::{BadRequest, ConnectionFailure, Label, StreamEnd, Verb};
+use super::sharded::{
+    BOUNDS, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
+};
 use super::{MetricsError, ResourceLabels};
 
 /// Codes that the gateway answers with; anything else is counted as `other`, so the set stays closed.
@@ -17,7 +19,7 @@ const CODES: [u16; 14] = [
 ];
 
 /// Seconds. From a batch delivered at once to a client about to be cut.
-const LAG_BUCKETS: [f64; 16] = [
+const LAG_BUCKETS: [f64; BOUNDS] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];
@@ -45,9 +47,8 @@ pub struct DownstreamMetrics {
     pub stream_ends: ByLabel<StreamEnd>,
     /// Clients that fell out of the ring.
     pub lagged: IntCounter,
-    /// Seconds from an event's arrival to its hand-over to a socket. Observe through [`Histogram::local`] and flush now
-    /// and then: a shared observation costs 60 times as much.
-    pub lag: Histogram,
+    /// From an event's arrival to its hand-over to a socket, once a batch.
+    pub lag: ShardedHistogram,
 }
 
 /// Requests for one resource, by verb and code. A series appears with its first request.
@@ -88,7 +89,7 @@ pub(super) struct Families {
     list_objects: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
-    lag: HistogramVec,
+    lag: ShardedHistograms,
 }
 
 impl Families {
@@ -99,7 +100,7 @@ impl Families {
         Ok(Self {
             requests: add.counters(
                 "request_total",
-                "Requests for cached resources that were answered.",
+                "Lists and watches of cached resources that were answered, from memory or by upstream.",
                 &["verb", "group", "version", "resource", "code"],
             )?,
             list_duration: add.histograms(
@@ -130,7 +131,7 @@ impl Families {
                 "Clients that fell out of the ring and were told to list again.",
                 labels,
             )?,
-            lag: add.histograms(
+            lag: add.sharded_histograms(
                 "watch_events_lag_seconds",
                 "Time from an event's arrival from upstream to its hand-over to a client.",
                 labels,
@@ -156,7 +157,7 @@ impl Families {
             list_objects: self.list_objects.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
-            lag: self.lag.with_label_values(values),
+            lag: self.lag.of(values),
         }
     }
 }
@@ -168,9 +169,9 @@ pub struct ListenerMetrics {
     pub connections: IntGauge,
     /// Connections accepted.
     pub connections_accepted: IntCounter,
-    /// Connections refused for being too many, or lost in the TLS handshake.
-    pub connections_failed: IntCounter,
-    /// Requests refused before anything was looked up, by reason.
+    /// Connections that came to nothing, by reason.
+    pub connections_failed: ByLabel<ConnectionFailure>,
+    /// Requests refused for a mistake in them, by reason.
     pub bad_requests: ByLabel<BadRequest>,
 }
 
@@ -182,22 +183,22 @@ impl ListenerMetrics {
             "connections_accepted_total",
             "Connections accepted downstream.",
         )?;
-        let failed = IntCounter::new(
-            "connections_failed_total",
-            "Connections refused for being too many, or lost in the TLS handshake.",
-        )?;
         registry.register(Box::new(connections.clone()))?;
         registry.register(Box::new(accepted.clone()))?;
-        registry.register(Box::new(failed.clone()))?;
+        let failed = Register(registry).counters(
+            "connections_failed_total",
+            "Connections that came to nothing, by reason.",
+            &["reason"],
+        )?;
         let bad = Register(registry).counters(
             "bad_requests_total",
-            "Requests refused before anything was looked up, by reason.",
+            "Requests refused for a mistake in them, by reason.",
             &["reason"],
         )?;
         Ok(Self {
             connections,
             connections_accepted: accepted,
-            connections_failed: failed,
+            connections_failed: ByLabel::resolve(&failed, &[]),
             bad_requests: ByLabel::resolve(&bad, &[]),
         })
     }

@@ -6,7 +6,7 @@ use prometheus::{
 };
 
 use super::labels::Label;
-use super::sharded::ShardedCounters;
+use super::sharded::{BOUNDS, ShardedCounters, ShardedHistograms};
 use super::{MetricsError, ResourceLabels};
 
 /// One counter for each value of a closed label set.
@@ -25,6 +25,12 @@ impl<L: Label> ByLabel<L> {
         Self {
             counters: L::ALL.iter().map(counter).collect(),
         }
+    }
+
+    /// How many were counted of this value.
+    pub fn count(&self, label: L) -> u64 {
+        let mut found = self.counters.iter().filter(|(known, _)| *known == label);
+        found.next().map_or(0, |(_, counter)| counter.get())
     }
 
     /// Counts one.
@@ -62,7 +68,17 @@ impl Register<'_> {
         help: &str,
         labels: &[&str],
     ) -> Result<ShardedCounters, MetricsError> {
-        self.add(ShardedCounters::new(name, help, labels)?)
+        self.add(ShardedCounters::new(name, help, labels, ())?)
+    }
+
+    pub(super) fn sharded_histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        bounds: &'static [f64; BOUNDS],
+    ) -> Result<ShardedHistograms, MetricsError> {
+        self.add(ShardedHistograms::new(name, help, labels, bounds)?)
     }
 
     pub(super) fn gauges(

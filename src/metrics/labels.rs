@@ -29,33 +29,45 @@ impl Label for Verb {
     }
 }
 
-/// Why a resource is listed again upstream.
+/// Why a resource is listed again upstream: the reflector's reasons, but for the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelistReason {
     /// Upstream no longer has our resource version (410).
     Expired,
-    /// Versions did not increase, or the stream contradicted our state.
-    Inconsistent,
+    /// Our resource version is ahead of upstream.
+    VersionAhead,
+    /// A list's pages no longer belonged together.
+    PagesExpired,
+    /// A streamed list broke off before its end.
+    Interrupted,
+    /// Upstream does not stream lists.
+    StreamRefused,
+    /// Upstream keeps refusing to watch from our version.
+    WatchRefused,
     /// A frame could not be read, so what it said is unknown.
-    Undecodable,
-    /// Upstream refused to watch from our version for another reason.
-    Refused,
+    Unparsable,
 }
 
 impl Label for RelistReason {
     const ALL: &'static [Self] = &[
         Self::Expired,
-        Self::Inconsistent,
-        Self::Undecodable,
-        Self::Refused,
+        Self::VersionAhead,
+        Self::PagesExpired,
+        Self::Interrupted,
+        Self::StreamRefused,
+        Self::WatchRefused,
+        Self::Unparsable,
     ];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
-            Self::Inconsistent => "inconsistent",
-            Self::Undecodable => "undecodable",
-            Self::Refused => "refused",
+            Self::VersionAhead => "version_ahead",
+            Self::PagesExpired => "pages_expired",
+            Self::Interrupted => "interrupted",
+            Self::StreamRefused => "stream_refused",
+            Self::WatchRefused => "watch_refused",
+            Self::Unparsable => "unparsable",
         }
     }
 }
@@ -65,15 +77,13 @@ impl Label for RelistReason {
 pub enum WatchEnd {
     /// Upstream ended it in order, as it does every few minutes.
     Closed,
-    /// The connection was lost.
+    /// The connection was lost, or went silent.
     Disconnected,
     /// An ERROR event, or an answer that is no stream.
     Error,
     /// A frame could not be read.
     Undecodable,
-    /// Nothing came for longer than bookmarks may be apart.
-    Stalled,
-    /// No client needs the resource any more.
+    /// The cache was ended: nobody needs it, or upstream no longer has the resource.
     Idle,
     /// The process ends.
     Drain,
@@ -85,7 +95,6 @@ impl Label for WatchEnd {
         Self::Disconnected,
         Self::Error,
         Self::Undecodable,
-        Self::Stalled,
         Self::Idle,
         Self::Drain,
     ];
@@ -96,7 +105,6 @@ impl Label for WatchEnd {
             Self::Disconnected => "disconnected",
             Self::Error => "error",
             Self::Undecodable => "undecodable",
-            Self::Stalled => "stalled",
             Self::Idle => "idle",
             Self::Drain => "drain",
         }
@@ -108,28 +116,17 @@ impl Label for WatchEnd {
 pub enum FrameRejection {
     /// Longer than the limit.
     TooLong,
-    /// Not well-formed.
+    /// Not a watch event, or one whose object has no name or resource version.
     Malformed,
-    /// A type of event that the protocol does not have.
-    UnknownType,
-    /// An object without name or resource version.
-    Incomplete,
 }
 
 impl Label for FrameRejection {
-    const ALL: &'static [Self] = &[
-        Self::TooLong,
-        Self::Malformed,
-        Self::UnknownType,
-        Self::Incomplete,
-    ];
+    const ALL: &'static [Self] = &[Self::TooLong, Self::Malformed];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::TooLong => "too_long",
             Self::Malformed => "malformed",
-            Self::UnknownType => "unknown_type",
-            Self::Incomplete => "incomplete",
         }
     }
 }
@@ -143,14 +140,8 @@ pub enum StreamEnd {
     ClientGone,
     /// The client fell out of the ring and was told to list again.
     Lagged,
-    /// History became uncertain upstream, and the client was told to list again.
-    Expired,
-    /// The client took nothing for too long.
-    Stalled,
     /// The cache ended, or its resource is gone.
     CacheGone,
-    /// The caller may no longer see it.
-    Revoked,
     /// The process ends.
     Drain,
 }
@@ -160,10 +151,7 @@ impl Label for StreamEnd {
         Self::Timeout,
         Self::ClientGone,
         Self::Lagged,
-        Self::Expired,
-        Self::Stalled,
         Self::CacheGone,
-        Self::Revoked,
         Self::Drain,
     ];
 
@@ -172,29 +160,44 @@ impl Label for StreamEnd {
             Self::Timeout => "timeout",
             Self::ClientGone => "client_gone",
             Self::Lagged => "lagged",
-            Self::Expired => "expired",
-            Self::Stalled => "stalled",
             Self::CacheGone => "cache_gone",
-            Self::Revoked => "revoked",
             Self::Drain => "drain",
         }
     }
 }
 
-/// Why a request was refused before anything was looked up.
+/// Why a connection of a client came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionFailure {
+    /// The system did not hand it over: no descriptors left, for one.
+    Accept,
+    /// The TLS handshake failed or took too long.
+    Handshake,
+}
+
+impl Label for ConnectionFailure {
+    const ALL: &'static [Self] = &[Self::Accept, Self::Handshake];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Handshake => "handshake",
+        }
+    }
+}
+
+/// What was wrong with a request that the gateway refused by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
-    /// A parameter that cannot be read.
+    /// A parameter that cannot be read, or does not go with another.
     Parameter,
     /// A selector that cannot be read, or a field that cannot be selected by.
     Selector,
-    /// A resource version that is none, or that contradicts its match.
+    /// A resource version that is none.
     ResourceVersion,
     /// A continue token that is not ours, or too old.
     ContinueToken,
-    /// No encoding that the client takes.
-    NotAcceptable,
-    /// Head or target longer than the limit, or not HTTP.
+    /// A path that cannot be read.
     Http,
 }
 
@@ -204,7 +207,6 @@ impl Label for BadRequest {
         Self::Selector,
         Self::ResourceVersion,
         Self::ContinueToken,
-        Self::NotAcceptable,
         Self::Http,
     ];
 
@@ -214,7 +216,6 @@ impl Label for BadRequest {
             Self::Selector => "selector",
             Self::ResourceVersion => "resource_version",
             Self::ContinueToken => "continue_token",
-            Self::NotAcceptable => "not_acceptable",
             Self::Http => "http",
         }
     }

@@ -48,6 +48,47 @@ fn a_sharded_counter_sums_what_every_thread_added() {
 }
 
 #[test]
+fn a_sharded_histogram_counts_each_duration_up_to_its_bound() {
+    let metrics = full();
+    let lag = metrics.downstream(PODS).lag;
+    for nanos in [0, 100_000, 100_001, 10_000_000_000, 10_000_000_001] {
+        lag.observe(std::time::Duration::from_nanos(nanos));
+    }
+    let line = |series: &str, value: &str| {
+        format!("kube_fanout_watch_events_lag_seconds_{series} {value}")
+    };
+    let labels = r#"group="",resource="pods",version="v1""#;
+    for (bound, count) in [
+        ("0.0001", "2"),
+        ("0.00025", "3"),
+        ("10", "4"),
+        ("+Inf", "5"),
+    ] {
+        let series = format!(r#"bucket{{{labels},le="{bound}"}}"#);
+        check_page(&metrics, &line(&series, count));
+    }
+    check_page(&metrics, &line(&format!("count{{{labels}}}"), "5"));
+    check_page(&metrics, &line(&format!("sum{{{labels}}}"), "20.000200002"));
+}
+
+#[test]
+fn what_an_ended_cache_said_last_is_not_shown() {
+    let metrics = full();
+    metrics.upstream(PODS).connected.set(1);
+    metrics.cache(PODS).objects.set(7);
+    metrics.forget(PODS);
+    let page = metrics.page().unwrap();
+    for gone in [
+        "upstream_connected{",
+        "cache_objects{",
+        "ring_oldest_age_seconds{",
+    ] {
+        assert!(!page.contains(gone), "{gone}");
+    }
+    assert!(page.contains("upstream_events_received_total{"));
+}
+
+#[test]
 fn asking_twice_gives_the_same_series() {
     let metrics = full();
     metrics.upstream(PODS).events_received.add(1);
@@ -103,6 +144,7 @@ fn the_values_of_a_label_differ() {
     check_label::<FrameRejection>();
     check_label::<StreamEnd>();
     check_label::<BadRequest>();
+    check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
     assert!(
         Verb::ALL

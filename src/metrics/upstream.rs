@@ -97,6 +97,18 @@ impl Families {
         })
     }
 
+    pub(super) fn forget(&self, labels: ResourceLabels<'_>) {
+        let values = &labels.values();
+        // What was never there need not go.
+        for gauges in [
+            &self.watches_active,
+            &self.resource_version,
+            &self.connected,
+        ] {
+            let _ = gauges.remove_label_values(values);
+        }
+    }
+
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
         let values = &labels.values();
         UpstreamMetrics {

@@ -1,13 +1,13 @@
 //! The body of a forwarded response: upstream's frames as they come, trailers included, or a few bytes of our own.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{PassthroughCounts, add};
+use super::active::Active;
+use crate::metrics::PassthroughError;
 use crate::upstream::client::ResponseBody;
 
 /// What [`super::Passthrough::forward`] answers with. An error means that upstream broke off: the connection or stream
@@ -20,8 +20,8 @@ impl PassthroughBody {
         Self(Kind::Own(Bytes::new()))
     }
 
-    pub(super) const fn upstream(body: ResponseBody, counts: Arc<PassthroughCounts>) -> Self {
-        Self(Kind::Upstream { body, counts })
+    pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
+        Self(Kind::Upstream { body, active })
     }
 }
 
@@ -33,10 +33,7 @@ impl From<Bytes> for PassthroughBody {
 
 #[derive(Debug)]
 enum Kind {
-    Upstream {
-        body: ResponseBody,
-        counts: Arc<PassthroughCounts>,
-    },
+    Upstream { body: ResponseBody, active: Active },
     Own(Bytes),
 }
 
@@ -51,14 +48,16 @@ impl Body for PassthroughBody {
         match &mut self.get_mut().0 {
             Kind::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Upstream { body, counts } => {
+            Kind::Upstream { body, active } => {
                 let polled = Pin::new(body).poll_frame(cx);
                 match &polled {
                     Poll::Ready(Some(Ok(frame))) => {
                         let len = frame.data_ref().map_or(0, Bytes::len);
-                        add(&counts.body_len_down, len as u64);
+                        active.metrics().bytes_received.add(len as u64);
                     }
-                    Poll::Ready(Some(Err(_))) => add(&counts.bodies_broken, 1),
+                    Poll::Ready(Some(Err(_))) => {
+                        active.metrics().errors.inc(PassthroughError::Broken);
+                    }
                     Poll::Ready(None) | Poll::Pending => {}
                 }
                 polled

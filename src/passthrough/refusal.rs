@@ -5,6 +5,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
+use crate::metrics::PassthroughError;
+
 /// Why a request has no answer from upstream.
 #[derive(Debug)]
 pub(super) enum Refusal {
@@ -21,10 +23,26 @@ pub(super) enum Refusal {
     /// Upstream did not answer in time.
     Timeout,
     /// No connection, or it broke. `may_repeat`: the request has had no effect.
-    Unreachable { reason: String, may_repeat: bool },
+    Unreachable {
+        reason: String,
+        label: PassthroughError,
+        may_repeat: bool,
+    },
 }
 
 impl Refusal {
+    /// What it is counted as.
+    pub(super) const fn label(&self) -> PassthroughError {
+        match self {
+            Self::Impersonation | Self::Connect | Self::TooMany | Self::Target => {
+                PassthroughError::Refused
+            }
+            Self::Unasked => PassthroughError::Broken,
+            Self::Timeout => PassthroughError::Timeout,
+            Self::Unreachable { label, .. } => *label,
+        }
+    }
+
     pub(super) fn into_response(self) -> Response<Bytes> {
         let (status, reason, message) = match &self {
             Self::Impersonation => (

@@ -1,19 +1,22 @@
 //! Upgraded connections: exec, attach, port-forward, watches over WebSocket. Bytes both ways, their meaning unknown.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::{PassthroughCounts, add};
+use super::active::Active;
+use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
 pub(super) struct Tunnels {
-    counts: Arc<PassthroughCounts>,
     places: Arc<Semaphore>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -22,9 +25,8 @@ pub(super) struct Tunnels {
 pub(super) struct Place(OwnedSemaphorePermit);
 
 impl Tunnels {
-    pub(super) fn new(counts: Arc<PassthroughCounts>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            counts,
             places: Arc::new(Semaphore::new(TUNNELS_MAX)),
             tasks: Mutex::new(JoinSet::new()),
         }
@@ -35,16 +37,12 @@ impl Tunnels {
         self.places.clone().try_acquire_owned().ok().map(Place)
     }
 
-    /// Connects the two ends as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
+    /// Connects the two ends, downstream first, as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
     /// user, and dead peers are found by TCP keep-alive.
-    pub(super) fn open(&self, place: Place, downstream: OnUpgrade, upstream: OnUpgrade) {
-        add(&self.counts.tunnels_opened, 1);
-        let closing = Closing(self.counts.clone());
+    pub(super) fn open(&self, place: Place, active: Active, ends: (OnUpgrade, OnUpgrade)) {
         let tunnel = async move {
             let Place(_held) = place;
-            if let Some(len) = connect(downstream, upstream).await {
-                add(&closing.0.tunnel_len, len);
-            }
+            connect(ends, active.metrics()).await;
         };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Ended ones are taken out here, so the set stays within the places plus those ended since the last opening.
@@ -69,36 +67,67 @@ impl Tunnels {
     }
 }
 
-/// Counts the end of a tunnel also when its task is cut.
-struct Closing(Arc<PassthroughCounts>);
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        add(&self.0.tunnels_closed, 1);
-    }
-}
-
-/// Bytes carried, if both sides ended orderly.
-async fn connect(downstream: OnUpgrade, upstream: OnUpgrade) -> Option<u64> {
-    let both = async { tokio::try_join!(downstream, upstream) };
+/// Carries bytes until both sides have ended.
+async fn connect(ends: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
+    let both = async { tokio::try_join!(ends.0, ends.1) };
     let (downstream, upstream) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
         Ok(Ok(ends)) => ends,
         Ok(Err(error)) => {
             tracing::debug!(%error, "upgrade not completed");
-            return None;
+            return metrics.errors.inc(PassthroughError::Broken);
         }
-        Err(_elapsed) => return None,
+        Err(_elapsed) => return metrics.errors.inc(PassthroughError::Timeout),
     };
-    let mut downstream = TokioIo::new(downstream);
-    let mut upstream = TokioIo::new(upstream);
-    match copy_bidirectional_with_sizes(&mut downstream, &mut upstream, BUFFER_LEN, BUFFER_LEN)
-        .await
-    {
-        Ok((up, down)) => Some(up + down),
-        Err(error) => {
-            tracing::debug!(%error, "upgraded connection broke");
-            None
-        }
+    let mut downstream = Counted {
+        stream: TokioIo::new(downstream),
+        read: &metrics.bytes_sent,
+    };
+    let mut upstream = Counted {
+        stream: TokioIo::new(upstream),
+        read: &metrics.bytes_received,
+    };
+    let copied =
+        copy_bidirectional_with_sizes(&mut downstream, &mut upstream, BUFFER_LEN, BUFFER_LEN);
+    if let Err(error) = copied.await {
+        tracing::debug!(%error, "upgraded connection broke");
+        metrics.errors.inc(PassthroughError::Broken);
+    }
+}
+
+/// Counts what is read while it is read, because tunnels live for hours.
+struct Counted<'a, S> {
+    stream: S,
+    read: &'a ShardedCounter,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.read.add((buffer.filled().len() - before) as u64);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -91,8 +91,10 @@ pub enum StreamEnd {
     Clean,
     /// The connection broke, or went silent.
     Cut,
-    /// With an ERROR event, or a frame that cannot be used.
+    /// With an ERROR event, or by giving up.
     Error,
+    /// With a frame that cannot be used.
+    Unreadable,
 }
 
 /// Why a frame could not be used.
@@ -111,6 +113,8 @@ pub struct DriverState {
     pub version: ResourceVersion,
     /// Objects.
     pub objects: usize,
+    /// Bytes of their lines.
+    pub objects_len: usize,
     /// Events in the history.
     pub events: usize,
     /// Bytes in the history.
@@ -238,6 +242,7 @@ impl<F: Fetch> Driver<F> {
         self.tally.state(DriverState {
             version: snapshot.resource_version,
             objects: snapshot.objects.len(),
+            objects_len: self.writer.objects_len(),
             events,
             bytes,
             oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),

@@ -49,6 +49,8 @@ struct State {
     views: HashMap<Selector, ViewWriter, foldhash::fast::RandomState>,
     reached: Reached,
     woken: usize,
+    /// Lines laid out since somebody asked.
+    laid_out: u64,
     /// Seats are dealt over the shards in turn.
     seats: usize,
     scratch: Vec<Waker>,
@@ -183,6 +185,12 @@ impl Hub {
         }
     }
 
+    /// Lines laid out in views since this was asked last, for metrics: each is shared by all watchers of its view.
+    #[must_use]
+    pub fn take_laid_out(&self) -> u64 {
+        std::mem::take(&mut self.state().laid_out)
+    }
+
     /// Lays out a batch in every view that shows some of it; returns the views to wake.
     fn lay_out(&self, events: &[Arc<Event>], reached: Reached, now: Instant) -> Vec<Arc<View>> {
         let mut state = self.state();
@@ -190,15 +198,16 @@ impl Hub {
         if events.is_empty() {
             return Vec::new();
         }
-        state.views.retain(|_, writer| writer.is_watched());
-        let writers = state.views.values_mut();
-        writers
-            .filter_map(|writer| {
-                writer
-                    .append(events, now)
-                    .then(|| Arc::clone(writer.view()))
-            })
-            .collect()
+        let State {
+            views, laid_out, ..
+        } = &mut *state;
+        views.retain(|_, writer| writer.is_watched());
+        let laid = views.values_mut().filter_map(|writer| {
+            let count = writer.append(events, now);
+            *laid_out += count as u64;
+            (count > 0).then(|| Arc::clone(writer.view()))
+        });
+        laid.collect()
     }
 }
 

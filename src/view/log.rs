@@ -26,6 +26,8 @@ pub struct Batch {
     pub last_version: ResourceVersion,
     /// How many events.
     pub count: usize,
+    /// When they became readable.
+    pub published_at: Instant,
     /// Their lines, newlines included.
     pub lines: Bytes,
 }
@@ -154,27 +156,27 @@ impl ViewWriter {
         Arc::strong_count(&self.view) > 1
     }
 
-    /// Lays out what the view shows of `events`; true if there is a new batch.
-    pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> bool {
+    /// Lays out what the view shows of `events`; returns how many these are. If any, there is a new batch.
+    pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> usize {
         for event in events {
             if let Some(kind) = seen_as(event, &self.view.selector) {
                 self.pending
                     .push((event.sequence(), event.resource_version(), event.line(kind)));
             }
         }
-        let Some(batch) = joined(&self.pending) else {
-            return false;
+        let Some(batch) = joined(&self.pending, now) else {
+            return 0;
         };
         self.pending.clear();
-        let len = batch.lines.len();
+        let (len, count) = (batch.lines.len(), batch.count);
         self.firsts.append(batch.first, size_of::<Sequence>(), now);
         self.batches.append(batch, len, now);
-        true
+        count
     }
 }
 
 /// One event keeps its own shared line; several are copied once into one piece, for all watchers of the view.
-fn joined(events: &[(Sequence, ResourceVersion, Bytes)]) -> Option<Batch> {
+fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) -> Option<Batch> {
     let ((first, first_version, line), (last, last_version, _)) = (events.first()?, events.last()?);
     let lines = if events.len() == 1 {
         line.clone()
@@ -192,6 +194,7 @@ fn joined(events: &[(Sequence, ResourceVersion, Bytes)]) -> Option<Batch> {
         first_version: *first_version,
         last_version: *last_version,
         count: events.len(),
+        published_at,
         lines,
     })
 }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
@@ -14,7 +13,8 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use kube_fanout::passthrough::{Passthrough, PassthroughCounts};
+use kube_fanout::metrics::{Metrics, PassthroughMetrics};
+use kube_fanout::passthrough::Passthrough;
 use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
@@ -32,7 +32,7 @@ pub(crate) enum Http {
 /// Client, pass-through and peer in one row.
 pub(crate) struct Row {
     pub(crate) passthrough: Arc<Passthrough>,
-    pub(crate) counts: Arc<PassthroughCounts>,
+    pub(crate) metrics: PassthroughMetrics,
     pub(crate) address: SocketAddr,
     pub(crate) peer: Peer,
     pub(crate) client: legacy::Client<HttpConnector, PeerBody>,
@@ -72,15 +72,15 @@ impl Row {
         down: Http,
     ) -> Self {
         let client = Client::connect(source).await.unwrap();
-        let counts = Arc::new(PassthroughCounts::default());
-        let passthrough = Arc::new(Passthrough::new(client, identity, counts.clone()));
+        let metrics = Metrics::new().unwrap().passthrough();
+        let passthrough = Arc::new(Passthrough::new(client, identity, metrics.clone()));
         let address = listen(passthrough.clone()).await;
         let client = legacy::Client::builder(TokioExecutor::new())
             .http2_only(down == Http::Two)
             .build_http();
         Self {
             passthrough,
-            counts,
+            metrics,
             address,
             peer,
             client,
@@ -117,10 +117,6 @@ impl Row {
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         (Response::from_parts(parts, ()), text)
-    }
-
-    pub(crate) fn failed(&self) -> u64 {
-        self.counts.failed.load(Ordering::Relaxed)
     }
 }
 

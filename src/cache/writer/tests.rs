@@ -54,6 +54,39 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
     Object::new(parts, bytes.as_bytes())
 }
 
+#[test]
+fn the_length_of_the_objects_follows_every_change() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    let check = |writer: &Writer| {
+        let snapshot = writer.cache().snapshot().unwrap();
+        let lines = snapshot.objects.iter().map(|object| object.line_len());
+        assert_eq!(writer.objects_len(), lines.sum::<usize>());
+    };
+    writer
+        .replace(
+            vec![object("a", "1", 1), object("b", "2", 2)],
+            ResourceVersion(2),
+            now,
+        )
+        .unwrap();
+    check(&writer);
+    writer.apply(
+        [
+            Change::Put(object("a", "1", 1_000)),
+            Change::Put(object("c", "3", 1_001)),
+            Change::Delete(object("b", "2", 1_002)),
+            Change::Delete(object("d", "4", 1_003)),
+        ],
+        now,
+    );
+    check(&writer);
+    writer
+        .replace(vec![object("c", "9", 2_000)], ResourceVersion(2_000), now)
+        .unwrap();
+    check(&writer);
+}
+
 fn events_from(writer: &Writer, from: Sequence) -> Vec<String> {
     let mut seen = Vec::new();
     let read = writer.cache().history().read(from, |_, event| {

@@ -51,7 +51,7 @@ fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limi
 /// The whole body, and whether it carries its length.
 fn body(page: Page, layout: Layout) -> (String, bool) {
     let (bytes, sized) = match ListBody::new(page, &kind(layout)).sized() {
-        Ok(mut whole) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
+        Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
     (String::from_utf8(bytes).unwrap(), sized)

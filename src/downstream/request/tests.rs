@@ -497,7 +497,8 @@ fn decided(uri: &str, kind: &ResourceKind) -> Result<Read, Refusal> {
 
 #[test]
 fn of_several_faults_the_servers_first_is_told() {
-    let answer = |message: &str| Err(Refusal::Answer(Status::bad_request(message)));
+    let selector = Fault::Selector;
+    let answer = |message: &str| Err(Refusal::Bad(selector, Status::bad_request(message)));
     for (uri, expected) in [
         (
             "/api/v1/pods?labelSelector===&fieldSelector=a",
@@ -527,7 +528,15 @@ fn of_several_faults_the_servers_first_is_told() {
         "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dq&resourceVersionMatch=X",
         &pods(),
     );
-    assert!(matches!(refused, Err(Refusal::Answer(status)) if status.code == 422));
+    assert!(matches!(refused, Err(Refusal::Bad(Fault::Options, status)) if status.code == 422));
+    for (query, expected) in [
+        ("resourceVersion=x", Fault::ResourceVersion),
+        ("watch=1&resourceVersion=x", Fault::ResourceVersion),
+        ("continue=x", Fault::ContinueToken),
+    ] {
+        let refused = decided(&format!("/api/v1/pods?{query}"), &pods());
+        assert!(matches!(refused, Err(Refusal::Bad(fault, _)) if fault == expected));
+    }
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! The body of an answer, whoever gives it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use crate::downstream::Pieces;
 use crate::downstream::list::StreamedList;
+use crate::downstream::resources::ListTally;
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -16,11 +19,41 @@ pub enum AnswerBody<F> {
     /// All of it at once, with its length.
     Whole(Option<Pieces>),
     /// A list, streamed from a snapshot.
-    List(StreamedList),
-    /// A watch. Boxed: it is much larger than the others.
+    List(Box<MeasuredList>),
+    /// A watch. Boxed, as lists are: both are much larger than the others.
     Watch(Box<WatchBody>),
     /// From upstream.
     Forwarded(F),
+}
+
+/// A streamed list that is counted when it has left, or was given up.
+#[derive(Debug)]
+pub struct MeasuredList {
+    list: StreamedList,
+    started: Instant,
+    tally: Option<Arc<dyn ListTally>>,
+}
+
+impl MeasuredList {
+    pub(super) fn new(
+        list: StreamedList,
+        started: Instant,
+        tally: Option<Arc<dyn ListTally>>,
+    ) -> Self {
+        Self {
+            list,
+            started,
+            tally,
+        }
+    }
+}
+
+impl Drop for MeasuredList {
+    fn drop(&mut self) {
+        if let Some(tally) = &self.tally {
+            tally.listed(self.list.items(), self.started.elapsed());
+        }
+    }
 }
 
 impl<F> AnswerBody<F> {
@@ -45,7 +78,7 @@ where
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
         match self.get_mut() {
             Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
-            Self::List(list) => Pin::new(list)
+            Self::List(list) => Pin::new(&mut list.list)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
             Self::Watch(watch) => Pin::new(&mut **watch)
@@ -65,7 +98,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(pieces) => pieces.is_none(),
-            Self::List(list) => list.is_end_stream(),
+            Self::List(list) => list.list.is_end_stream(),
             Self::Watch(watch) => watch.is_end_stream(),
             Self::Forwarded(body) => body.is_end_stream(),
         }
@@ -76,7 +109,7 @@ where
             Self::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
             }
-            Self::List(list) => list.size_hint(),
+            Self::List(list) => list.list.size_hint(),
             Self::Watch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),
         }

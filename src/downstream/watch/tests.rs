@@ -14,10 +14,14 @@ use crate::view::Hub;
 use crate::view::selector::LabelSelector;
 
 #[derive(Debug, Default)]
-struct Tally(Mutex<Vec<WatchTotals>>);
+struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
 
 impl WatchTally for Tally {
     fn delivered(&self, _: u64, _: u64) {}
+
+    fn delayed(&self, by: Duration) {
+        self.1.lock().unwrap().push(by);
+    }
 
     fn ended(&self, totals: WatchTotals) {
         self.0.lock().unwrap().push(totals);
@@ -76,6 +80,12 @@ impl Client {
 
     fn wakes(&self) -> usize {
         self.wakes.0.load(Ordering::Relaxed)
+    }
+
+    /// What was told of delays since this was asked last, in whole seconds.
+    fn delays(&self) -> Vec<u64> {
+        let told = std::mem::take(&mut *self.tally.1.lock().unwrap());
+        told.iter().map(Duration::as_secs).collect()
     }
 
     fn end(self) -> WatchTotals {
@@ -754,4 +764,31 @@ async fn clients_on_other_threads_miss_and_repeat_nothing() {
     for follower in followers {
         follower.await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_are_told_once_a_batch_and_only_of_what_came_while_the_stream_was_open() {
+    let mut scene = Scene::new(WIDE);
+    let second = Duration::from_secs(1);
+    let before = scene.world.version;
+    let put = async |scene: &mut Scene| {
+        scene.world.now = Instant::now().into_std();
+        scene.put("a/one", None);
+        advance(second).await;
+    };
+    put(&mut scene).await;
+    let mut client = scene.after(&everything(), before);
+    assert_eq!(client.drain().len(), 1);
+    assert!(client.delays().is_empty(), "history from before");
+    for _ in 0..3 {
+        put(&mut scene).await;
+    }
+    assert_eq!(client.drain().len(), 3);
+    assert_eq!(client.delays(), [3, 2, 1]);
+    // More than a view keeps: the client reads the history.
+    for _ in 0..100 {
+        put(&mut scene).await;
+    }
+    assert_eq!(client.drain().len(), 101, "a bookmark is among them");
+    assert_eq!(client.delays(), [100, 40], "of the oldest event of a frame");
 }

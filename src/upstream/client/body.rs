@@ -8,6 +8,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::metrics::ShardedCounter;
+
 /// What a request carries.
 #[derive(Debug)]
 pub enum RequestBody {
@@ -16,16 +18,33 @@ pub enum RequestBody {
     /// Bytes at hand; empty once they are sent.
     Full(Bytes),
     /// A caller's body as it arrives, trailers included.
-    Stream(Incoming),
+    Stream {
+        /// The body.
+        body: Incoming,
+        /// Where its bytes are counted.
+        sent: Option<ShardedCounter>,
+    },
 }
 
 impl RequestBody {
+    /// A caller's body whose bytes are counted as they are sent.
+    #[must_use]
+    pub fn counted(body: Incoming, counter: &ShardedCounter) -> Self {
+        match Self::from(body) {
+            Self::Stream { body, .. } => Self::Stream {
+                body,
+                sent: Some(counter.clone()),
+            },
+            ended @ (Self::Empty | Self::Full(_)) => ended,
+        }
+    }
+
     /// The same body once more, unless it is a stream.
     pub(super) fn again(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
             Self::Full(bytes) => Some(Self::Full(bytes.clone())),
-            Self::Stream(_) => None,
+            Self::Stream { .. } => None,
         }
     }
 }
@@ -48,7 +67,7 @@ impl From<Incoming> for RequestBody {
         if body.is_end_stream() {
             Self::Empty
         } else {
-            Self::Stream(body)
+            Self::Stream { body, sent: None }
         }
     }
 }
@@ -65,7 +84,13 @@ impl Body for RequestBody {
             Self::Empty => Poll::Ready(None),
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Stream(body) => Pin::new(body).poll_frame(cx),
+            Self::Stream { body, sent } => {
+                let polled = Pin::new(body).poll_frame(cx);
+                if let (Poll::Ready(Some(Ok(frame))), Some(sent)) = (&polled, sent) {
+                    sent.add(frame.data_ref().map_or(0, Bytes::len) as u64);
+                }
+                polled
+            }
         }
     }
 
@@ -73,7 +98,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
-            Self::Stream(body) => body.is_end_stream(),
+            Self::Stream { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -81,7 +106,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(body) => body.size_hint(),
+            Self::Stream { body, .. } => body.size_hint(),
         }
     }
 }

@@ -36,7 +36,7 @@ enum Next {
 /// Whether the stream can be read further.
 enum Flow {
     More,
-    Over,
+    Over(StreamEnd),
 }
 
 impl<F: Fetch> Driver<F> {
@@ -90,8 +90,8 @@ impl<F: Fetch> Driver<F> {
                         }
                     }
                     self.publish(&mut batch);
-                    if let Flow::Over = flow {
-                        return Ok(StreamEnd::Error);
+                    if let Flow::Over(end) = flow {
+                        return Ok(end);
                     }
                 }
                 Next::Tick if now() < give_up_at => {
@@ -125,8 +125,9 @@ impl<F: Fetch> Driver<F> {
         loop {
             match framer.next_line() {
                 Ok(Some(line)) => {
-                    if let Flow::Over = self.take_line(line, batch)? {
-                        return Ok(Flow::Over);
+                    let flow = self.take_line(line, batch)?;
+                    if let Flow::Over(_) = flow {
+                        return Ok(flow);
                     }
                 }
                 Ok(None) => return Ok(Flow::More),
@@ -182,7 +183,7 @@ impl<F: Fetch> Driver<F> {
             Ok(WatchLine::Error(status)) => {
                 self.publish(batch);
                 self.observe(Input::WatchError(status));
-                Ok(Flow::Over)
+                Ok(Flow::Over(StreamEnd::Error))
             }
             Err(_) => Ok(self.reject(FrameRejection::Unparsable, batch)),
         }
@@ -215,7 +216,7 @@ impl<F: Fetch> Driver<F> {
         self.publish(batch);
         self.tally.rejected(reason);
         self.observe(Input::WatchFailed(Failure::Protocol));
-        Flow::Over
+        Flow::Over(StreamEnd::Unreadable)
     }
 
     fn publish(&mut self, batch: &mut Batch) {

@@ -1,0 +1,285 @@
+//! Requests of every sort against a gateway before an embedded API server, and what its metrics say of them.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::{ServeSettings, Transport};
+use kube_fanout::gateway::Gateway;
+use kube_fanout::shutdown::Drain;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const OBJECTS: usize = 40;
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// API server, gateway and a client.
+struct Row {
+    _apiserver: Apiserver,
+    address: SocketAddr,
+    admin: SocketAddr,
+    drain: Drain,
+    gateway: JoinHandle<()>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Row {
+    async fn new() -> Self {
+        Self::over(Transport::PlainHttp).await
+    }
+
+    async fn over(transport: Transport) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
+            object_len: 1000,
+            ..Options::default()
+        };
+        let apiserver = apiserver::start(listener, options).unwrap();
+        let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
+        let settings = ServeSettings {
+            transport,
+            ..ServeSettings::embedded(upstream)
+        };
+        let gateway = Gateway::build(settings).await.unwrap();
+        let drain = Drain::new();
+        Self {
+            _apiserver: apiserver,
+            address: gateway.address().unwrap(),
+            admin: gateway.admin_address().unwrap(),
+            gateway: tokio::spawn(gateway.run(drain.clone())),
+            drain,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    async fn send(&self, method: Method, target: &str, body: &'static str) -> Response<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{target}", self.address))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .unwrap();
+        self.client.request(request).await.unwrap()
+    }
+
+    async fn get(&self, target: &str) -> Response<Bytes> {
+        whole(self.send(Method::GET, target, "").await).await
+    }
+
+    async fn page(&self) -> String {
+        let uri = format!("http://{}/metrics", self.admin).parse().unwrap();
+        let page = whole(self.client.get(uri).await.unwrap()).await;
+        String::from_utf8(page.body().to_vec()).unwrap()
+    }
+
+    /// Waits until these series have these values: what is counted when a body or a connection ends is counted by
+    /// another task than ours.
+    async fn expect(&self, expected: &[(&str, &str)]) {
+        let mut page = String::new();
+        let all_told = async {
+            loop {
+                page = self.page().await;
+                if expected
+                    .iter()
+                    .all(|(series, value)| told(&page, series) == Some(*value))
+                {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, all_told).await.is_ok();
+        for (series, value) in expected {
+            assert_eq!(told(&page, series), Some(*value), "{series}\n{page}");
+        }
+        assert!(in_time);
+    }
+}
+
+async fn whole(response: Response<Incoming>) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+/// The value of a series, which is written without our prefix and the labels of the resource.
+fn told<'a>(page: &'a str, series: &str) -> Option<&'a str> {
+    let (name, labels) = series.split_once(' ').unwrap_or((series, ""));
+    page.lines()
+        .filter_map(|line| line.strip_prefix("kube_fanout_")?.rsplit_once(' '))
+        .find(|(series, _)| {
+            let (found, found_labels) = series.split_once('{').unwrap_or((series, ""));
+            let mut wanted = labels.split(' ').filter(|label| !label.is_empty());
+            found == name && wanted.all(|label| found_labels.contains(label))
+        })
+        .map(|(_, value)| value)
+}
+
+async fn next_line(body: &mut Incoming) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let frame = body.frame().await.unwrap().unwrap();
+        line.extend_from_slice(&frame.into_data().unwrap());
+    }
+    String::from_utf8(line).unwrap()
+}
+
+#[tokio::test]
+async fn lists_are_counted_with_their_objects_and_by_who_answers() {
+    let row = Row::new().await;
+    assert_eq!(row.get(CONFIGMAPS).await.status(), StatusCode::OK);
+    let short = format!("{CONFIGMAPS}?limit=1");
+    assert_eq!(row.get(&short).await.status(), StatusCode::OK);
+    let yaml = Request::get(format!("http://{}{CONFIGMAPS}", row.address))
+        .header(ACCEPT, "application/yaml")
+        .body(Full::default())
+        .unwrap();
+    let forwarded = whole(row.client.request(yaml).await.unwrap()).await;
+    assert_eq!(forwarded.status(), StatusCode::NOT_ACCEPTABLE);
+    let objects = OBJECTS.to_string();
+    row.expect(&[
+        (r#"request_total verb="LIST" code="200""#, "2"),
+        (r#"request_total verb="LIST" code="406""#, "1"),
+        ("list_objects_total", &(OBJECTS + 1).to_string()),
+        ("request_duration_seconds_count", "2"),
+        ("passthrough_requests_total", "1"),
+        ("passthrough_requests_active", "0"),
+        ("cache_objects", &objects),
+        ("cache_initializations_total", "1"),
+        ("upstream_connected", "1"),
+        ("upstream_watches_active", "1"),
+        ("upstream_lists_total", "1"),
+        (r#"upstream_relists_total reason="expired""#, "0"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn initial_events_have_the_length_of_the_snapshot_and_no_delay() {
+    let row = Row::new().await;
+    let watch = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");
+    let mut body = row.send(Method::GET, &watch, "").await.into_body();
+    let mut lines = String::new();
+    while lines.lines().count() < OBJECTS || !lines.ends_with('\n') {
+        lines += &next_line(&mut body).await;
+    }
+    let len = lines.len().to_string();
+    row.expect(&[
+        ("watch_events_total", &OBJECTS.to_string()),
+        ("watch_bytes_total", &len),
+        ("cache_snapshot_bytes", &len),
+        ("watch_events_lag_seconds_count", "0"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_is_counted_with_its_events_their_delay_and_its_end() {
+    const WRITTEN: &str =
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"new","namespace":"default"}}"#;
+    let row = Row::new().await;
+    let list = row.get(CONFIGMAPS).await;
+    let list: serde_json::Value = serde_json::from_slice(list.body()).unwrap();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let watch = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        watches.push(row.send(Method::GET, &watch, "").await.into_body());
+    }
+    row.expect(&[(r#"longrunning_requests verb="WATCH""#, "2")])
+        .await;
+    let target = "/api/v1/namespaces/default/configmaps";
+    let written = whole(row.send(Method::POST, target, WRITTEN).await).await;
+    assert_eq!(written.status(), StatusCode::CREATED);
+    let mut len = 0;
+    for watch in &mut watches {
+        len += next_line(watch).await.len();
+    }
+    row.expect(&[
+        (r#"request_total verb="WATCH" code="200""#, "2"),
+        ("watch_events_total", "2"),
+        ("watch_bytes_total", &len.to_string()),
+        ("watch_events_lag_seconds_count", "2"),
+        (r#"watch_events_lag_seconds_bucket le="+Inf""#, "2"),
+        ("cache_frames_encoded_total", "1"),
+        ("cache_ring_events", "1"),
+        ("passthrough_sent_bytes_total", &WRITTEN.len().to_string()),
+        (
+            "passthrough_received_bytes_total",
+            &written.body().len().to_string(),
+        ),
+    ])
+    .await;
+    watches.pop();
+    row.expect(&[
+        (r#"longrunning_requests verb="WATCH""#, "1"),
+        (r#"stream_ends_total reason="client_gone""#, "1"),
+    ])
+    .await;
+    row.drain.begin();
+    let rest = watches.pop().unwrap().collect().await.unwrap();
+    assert_eq!(rest.to_bytes(), "");
+    row.gateway.await.unwrap();
+}
+
+#[tokio::test]
+async fn mistakes_are_counted_by_what_is_wrong() {
+    let row = Row::new().await;
+    assert_eq!(row.get(CONFIGMAPS).await.status(), StatusCode::OK);
+    for query in [
+        "limit=x",
+        "labelSelector===",
+        "fieldSelector=a",
+        "resourceVersion=x",
+        "continue=x",
+        "resourceVersionMatch=Exact",
+    ] {
+        let answer = row.get(&format!("{CONFIGMAPS}?{query}")).await;
+        assert!(answer.status().is_client_error(), "{query}: {answer:?}");
+    }
+    row.expect(&[
+        (r#"bad_requests_total reason="parameter""#, "2"),
+        (r#"bad_requests_total reason="selector""#, "2"),
+        (r#"bad_requests_total reason="resource_version""#, "1"),
+        (r#"bad_requests_total reason="continue_token""#, "1"),
+        (r#"bad_requests_total reason="http""#, "0"),
+        ("connections_accepted_total", "1"),
+        ("connections", "1"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (cert, key) = (folder.join("metrics.crt"), folder.join("metrics.key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let row = Row::over(Transport::Tls { cert, key }).await;
+    let mut stream = TcpStream::connect(row.address).await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    row.expect(&[
+        (r#"connections_failed_total reason="handshake""#, "1"),
+        (r#"connections_failed_total reason="accept""#, "0"),
+        ("connections_accepted_total", "1"),
+        ("connections", "0"),
+    ])
+    .await;
+}
