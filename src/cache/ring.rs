@@ -101,7 +101,10 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// [`Lagged`] when `from` was evicted; nothing is shown then.
-    #[expect(clippy::expect_used, reason = "the head is published after the slot is filled; modelled under loom")]
+    #[expect(
+        clippy::expect_used,
+        reason = "the head is published after the slot is filled; modelled under loom"
+    )]
     pub fn read(
         &self,
         from: Sequence,
@@ -145,7 +148,10 @@ impl<T> Ring<T> {
     /// The first readable sequence whose value does not satisfy `before`; the head if all do.
     ///
     /// `before` must hold for a prefix of the values and for none after it.
-    #[expect(clippy::expect_used, reason = "the head is published after the slot is filled; modelled under loom")]
+    #[expect(
+        clippy::expect_used,
+        reason = "the head is published after the slot is filled; modelled under loom"
+    )]
     pub fn partition_point(&self, mut before: impl FnMut(&T) -> bool) -> Sequence {
         let head = self.head();
         self.directory.with(|directory| {

@@ -230,12 +230,12 @@ impl ListBody {
     ///
     /// # Errors
     /// The body, with its first frame made already, when the list is longer.
-    pub fn sized(mut self) -> Result<(Pieces, usize), (Pieces, Self)> {
+    pub fn sized(mut self) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
         let first = self.next_frame().unwrap_or_default();
         if self.tail.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
-            Err((first, self))
+            Err(Box::new((first, self)))
         }
     }
 }
@@ -255,8 +255,9 @@ impl StreamedList {
     }
 }
 
-impl From<(Pieces, ListBody)> for StreamedList {
-    fn from((first, rest): (Pieces, ListBody)) -> Self {
+impl From<Box<(Pieces, ListBody)>> for StreamedList {
+    fn from(streamed: Box<(Pieces, ListBody)>) -> Self {
+        let (first, rest) = *streamed;
         Self {
             first: Some(first),
             rest,
