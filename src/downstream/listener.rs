@@ -1,14 +1,15 @@
 //! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::resources::Resources;
-use super::serve::Service;
+use super::serve::{AnswerBody, Service};
 use super::socket::Socket;
 use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
@@ -160,40 +161,19 @@ impl<R: Resources> Connection<R> {
     }
 
     async fn http1(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { service, drain, .. } = self;
-        let answer = service_fn(move |request: Request<Incoming>| {
-            let service = service.clone();
-            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
-        });
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER_LEN);
         let connection = builder
-            .serve_connection(TokioIo::new(stream), answer)
+            .serve_connection(TokioIo::new(stream), Answering(self.service))
             .with_upgrades();
-        let mut connection = std::pin::pin!(connection);
-        let mut begun = std::pin::pin!(drain.begun());
-        // Cancelling the drain's branch loses nothing; the connection goes on in the other.
-        let ended = tokio::select! {
-            ended = &mut connection => ended,
-            () = &mut begun => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            debug!(%error, "connection ended");
-        }
+        let shut_down = http1::UpgradeableConnection::graceful_shutdown;
+        until_drained(connection, shut_down, &self.drain).await;
     }
 
     async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { service, drain, .. } = self;
-        let answer = service_fn(move |request: Request<Incoming>| {
-            let service = service.clone();
-            Box::pin(async move { Ok::<_, Infallible>(service.answer(request).await) })
-        });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -202,19 +182,49 @@ impl<R: Resources> Connection<R> {
             .max_header_list_size(HEAD_LIST_LEN)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), answer));
-        let mut begun = std::pin::pin!(drain.begun());
-        // As above.
-        let ended = tokio::select! {
-            ended = &mut connection => ended,
-            () = &mut begun => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            debug!(%error, "connection ended");
+        let connection = builder.serve_connection(TokioIo::new(stream), Answering(self.service));
+        until_drained(
+            connection,
+            http2::Connection::graceful_shutdown,
+            &self.drain,
+        )
+        .await;
+    }
+}
+
+/// Hyper's view of the service. Its futures are boxed: they are large, and live as long as a forwarded request.
+struct Answering<R>(Service<R>);
+
+type Answered<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+
+impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
+    type Response = Answered<R>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
+    }
+}
+
+/// Runs a connection to its end; once the drain begins it takes no more requests.
+async fn until_drained<C>(connection: C, shut_down: fn(Pin<&mut C>), drain: &Drain)
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = std::pin::pin!(connection);
+    let mut begun = std::pin::pin!(drain.begun());
+    // Cancelling the drain's branch loses nothing; the connection goes on in the other.
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = &mut begun => {
+            shut_down(connection.as_mut());
+            connection.await
         }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "connection ended");
     }
 }
 
