@@ -41,11 +41,16 @@ fn main() -> ExitCode {
 }
 
 fn perform(Settings { process, task }: Settings) -> ExitCode {
-    match &task {
+    let log = match &task {
         Task::ConfigCheck => return print("the settings are valid\n"),
         Task::ConfigPrint(text) => return print(text),
         Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_) => log::start(process, &task),
-    }
+    };
+    // Written out when this function returns, before the last complaint is read.
+    let _log = match log {
+        Ok(log) => log,
+        Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
+    };
     limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(process.worker_threads)

@@ -1,11 +1,19 @@
 //! The log on standard error. What is logged is for the library to say.
 
+#[path = "log/queue.rs"]
+mod queue;
+
 use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, Task};
+use queue::{LogEnd, LogQueue};
+use std::io::IsTerminal;
 use tracing::Level;
 
 /// Starts the log. Figures are drawn where the demo's log would go: only what breaks the demo, or what was asked for,
-/// may disturb them.
-pub(crate) fn start(process: ProcessSettings, task: &Task) {
+/// may disturb them. Lines are written until what is returned is dropped.
+///
+/// # Errors
+/// No thread can be started.
+pub(crate) fn start(process: ProcessSettings, task: &Task) -> std::io::Result<LogEnd> {
     let level = match (process.log_level, task) {
         (LogLevel::Info | LogLevel::Warn, Task::Demo(_)) | (LogLevel::Error, _) => Level::ERROR,
         (LogLevel::Warn, _) => Level::WARN,
@@ -13,11 +21,14 @@ pub(crate) fn start(process: ProcessSettings, task: &Task) {
         (LogLevel::Debug, _) => Level::DEBUG,
         (LogLevel::Trace, _) => Level::TRACE,
     };
+    let (queue, end) = LogQueue::start(std::io::stderr())?;
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr);
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(queue);
     match process.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }
+    Ok(end)
 }
