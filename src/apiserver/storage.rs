@@ -162,7 +162,7 @@ impl Storage {
             .ok_or_else(|| Refusal::not_found(self.catalogue.kind(kind_index), key.name()))
     }
 
-    /// Stores a new object. `body` has been read by [`decode_body`](super::decode_body); the target's key gives the namespace, its
+    /// Stores a new object. `body` has been read by `decode_body`; the target's key gives the namespace, its
     /// name does not count.
     ///
     /// # Errors

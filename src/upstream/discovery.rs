@@ -99,7 +99,7 @@ pub enum AskError {
     /// A response other than 200.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// The body broke off, or is longer than [`DOCUMENT_LEN_MAX`].
+    /// The body broke off, or is longer than `DOCUMENT_LEN_MAX`.
     #[error("the document broke off or is too long")]
     Body(#[source] tower::BoxError),
     /// Not in time, body included.
