@@ -3,6 +3,8 @@
 
 #[path = "kube_rs/follower.rs"]
 mod follower;
+#[path = "kube_rs/named.rs"]
+mod named;
 #[path = "kube_rs/stage.rs"]
 mod stage;
 

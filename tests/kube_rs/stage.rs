@@ -45,7 +45,7 @@ fn client(address: std::net::SocketAddr) -> Client {
     Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap()
 }
 
-fn resource(group: &str, kind: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
 }
 
