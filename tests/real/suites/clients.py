@@ -1,6 +1,7 @@
-"""The clients suite: other programs than client-go, unmodified, through the gateway."""
+"""The clients suite: other libraries than client-go, unmodified, through the gateway."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ from .stack import Stack
 PYTHON_CLIENT = "kubernetes>=31"
 WRITES = 300
 PROGRAM = Path(__file__).with_name("python_client.py")
+RUST_TESTS = {"list-watch": "named::list_watch_converges", "streaming": "named::streaming_list_converges"}
+RUST_SECONDS = 10  # of watching; the writes may take longer, stores are compared until they agree
 
 
 def python_with_client():
@@ -27,6 +30,22 @@ def python_with_client():
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
         return None, f"PyPI's {PYTHON_CLIENT} cannot be installed: {str(e.stderr or e).strip()[-200:]}"
     return str(python), None
+
+
+def kube_rs_program():
+    """The built test program with kube-rs, or why there is none."""
+    if not shutil.which("cargo"):
+        return None, "cargo is not installed"
+    try:
+        built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "kube_rs", "--no-run", "--message-format=json"],
+                               cwd=stacks.ROOT, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return None, "cargo did not build tests/kube_rs.rs in time"
+    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
+    programs = [m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "kube_rs"]
+    if built.returncode or not programs:
+        raise RuntimeError(f"tests/kube_rs.rs cannot be built:\n{built.stderr[-3000:]}")
+    return programs[-1], None
 
 
 def churn(api, failures):
@@ -68,32 +87,85 @@ class Python:
         self.log.close()
 
 
-def run(report):
+class Rust:
+    """A test program with watchers of kube-rs; it ends by itself, when their stores agree with the server or cannot."""
+
+    def __init__(self, program, endpoint, stack, what):
+        self.lines = []
+        env = dict(os.environ, NO_PROXY="127.0.0.1", KUBE_FANOUT_TEST_URL=endpoint.url(), KUBE_FANOUT_TEST_DIRECT_URL=stack.server.url(),
+                   KUBE_FANOUT_TEST_CA_FILE=str(stack.pki / "ca.crt"), KUBE_FANOUT_TEST_TOKEN_FILE=str(stack.pki / "admin.token"),
+                   KUBE_FANOUT_TEST_SECONDS=str(RUST_SECONDS))
+        self.process = subprocess.Popen([program, "--ignored", "--exact", "--nocapture", RUST_TESTS[what]], env=env, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        self.lines.extend(line.rstrip() for line in self.process.stdout)
+
+    def watching(self):
+        """Whether its stores are filled; one that ended is not waited for."""
+        return self.process.poll() is not None or any(line.endswith("watching") for line in self.lines)
+
+    def verdict(self):
+        """Whether all went well, the number of changes it saw, and all it said."""
+        try:
+            code = self.process.wait(RUST_SECONDS + 120)
+        except subprocess.TimeoutExpired:
+            code = "no end"
+        self.reader.join(5)
+        changes = [int(line.split()[-1]) for line in self.lines if "changes: " in line and line.split()[-1].isdigit()]
+        return code == 0 and sum(changes) > 0, sum(changes), f"ended with {code}\n" + "\n".join(self.lines)[-6000:]
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait(10)
+
+
+def begin_python(report, stack, kinds):
+    """Starts the Python clients: (what, endpoint, client) of each."""
     python, why = python_with_client()
     if not python:
         report.skip("the Python client", why)
-        return
+        return []
+    return [(what, e, Python(python, e, stack, what, stack.state / "python.log")) for what in kinds for e in (stack.plain, stack.tls)]
+
+
+def judge_python(report, what, endpoint, client, wanted):
+    try:
+        wire.poll("the same state", lambda: client.state["objects"] == wanted, 30)
+    except wire.WireError:
+        pass
+    got = client.state
+    report.check(f"Python client converges: {what}, {endpoint.name}", got["objects"] == wanted and not got["errors"], f"client: {got}\nserver: {wanted}",
+                 f"{got['events']} events, {got['watches']} watches")
+
+
+def run(report):
+    program, why = kube_rs_program()
+    if not program:
+        report.skip("kube-rs", why)
     with Stack("clients") as stack:
         api, failures = fixtures.Api(stack.server), []
         fixtures.install_crd(api)
         api.create(fixtures.pods("default"), fixtures.pod("before"))
         api.create(fixtures.widgets("default"), fixtures.widget("before"))
         kinds = {"typed pods": fixtures.pods(), "dynamic widgets": fixtures.widgets(), "custom widgets": fixtures.widgets(), "short watches of pods": fixtures.pods()}
-        running = [(what, e, Python(python, e, stack, what, stack.state / "python.log")) for what in kinds for e in (stack.plain, stack.tls)]
+        pythons, rusts = [], []
         try:
-            for what, endpoint, client in running:
+            pythons += begin_python(report, stack, kinds)
+            for what, endpoint, client in pythons:
                 wire.poll(f"the first list of {what}", lambda c=client: c.state is not None, 90)
+            rusts += [(what, e, Rust(program, e, stack, what)) for what in RUST_TESTS for e in (stack.plain, stack.tls) if program]
+            for what, endpoint, client in rusts:
+                wire.poll(f"kube-rs, {what}", client.watching, 90)
             churn(api, failures)
             report.check("the writes ended", not failures, failures)
-            for what, endpoint, client in running:
-                wanted = truth(api, kinds[what])
-                try:
-                    wire.poll("the same state", lambda: client.state["objects"] == wanted, 30)
-                except wire.WireError:
-                    pass
-                got = client.state
-                report.check(f"Python client converges: {what}, {endpoint.name}", got["objects"] == wanted and not got["errors"], f"client: {got}\nserver: {wanted}",
-                             f"{got['events']} events, {got['watches']} watches")
+            for what, endpoint, client in pythons:
+                judge_python(report, what, endpoint, client, truth(api, kinds[what]))
+            for what, endpoint, client in rusts:
+                good, changes, said = client.verdict()
+                report.check(f"kube-rs converges: {what}, {endpoint.name}", good, said, f"{changes} changes")
         finally:
-            for _, _, client in running:
+            for _, _, client in pythons + rusts:
                 client.stop()

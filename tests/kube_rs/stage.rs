@@ -1,0 +1,237 @@
+//! API server and gateway in this process, clients of both, and writes through the gateway.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client, Config, Resource};
+use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::ServeSettings;
+use kube_fanout::gateway::Gateway;
+use kube_fanout::shutdown::Drain;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::follower::{Collection, Followed};
+
+/// Names that are written in turn.
+const NAME_COUNT: usize = 12;
+const NAMESPACES: [&str; 2] = ["default", "other"];
+/// The gateway's end; its clients end with the test.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
+/// So long a condition may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+
+/// API server, gateway and clients.
+pub(crate) struct Stage {
+    pub(crate) server: Apiserver,
+    pub(crate) through: Client,
+    direct: Client,
+    admin: Client,
+    drain: Drain,
+    tasks: JoinSet<()>,
+    written: usize,
+}
+
+fn client(address: std::net::SocketAddr) -> Client {
+    Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap()
+}
+
+pub(crate) fn resource(group: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            extra_kinds: vec!["widgets.v1.example.com=Widget".parse().unwrap()],
+            ..Options::default()
+        };
+        let server = apiserver::start(listener, options).unwrap();
+        let upstream = format!("http://{}/", server.address()).parse().unwrap();
+        let gateway = Gateway::build(ServeSettings::embedded(upstream))
+            .await
+            .unwrap();
+        let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());
+        let drain = Drain::with_timeout(DRAIN_TIMEOUT);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(gateway.run(drain.clone()));
+        Self {
+            through: client(address),
+            direct: client(server.address()),
+            admin: client(admin),
+            server,
+            drain,
+            tasks,
+            written: 0,
+        }
+    }
+
+    /// All objects of a compiled-in kind.
+    pub(crate) fn typed<K: Followed + Resource<DynamicType = ()>>(&self) -> Collection<K> {
+        Collection {
+            watched: Api::all(self.through.clone()),
+            truth: Api::all(self.direct.clone()),
+            dynamic_type: (),
+        }
+    }
+
+    /// The pods of one namespace.
+    pub(crate) fn namespaced_pods(&self) -> Collection<Pod> {
+        Collection {
+            watched: Api::namespaced(self.through.clone(), NAMESPACES[1]),
+            truth: Api::namespaced(self.direct.clone(), NAMESPACES[1]),
+            dynamic_type: (),
+        }
+    }
+
+    /// All objects of a kind by its name.
+    pub(crate) fn dynamic(&self, group: &str, kind: &str) -> Collection<DynamicObject> {
+        let resource = resource(group, kind);
+        Collection {
+            watched: Api::all_with(self.through.clone(), &resource),
+            truth: Api::all_with(self.direct.clone(), &resource),
+            dynamic_type: resource,
+        }
+    }
+
+    /// Writes pods, config maps and widgets through the gateway: `count` of each.
+    pub(crate) async fn churn(&mut self, count: usize) {
+        for number in self.written..self.written + count {
+            let client = self.through.clone();
+            let namespace = NAMESPACES[number % NAMESPACES.len()];
+            let turn = Turn::of(number);
+            turn.play(&Api::<Pod>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}], "nodeName": "n"}})).await;
+            turn.play(&Api::<ConfigMap>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "a \"quoted\" \u{1F600} value"}})).await;
+            let widgets: Api<DynamicObject> =
+                Api::namespaced_with(client, namespace, &resource("example.com", "Widget"));
+            turn.play(
+                &widgets,
+                json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": number}}),
+            )
+            .await;
+        }
+        self.written += count;
+    }
+
+    /// Orders a fault for the first `count` requests of a verb.
+    pub(crate) fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
+        let order = Order {
+            fault,
+            verb,
+            resource: None,
+            count,
+        };
+        self.server.order(order).unwrap();
+    }
+
+    /// Breaks all upstream watches and keeps them away while objects are written whose history is then forgotten.
+    pub(crate) async fn tear_history(&mut self, writes: usize) {
+        let refuse = Fault::Refuse {
+            code: 503,
+            retry_after_seconds: 1,
+        };
+        self.order(refuse, Some(Verb::Watch), 1000);
+        self.order(Fault::EndWatches, None, 1);
+        let refused = self.server.fault_counts().refused;
+        let server = &self.server;
+        until("an upstream watch refused", || {
+            server.fault_counts().refused > refused
+        })
+        .await;
+        self.churn(writes).await;
+        self.order(Fault::Compact, None, 1);
+        self.order(Fault::Clear, None, 1);
+    }
+
+    /// Sum of one of the gateway's metrics over all its series.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = self.admin.request_text(request).await.unwrap();
+        let series = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("{name}{{")));
+        let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+        series.map(value).sum()
+    }
+
+    /// Ends the gateway.
+    pub(crate) async fn strike(mut self) {
+        self.drain.begin();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < give_up_at, "not in time: {what}");
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// One write. Each name is created, leaves the selector, comes back and is deleted, each at another time.
+struct Turn {
+    name: String,
+    number: usize,
+    phase: usize,
+}
+
+impl Turn {
+    fn of(number: usize) -> Self {
+        let name_index = number % NAME_COUNT;
+        Self {
+            name: format!("o{name_index}"),
+            number,
+            phase: (number / NAME_COUNT + name_index / 2) % 4,
+        }
+    }
+
+    async fn play<K>(&self, api: &Api<K>, object: Value)
+    where
+        K: Followed + DeserializeOwned,
+    {
+        let name = &self.name;
+        let repaint = |colour: &str| {
+            json!({"metadata": {
+                "labels": {"colour": colour},
+                "annotations": {"number": self.number.to_string()},
+            }})
+        };
+        let answer = match self.phase {
+            0 => {
+                let mut object = object;
+                object["metadata"] = json!({"name": name, "labels": {"colour": "red"}});
+                let object = serde_json::from_value(object).unwrap();
+                api.create(&PostParams::default(), &object).await.err()
+            }
+            phase @ (1 | 2) => {
+                let colour = if phase == 1 { "blue" } else { "red" };
+                let patch = Patch::Merge(repaint(colour));
+                let patched = api.patch(name, &PatchParams::default(), &patch).await;
+                patched.err()
+            }
+            _ => {
+                let deleted = api.delete(name, &DeleteParams::default()).await;
+                deleted.err()
+            }
+        };
+        match answer {
+            None => {}
+            // Names that begin in another phase are not there yet.
+            Some(kube::Error::Api(status))
+                if status.code == 404 && self.number < 4 * NAME_COUNT => {}
+            Some(error) => panic!("write {} of {name}: {error:?}", self.number),
+        }
+    }
+}
