@@ -11,7 +11,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -246,8 +246,17 @@ async fn starts_with_preface(stream: &TcpStream) -> Option<bool> {
             if seen == PREFACE.len() {
                 return Some(true);
             }
-            // Peeking is ready again at once while bytes wait: a client that sends them singly is given time.
+            // Peeking is ready again at once while bytes wait: a client that sends them singly is given time, unless it
+            // has said that no more is coming, which peeking cannot tell.
             if seen == seen_before {
+                if stream
+                    .ready(Interest::READABLE)
+                    .await
+                    .ok()?
+                    .is_read_closed()
+                {
+                    return None;
+                }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             seen_before = seen;

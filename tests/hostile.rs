@@ -1,0 +1,17 @@
+//! What hostile, broken and unlucky peers do to the gateway, while one well-behaved watcher must notice nothing.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[path = "hostile/connections.rs"]
+mod connections;
+#[path = "hostile/http2.rs"]
+mod http2;
+#[path = "hostile/requests.rs"]
+mod requests;
+#[path = "hostile/stage.rs"]
+mod stage;
+#[path = "hostile/start.rs"]
+mod start;
+#[path = "hostile/wire.rs"]
+mod wire;
+#[path = "hostile/witness.rs"]
+mod witness;

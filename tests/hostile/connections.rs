@@ -1,0 +1,180 @@
+//! HTTP/1.1 connections that carry garbage, never end, or go away.
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::stage::{Stage, until};
+use crate::wire::{code, exchange, read_to_end, send};
+
+const LIST: &str = "GET /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: a\r\n";
+const CREATE: &str = "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+const SLOW_COUNT: usize = 100;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_instead_of_http_is_refused() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let tls_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03garbage".as_slice();
+    let zeros = [0; 4_096];
+    let cases: &[(&[u8], &[u16])] = &[
+        (b"garbage\r\n\r\n", &[400]),
+        (tls_hello, &[400]),
+        (&zeros, &[400]),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", &[400, 404]),
+        (b"GET / HTTP/9.9\r\n\r\n", &[400, 505]),
+        (b"GET / HTTP/1.1\r\nno colon here\r\n\r\n", &[400]),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+            &[400],
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            &[400],
+        ),
+        (b"G", &[0, 400]),
+        (b"", &[0]),
+        (b"PRI * HTTP/1.1\r\n\r\n", &[0, 400]),
+    ];
+    for (sent, expected) in cases {
+        let answer = exchange(stage.address, sent).await;
+        let shown = String::from_utf8_lossy(sent);
+        assert!(expected.contains(&code(&answer)), "{shown:?}: {answer}");
+    }
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_that_are_too_large_are_refused_and_large_ones_are_not() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let line = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1 << 20));
+    let answer = exchange(stage.address, line.as_bytes()).await;
+    assert!([0, 414, 431].contains(&code(&answer)), "{answer}");
+
+    let header = format!("{LIST}X-Large: {}\r\n\r\n", "a".repeat(1 << 20));
+    let answer = exchange(stage.address, header.as_bytes()).await;
+    assert!([0, 431].contains(&code(&answer)), "{answer}");
+
+    let many = (0..200).fold(LIST.to_owned(), |head, n| format!("{head}X-{n}: {n}\r\n"));
+    let answer = exchange(stage.address, format!("{many}\r\n").as_bytes()).await;
+    assert!([0, 431].contains(&code(&answer)), "{answer}");
+
+    // Long tokens are legal.
+    let token = format!("{LIST}Authorization: Bearer {}\r\n", "a".repeat(16 << 10));
+    let mut stream = TcpStream::connect(stage.address).await.unwrap();
+    send(
+        &mut stream,
+        format!("{token}Connection: close\r\n\r\n").as_bytes(),
+    )
+    .await;
+    let answer = read_to_end(&mut stream).await;
+    assert_eq!(code(&answer), 200, "{answer}");
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_with_wrong_sizes_are_refused() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    for body in [
+        "zz\r\n{}\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\n{}\r\n",
+        "-1\r\n{}\r\n",
+        "2\r\n{}garbage\r\n0\r\n\r\n",
+        "5\r\n{}",
+    ] {
+        let sent = format!("{CREATE}{chunked}{body}");
+        let answer = exchange(stage.address, sent.as_bytes()).await;
+        let code = code(&answer);
+        assert!(code == 0 || (400..=503).contains(&code), "{body}: {answer}");
+        assert_ne!(code, 500, "{body}: {answer}");
+    }
+    let both = format!("{CREATE}Content-Length: 2\r\n{chunked}0\r\n\r\n");
+    let answer = exchange(stage.address, both.as_bytes()).await;
+    let code = code(&answer);
+    assert!(code == 0 || (400..500).contains(&code), "{answer}");
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_bodies_that_never_end_hold_up_nobody() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut slow = Vec::new();
+    for _ in 0..SLOW_COUNT {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        let head = format!("{CREATE}Content-Length: 1000000\r\n\r\n{{");
+        send(&mut stream, head.as_bytes()).await;
+        slow.push(stream);
+    }
+    for _ in 0..5 {
+        for stream in &mut slow {
+            send(stream, b" ").await;
+        }
+        let path = "/api/v1/namespaces/default/pods";
+        assert_eq!(stage.get(path).await.status(), 200);
+        // Forwarded, as the slow ones are: they leave it a place.
+        assert_eq!(stage.get(&format!("{path}/nobody")).await.status(), 404);
+    }
+    drop(slow);
+    assert_eq!(
+        stage
+            .send("POST", "/api/v1/namespaces/default/pods")
+            .await
+            .status(),
+        400
+    );
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_and_half_open_connections_hold_up_nobody() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut silent = Vec::new();
+    for first in [&b""[..], b"G", b"P", b"PRI ", b"GET / HT", LIST.as_bytes()] {
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(stage.address).await.unwrap();
+            send(&mut stream, first).await;
+            silent.push(stream);
+        }
+    }
+    assert_eq!(stage.get("/api/v1/pods").await.status(), 200);
+    // Most of them say that nothing more comes: the gateway closes too, long before a head takes too long.
+    for mut stream in silent.drain(..100) {
+        stream.shutdown().await.unwrap();
+        read_to_end(&mut stream).await;
+    }
+    drop(silent);
+    assert_eq!(stage.get("/api/v1/pods").await.status(), 200);
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_that_read_nothing_or_vanish_are_let_go() {
+    const WATCHES: &str = "kube_fanout_longrunning_requests";
+    const NODES: &[&str] = &["resource=\"nodes\"", "verb=\"WATCH\""];
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let watch = b"GET /api/v1/nodes?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut watchers = Vec::new();
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        send(&mut stream, watch).await;
+        watchers.push(stream);
+    }
+    stage.metric_reaches(WATCHES, NODES, 10.0).await;
+    for (number, stream) in watchers.into_iter().enumerate() {
+        if number % 2 == 0 {
+            // A reset instead of a goodbye.
+            let socket = socket2::SockRef::from(&stream);
+            socket.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        }
+    }
+    until("the watches end", async || {
+        stage.metric(WATCHES, NODES).await == 0.0
+    })
+    .await;
+    stage.end(witness).await;
+}

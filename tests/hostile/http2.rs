@@ -1,0 +1,144 @@
+//! HTTP/2 with prior knowledge: wrong prefaces, streams reset as fast as they are opened, windows that stay shut.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::stage::{PATIENCE, Stage};
+use crate::wire::{exchange, read_until, send};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const RESET_COUNT: u32 = 500;
+const GOAWAY: u8 = 7;
+
+/// One frame (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![len[1], len[2], len[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Kinds and first payload bytes of the frames in `bytes`.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, u8)> {
+    let mut found = Vec::new();
+    while bytes.len() >= 9 {
+        let len = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
+        found.push((bytes[3], bytes[4]));
+        bytes = bytes.get(9 + len..).unwrap_or_default();
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_preface_or_frame_ends_its_connection_only() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let huge = [PREFACE, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat();
+    let headers_on_zero = [PREFACE, NO_SETTINGS, &frame(1, 5, 0, &[0x82])].concat();
+    let bad_hpack = [PREFACE, NO_SETTINGS, &frame(1, 5, 1, &[0xff; 32])].concat();
+    let no_settings = [PREFACE, &frame(0, 0, 1, b"data")].concat();
+    for sent in [
+        b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".as_slice(),
+        b"PRI nonsense\r\n\r\n",
+        b"PRI ",
+        &huge,
+        &headers_on_zero,
+        &bad_hpack,
+        &no_settings,
+    ] {
+        // Ends: the gateway closes the connection.
+        exchange(stage.address, sent).await;
+    }
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_streams_opened_and_reset_touch_nobody() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut stream = TcpStream::connect(stage.address).await.unwrap();
+    // GET, http, path and authority as literals without indexing.
+    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(PODS.len()).unwrap()];
+    head.extend_from_slice(PODS.as_bytes());
+    head.extend_from_slice(b"\x01\x01a");
+    let mut sent = [PREFACE, NO_SETTINGS].concat();
+    for number in 0..RESET_COUNT {
+        let id = 2 * number + 1;
+        sent.extend_from_slice(&frame(1, 5, id, &head));
+        sent.extend_from_slice(&frame(3, 0, id, &8_u32.to_be_bytes()));
+    }
+    sent.extend_from_slice(&frame(6, 0, 0, b"the ping"));
+    send(&mut stream, &sent).await;
+    // Either the connection lives and acknowledges the ping, or it is told to go away.
+    let came = read_until(&mut stream, |came| {
+        frames(came)
+            .iter()
+            .any(|&(kind, flags)| kind == GOAWAY || (kind == 6 && flags == 1))
+    })
+    .await;
+    assert!(!came.is_empty());
+    assert_eq!(stage.get(PODS).await.status(), 200);
+    stage.end(witness).await;
+}
+
+type Sender = SendRequest<Empty<Bytes>>;
+
+/// A connection whose streams have little room, and whose connection window has plenty.
+async fn connect(server: SocketAddr, tasks: &mut JoinSet<()>) -> Sender {
+    let stream = TcpStream::connect(server).await.unwrap();
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1_024)
+        .initial_connection_window_size(1 << 20)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tasks.spawn(async move {
+        // How it ends is nobody's concern.
+        let _ = connection.await;
+    });
+    sender
+}
+
+async fn ask(sender: &mut Sender, target: &str) -> Response<Incoming> {
+    let request = Request::get(format!("http://a{target}"))
+        .body(Empty::new())
+        .unwrap();
+    let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
+    answer.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_never_read_stall_no_others_on_their_connection() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(stage.address, &mut tasks).await;
+    let mut stalled = Vec::new();
+    for number in 0..50 {
+        let kind = if number % 2 == 0 { "?watch=1" } else { "" };
+        let answer = ask(&mut sender, &format!("{PODS}{kind}")).await;
+        assert_eq!(answer.status(), 200);
+        // Kept and not read: its window stays shut.
+        stalled.push(answer);
+    }
+    for _ in 0..5 {
+        let answer = ask(&mut sender, PODS).await;
+        let whole = tokio::time::timeout(PATIENCE, answer.into_body().collect());
+        let whole = whole.await.unwrap().unwrap().to_bytes();
+        assert!(whole.ends_with(b"]}\n"), "{} bytes", whole.len());
+    }
+    drop(stalled);
+    assert_eq!(ask(&mut sender, PODS).await.status(), 200);
+    stage.end(witness).await;
+}

@@ -1,0 +1,154 @@
+//! Requests that say something wrong: each gets the answer that a kube-apiserver gives.
+
+use http::StatusCode;
+
+use crate::stage::{Stage, status};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// What is asked for, and code, reason and message of the Status.
+type Case = (&'static str, u16, &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    (
+        "?labelSelector=%3D%3D%3D",
+        400,
+        "BadRequest",
+        "found '==', expected: !, identifier, or 'end of string'",
+    ),
+    (
+        "?fieldSelector=spec.nope%3D1",
+        400,
+        "BadRequest",
+        "field label not supported: spec.nope",
+    ),
+    (
+        "?limit=2&continue=garbage",
+        400,
+        "BadRequest",
+        r"invalid continue token: continue key is not valid: invalid character '\u0081' looking for beginning of value",
+    ),
+    (
+        "?resourceVersion=abc",
+        400,
+        "BadRequest",
+        "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax",
+    ),
+    (
+        "?resourceVersionMatch=Exact",
+        422,
+        "Invalid",
+        "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+    ),
+    (
+        "?watch=true&sendInitialEvents=true",
+        422,
+        "Invalid",
+        "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+    ),
+    (
+        "?sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        422,
+        "Invalid",
+        "ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]",
+    ),
+    (
+        "?resourceVersion=0&resourceVersionMatch=Exact",
+        422,
+        "Invalid",
+        "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+    ),
+    (
+        "?limit=many",
+        400,
+        "BadRequest",
+        "strconv.ParseInt: parsing \"many\": invalid syntax",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_options_get_the_status_of_a_real_server() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    for &(query, code, reason, message) in CASES {
+        let answer = stage.get(&format!("{PODS}{query}")).await;
+        let status = status(&answer);
+        assert_eq!(status["code"], code, "{query}: {status}");
+        assert_eq!(status["reason"], reason, "{query}: {status}");
+        assert_eq!(status["message"], message, "{query}");
+        assert_eq!(answer.headers()["content-type"], "application/json");
+    }
+    stage
+        .metric_reaches(
+            "kube_fanout_request_total",
+            &["code=\"400\"", "resource=\"pods\""],
+            1.0,
+        )
+        .await;
+    stage.end(witness).await;
+}
+
+/// Queries that Go's lenient parser takes apart in its own way: never a failure of the server, always an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_in_a_query_is_answered() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let long = format!("?labelSelector={}", "a,".repeat(4_000));
+    for query in [
+        "?%zz=1",
+        "?watch=perhaps&timeoutSeconds=1",
+        "?;;;&&&===",
+        "?labelSelector=%ff%fe",
+        "?fieldSelector=%00",
+        "?timeoutSeconds=-99999999999999999999",
+        "?limit=-1",
+        "?limit=9223372036854775808",
+        "?resourceVersion=-1",
+        "?resourceVersion=99999999999999999999999",
+        "?continue=%F0%9F%92%A9",
+        "?watch=1&resourceVersion=18446744073709551615&timeoutSeconds=1",
+        "?allowWatchBookmarks=maybe",
+        &long,
+    ] {
+        let answer = stage.get(&format!("{PODS}{query}")).await;
+        let code = answer.status().as_u16();
+        assert!(code != 500 && code != 502 && code != 503, "{query}: {code}");
+        if code != 200 {
+            status(&answer);
+        }
+    }
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_methods_and_paths_get_the_answer_of_upstream() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let item = format!("{PODS}/no-such-pod");
+    let cases = [
+        ("BREW", PODS, 405),
+        ("PUT", PODS, 405),
+        ("TRACE", PODS, 405),
+        ("PATCH", PODS, 405),
+        ("GET", item.as_str(), 404),
+        ("DELETE", &item, 404),
+        ("POST", PODS, 400),
+        ("GET", "/api/v1/nopes", 404),
+        ("GET", "/nope", 404),
+        ("GET", "/apis/nope.example.com/v1/things?watch=1", 404),
+        ("GET", "//api//v1/pods", 404),
+    ];
+    for (method, target, code) in cases {
+        let answer = stage.send(method, target).await;
+        let straight = stage.ask_apiserver(method, target).await;
+        assert_eq!(
+            (answer.status(), answer.body()),
+            (straight.status(), straight.body()),
+            "{method} {target}"
+        );
+        assert_eq!(answer.status().as_u16(), code, "{method} {target}");
+    }
+    let head = stage.send("HEAD", PODS).await;
+    assert!(head.status() != StatusCode::INTERNAL_SERVER_ERROR);
+    stage.end(witness).await;
+}

@@ -1,0 +1,246 @@
+//! What the gateway cannot start with: one line on standard error, exit code 2.
+
+use std::fs;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tokio::time::Instant;
+
+use crate::stage::PATIENCE;
+
+const NOWHERE: &str = "http://127.0.0.1:9";
+const CLEAR: &[&str] = &["--plain-http", "--auth", "none"];
+const PORTS: &[&str] = &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+
+/// A folder of files of this test, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("hostile-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn missing(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays behind lies in the build's own temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the gateway; it must end by itself, with one line that contains all of `words`.
+async fn check(arguments: &[&[&str]], words: &[&str]) {
+    let arguments = arguments.concat();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .arg("serve")
+        .args(&arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let give_up_at = Instant::now() + PATIENCE;
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(ended) => break Some(ended),
+            None if Instant::now() > give_up_at => break None,
+            None => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    };
+    if ended.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let mut said = String::new();
+    child.stderr.unwrap().read_to_string(&mut said).unwrap();
+    let code = ended.and_then(|ended| ended.code());
+    assert_eq!(code, Some(2), "{arguments:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    assert!(said.starts_with("kube-fanout: "), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: no {word} in {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (own, other) in [
+        ("--listen", "--admin-listen"),
+        ("--admin-listen", "--listen"),
+    ] {
+        let ports = [own, address.as_str(), other, "127.0.0.1:0"];
+        let words = [own, address.as_str(), "in use"];
+        check(&[&["--upstream", NOWHERE], CLEAR, &ports], &words).await;
+    }
+    check(
+        &[
+            &["--upstream", NOWHERE],
+            CLEAR,
+            &["--listen", &address, "--admin-listen", &address],
+        ],
+        &["--listen and --admin-listen", &address],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_used_is_named() {
+    let folder = Folder::new("kubeconfig");
+    let missing = folder.missing("none.yaml");
+    let garbage = folder.write("garbage.yaml", "clusters: [\n  {name: a\n");
+    let binary = folder.write("binary.yaml", [0x80, 0, 1, 2]);
+    let empty = folder.write("empty.yaml", "");
+    for path in [&missing, &garbage, &binary, &empty] {
+        check(&[&["--kubeconfig", path], CLEAR, PORTS], &[]).await;
+    }
+    let folder_path = folder.0.to_str().unwrap();
+    check(&[&["--kubeconfig", folder_path], CLEAR, PORTS], &[]).await;
+    let good = folder.write("good.yaml", GOOD);
+    let context = ["--kubeconfig", &good, "--context", "elsewhere"];
+    check(&[&context, CLEAR, PORTS], &["elsewhere"]).await;
+    let no_ca = folder.write(
+        "no-ca.yaml",
+        GOOD.replace(
+            "server:",
+            "certificate-authority: /nonexistent/ca.crt\n    server:",
+        ),
+    );
+    check(&[&["--kubeconfig", &no_ca], CLEAR, PORTS], &["ca.crt"]).await;
+}
+
+const GOOD: &str = "apiVersion: v1
+kind: Config
+current-context: here
+clusters:
+- name: here
+  cluster:
+    server: https://127.0.0.1:9
+users:
+- name: me
+  user: {}
+contexts:
+- name: here
+  context:
+    cluster: here
+    user: me
+";
+
+#[tokio::test]
+async fn a_configuration_file_that_cannot_be_used_is_named() {
+    let folder = Folder::new("config");
+    let missing = folder.missing("none.yaml");
+    check(&[&["--config", &missing]], &["none.yaml"]).await;
+    let bad = folder.write("bad.yaml", "apiVersion: [\n");
+    check(&[&["--config", &bad]], &["bad.yaml"]).await;
+    let huge = folder.write("huge.yaml", "a: b\n".repeat(300_000));
+    check(&[&["--config", &huge]], &["huge.yaml"]).await;
+    let binary = folder.write("binary.yaml", [0xff, 0xfe, 0, 1, 2]);
+    check(&[&["--config", &binary]], &["binary.yaml"]).await;
+    let unreadable = folder.write("unreadable.yaml", "");
+    fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o000)).unwrap();
+    // Whoever runs the tests as root reads it, and finds it empty: no upstream either way.
+    check(&[&["--config", &unreadable]], &[]).await;
+}
+
+#[tokio::test]
+async fn a_serving_certificate_that_cannot_be_used_is_named() {
+    let folder = Folder::new("tls");
+    let mut pairs = Vec::new();
+    for _ in 0..2 {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        pairs.push((pair.cert.pem(), pair.signing_key.serialize_pem()));
+    }
+    let cert = folder.write("tls.crt", &pairs[0].0);
+    let key = folder.write("tls.key", &pairs[0].1);
+    let other_key = folder.write("other.key", &pairs[1].1);
+    let empty = folder.write("empty.pem", "");
+    let garbage = folder.write(
+        "garbage.pem",
+        "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n",
+    );
+    let none = folder.missing("none.pem");
+    let cases = [
+        (&none, &key, "none.pem"),
+        (&cert, &none, "none.pem"),
+        (&empty, &key, "empty.pem"),
+        (&cert, &empty, "empty.pem"),
+        (&garbage, &key, "garbage.pem"),
+        (&key, &cert, "tls."),
+        (&cert, &other_key, "cannot be used together"),
+    ];
+    for (cert, key, word) in cases {
+        let tls = ["--tls-cert", cert, "--tls-key", key, "--auth", "none"];
+        check(&[&["--upstream", NOWHERE], &tls, PORTS], &[word]).await;
+    }
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_true_name_their_flag() {
+    let upstream: &[&str] = &["--upstream", NOWHERE];
+    let cases: &[(&[&str], &str)] = &[
+        (&["--plain-http", "--auth", "review"], "not built yet"),
+        (&["--plain-http", "--auth", "self-check"], "not built yet"),
+        (&["--auth", "none"], "--plain-http"),
+        (&["--tls-cert", "a", "--auth", "none"], "--tls-key"),
+        (
+            &["--plain-http", "--auth", "none", "--listen", "0.0.0.0:0"],
+            "loopback",
+        ),
+        (
+            &["--plain-http", "--auth", "none", "--listen", "here"],
+            "--listen",
+        ),
+        (&["--plain-http", "--auth", "sometimes"], "--auth"),
+        (&["--no-such-flag"], "--no-such-flag"),
+        (
+            &["--plain-http", "--auth", "none", "--context", "a"],
+            "--context",
+        ),
+        (
+            &["--plain-http", "--auth", "none", "--in-cluster"],
+            "--upstream",
+        ),
+        (
+            &["--plain-http", "--auth", "none", "--frame-len-max", "1"],
+            "--frame-len-max",
+        ),
+        (
+            &["--plain-http", "--auth", "none", "--pin-resources", "po ds"],
+            "--pin-resources",
+        ),
+    ];
+    for (flags, word) in cases {
+        check(&[upstream, flags], &[word]).await;
+    }
+    check(&[CLEAR], &["--upstream"]).await;
+    for url in [
+        "ftp://127.0.0.1",
+        "http://127.0.0.1/path",
+        "nowhere",
+        "http://",
+    ] {
+        check(&[&["--upstream", url], CLEAR, PORTS], &["--upstream"]).await;
+    }
+    check(&[&["--in-cluster"], CLEAR, PORTS], &[]).await;
+}
