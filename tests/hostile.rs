@@ -5,12 +5,16 @@
 mod connections;
 #[path = "hostile/http2.rs"]
 mod http2;
+#[path = "hostile/relay.rs"]
+mod relay;
 #[path = "hostile/requests.rs"]
 mod requests;
 #[path = "hostile/stage.rs"]
 mod stage;
 #[path = "hostile/start.rs"]
 mod start;
+#[path = "hostile/upstream.rs"]
+mod upstream;
 #[path = "hostile/wire.rs"]
 mod wire;
 #[path = "hostile/witness.rs"]

@@ -142,3 +142,31 @@ async fn streams_that_are_never_read_stall_no_others_on_their_connection() {
     assert_eq!(ask(&mut sender, PODS).await.status(), 200);
     stage.end(witness).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
+    const RECEIVED: &str = "kube_fanout_upstream_events_received_total";
+    const PODS_ONLY: &[&str] = &["resource=\"pods\""];
+    let stage = Stage::with(|settings| settings.ring.events_max = 100).await;
+    let witness = stage.witness().await;
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(stage.address, &mut tasks).await;
+    let answer = ask(&mut sender, "/api/v1/pods?watch=1").await;
+    let begun = stage.metric(RECEIVED, PODS_ONLY).await;
+    stage.apiserver.set_churn(1_000);
+    stage
+        .metric_reaches(RECEIVED, PODS_ONLY, begun + 1_000.0)
+        .await;
+    stage.apiserver.set_churn(0);
+    let whole = tokio::time::timeout(PATIENCE, answer.into_body().collect());
+    let whole = whole.await.unwrap().unwrap().to_bytes();
+    let last = whole.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
+    let last: serde_json::Value = serde_json::from_slice(last.unwrap()).unwrap();
+    assert_eq!(last["type"], "ERROR", "{last}");
+    assert_eq!(last["object"]["code"], 410, "{last}");
+    assert_eq!(last["object"]["reason"], "Expired", "{last}");
+    stage
+        .metric_reaches("kube_fanout_lagged_total", PODS_ONLY, 1.0)
+        .await;
+    stage.end(witness).await;
+}

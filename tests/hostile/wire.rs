@@ -49,6 +49,6 @@ pub(crate) async fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) ->
 pub(crate) fn code(answer: &str) -> u16 {
     let word = answer
         .strip_prefix("HTTP/1.1 ")
-        .or(answer.strip_prefix("HTTP/1.0 "));
+        .or_else(|| answer.strip_prefix("HTTP/1.0 "));
     word.map_or(0, |rest| rest[..3].parse().unwrap())
 }
