@@ -330,6 +330,11 @@ impl Readiness for Registry {
             .iter()
             .map(|(gvr, slot)| (gvr.to_string(), ready(slot)))
             .collect();
+        // What must always be there is missed even before its cache can be started.
+        let pinned = self.settings.pinned.iter();
+        let missing = pinned.filter(|gvr| !state.slots.contains_key(*gvr));
+        resources
+            .extend(missing.map(|gvr| (gvr.to_string(), Err("not offered upstream".to_owned()))));
         resources.sort();
         resources
     }

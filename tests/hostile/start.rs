@@ -110,8 +110,10 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let missing = folder.missing("none.yaml");
     let garbage = folder.write("garbage.yaml", "clusters: [\n  {name: a\n");
     let binary = folder.write("binary.yaml", [0x80, 0, 1, 2]);
+    // A UTF-16 mark and half a character.
+    let half = folder.write("half.yaml", [0xff, 0xfe, 0, 1, 2]);
     let empty = folder.write("empty.yaml", "");
-    for path in [&missing, &garbage, &binary, &empty] {
+    for path in [&missing, &garbage, &binary, &half, &empty] {
         check(&[&["--kubeconfig", path], CLEAR, PORTS], &[]).await;
     }
     let folder_path = folder.0.to_str().unwrap();

@@ -240,6 +240,8 @@ async fn an_upstream_that_comes_up_later_is_found() {
     assert_eq!(refused["code"], 503, "{refused}");
     assert_eq!(refused["reason"], "ServiceUnavailable", "{refused}");
     assert_eq!(answer.headers()["retry-after"], "1");
+    let ready = stage.admin("/readyz").await;
+    assert_eq!(ready.status(), 503, "what is pinned is missing");
 
     let listener = TcpListener::bind(address).await.unwrap();
     let late = apiserver::start(listener, Options::default()).unwrap();

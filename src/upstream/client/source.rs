@@ -205,12 +205,29 @@ impl ConnectError {
 
 fn read_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
     let wrong = |error| ConnectError::from_kubeconfig(path, error);
+    refuse_half_characters(path)?;
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     if let Some(context) = context {
         kubeconfig.current_context = Some(context.to_owned());
     }
     check_context(path, &kubeconfig)?;
     Config::try_from(kubeconfig).map_err(wrong)
+}
+
+/// A file that begins as UTF-16 and has half a character at its end makes kube-client panic.
+fn refuse_half_characters(path: &Path) -> Result<(), ConnectError> {
+    let bytes = std::fs::read(path).map_err(|source| ConnectError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    if wide && !bytes.len().is_multiple_of(2) {
+        return Err(ConnectError::Malformed {
+            path: path.to_owned(),
+            reason: "it begins as UTF-16 but has an odd number of bytes".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// Refuses what the library would accept or explain less well.
