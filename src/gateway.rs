@@ -23,9 +23,9 @@ use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
 use crate::upstream::client::{self, Client, Identity};
 use crate::upstream::discovery::{Discovery, discover};
-use crate::upstream::driver::DriverLimits;
 use identity::IdentityError;
 use registry::{Registry, RegistrySettings};
+use slot::ReadLimits;
 
 /// Events in a segment of a resource's ring: the grain in which history is let go.
 const SEGMENT_SLOTS: usize = 128;
@@ -210,7 +210,7 @@ fn registry_settings(settings: ServeSettings) -> RegistrySettings {
             bytes_max: ring.bytes_max,
             age_min: ring.age_min,
         },
-        limits: DriverLimits {
+        limits: ReadLimits {
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,
         },

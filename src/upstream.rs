@@ -1,8 +1,10 @@
 //! Towards the API server: performs what the reflector decides.
 
 pub mod backoff;
+pub mod cache_sink;
 pub mod client;
 pub mod discovery;
 pub mod driver;
 mod fetch;
 pub mod reflector;
+pub mod sink;

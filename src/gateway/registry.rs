@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::slot::{Filling, Slot, SlotParts};
+use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::Readiness;
 use crate::cache::Retention;
@@ -24,7 +24,6 @@ use crate::passthrough::{Passthrough, PassthroughBody};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
-use crate::upstream::driver::DriverLimits;
 use crate::view::Served;
 
 /// A first client waits so long for a cache that is being filled; then it is told to come again.
@@ -42,7 +41,7 @@ pub(super) struct RegistrySettings {
     pub(super) passthrough: Vec<ResourceName>,
     pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
-    pub(super) limits: DriverLimits,
+    pub(super) limits: ReadLimits,
 }
 
 /// All caches of the gateway.

@@ -13,10 +13,11 @@ use super::tally::{ResourceTally, StreamTally};
 use crate::cache::{Observer, Retention, Writer};
 use crate::resource::{Gvr, ResourceKind};
 use crate::upstream::backoff::Backoff;
+use crate::upstream::cache_sink::{CacheSink, FillTally};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::upstream::driver::{Driver, DriverEnd, DriverLimits, ProbeError, probe};
-use crate::upstream::reflector::{InitialVersion, ReflectorOptions, Streaming};
+use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, probe};
+use crate::upstream::reflector::{InitialVersion, Reflector, ReflectorOptions, Streaming};
 use crate::view::{Hub, Served};
 
 /// Items of a page where upstream does not stream lists, as client-go and kube-rs ask for.
@@ -35,12 +36,21 @@ pub(super) enum Filling {
     Gone,
 }
 
+/// Bounds of what a slot reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadLimits {
+    /// Longest watch frame, bytes.
+    pub(super) frame_len_max: usize,
+    /// How long a busy resource's events may be held back to be delivered together.
+    pub(super) coalesce_delay_max: Duration,
+}
+
 /// What a slot's task is given.
 pub(super) struct SlotParts {
     pub(super) resource: DiscoveredResource,
     pub(super) client: Arc<Client>,
     pub(super) retention: Retention,
-    pub(super) limits: DriverLimits,
+    pub(super) limits: ReadLimits,
     pub(super) tally: Arc<ResourceTally>,
 }
 
@@ -129,11 +139,13 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
             start_from: None,
             initial: InitialVersion::Latest,
         };
+        let delay = parts.limits.coalesce_delay_max;
+        let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillTally>);
         let driver = Driver::new(
             Arc::clone(&parts.client),
-            writer,
-            options,
-            parts.limits,
+            Reading::all(&gvr, parts.limits.frame_len_max),
+            Reflector::new(options).with_backoff(Backoff::brisk()),
+            sink,
             tally,
         );
         let end = driver.run().await;

@@ -16,7 +16,8 @@ use crate::metrics::{
     WatchEnd as WatchLabel,
 };
 use crate::resource::Gvr;
-use crate::upstream::driver::{Connected, DriverState, DriverTally, FrameRejection, StreamEnd};
+use crate::upstream::cache_sink::{FillState, FillTally};
+use crate::upstream::driver::{Connected, DriverTally, FrameRejection, StreamEnd};
 use crate::upstream::reflector::RelistReason;
 use crate::view::{BookmarkShape, Served};
 
@@ -91,17 +92,6 @@ impl DriverTally for CacheTally {
         self.resource.upstream.bytes_received.add(bytes as u64);
     }
 
-    fn applied(&self, applied: Applied) {
-        self.resource
-            .upstream
-            .events_received
-            .add((applied.events + applied.ignored) as u64);
-        self.resource
-            .cache
-            .frames_encoded
-            .inc_by(self.served.hub.take_laid_out());
-    }
-
     fn rejected(&self, reason: FrameRejection) {
         tracing::warn!(resource = %self.resource.gvr, ?reason, "a frame from upstream cannot be used");
         self.resource.upstream.frames_rejected.inc(match reason {
@@ -132,7 +122,29 @@ impl DriverTally for CacheTally {
         }
     }
 
-    fn state(&self, state: DriverState) {
+    fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
+        self.resource.upstream.events_received.add(1);
+        if let Some(shape) = BookmarkShape::seen(object, bookmark.version_span)
+            && shape != self.served.hub.bookmark()
+        {
+            self.served.hub.learn_bookmark(shape);
+        }
+    }
+}
+
+impl FillTally for CacheTally {
+    fn applied(&self, applied: Applied) {
+        self.resource
+            .upstream
+            .events_received
+            .add((applied.events + applied.ignored) as u64);
+        self.resource
+            .cache
+            .frames_encoded
+            .inc_by(self.served.hub.take_laid_out());
+    }
+
+    fn state(&self, state: FillState) {
         let cache = &self.resource.cache;
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.resource
@@ -154,15 +166,6 @@ impl DriverTally for CacheTally {
         };
         if self.filling.send_if_modified(announce) {
             tracing::info!(resource = %self.resource.gvr, objects = state.objects, version = %state.version, "serving from memory");
-        }
-    }
-
-    fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
-        self.resource.upstream.events_received.add(1);
-        if let Some(shape) = BookmarkShape::seen(object, bookmark.version_span)
-            && shape != self.served.hub.bookmark()
-        {
-            self.served.hub.learn_bookmark(shape);
         }
     }
 }

@@ -1,30 +1,28 @@
-//! Performs what the reflector decides: asks upstream, reads what comes, and hands it to the cache's writer.
+//! Performs what the reflector decides: asks upstream, reads what comes, and hands it to a [`Sink`].
 //!
-//! One driver, one task and one upstream watch per resource. It holds no opinion about the protocol: each outcome is
+//! One driver, one task and one upstream watch per collection. It holds no opinion about the protocol: each outcome is
 //! told to the reflector, and each effect that the reflector names is carried out.
 
 mod ask;
-mod batch;
 mod compare;
 mod lists;
 mod probe;
 mod stream;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
-use super::backoff::Backoff;
-use super::reflector::{Action, Input, Reflector, ReflectorOptions, RelistReason};
-use crate::cache::{Applied, Writer};
+use super::reflector::{Action, Effect, Failure, Input, Reflector, RelistReason};
+use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
-use crate::resource::{FieldTable, Object, ObjectKey, ResourceKind, ResourceVersion};
+use crate::resource::FieldTable;
+pub use ask::Collection;
 pub use compare::{Census, census};
 pub use probe::{Probe, ProbeError, probe};
 
@@ -37,6 +35,8 @@ pub enum Purpose {
     ReadMetadata,
     /// A stream that stays open.
     Watch,
+    /// The same, of which only metadata will be read.
+    WatchMetadata,
 }
 
 /// Upstream did not answer at all.
@@ -61,18 +61,16 @@ pub trait Fetch: Send + Sync + 'static {
 pub trait DriverTally: Send + Sync + fmt::Debug {
     /// Bytes came.
     fn received(&self, bytes: usize);
-    /// A batch was published.
-    fn applied(&self, applied: Applied);
     /// A frame could not be used.
     fn rejected(&self, reason: FrameRejection);
     /// All objects were asked for.
     fn relisted(&self, reason: RelistReason);
     /// The watch is open, or no longer.
     fn connected(&self, connected: Connected);
-    /// State after a batch or a tick.
-    fn state(&self, state: DriverState);
     /// How bookmarks look upstream.
-    fn bookmark(&self, object: &[u8], bookmark: &Bookmark);
+    fn bookmark(&self, _object: &[u8], _bookmark: &Bookmark) {}
+    /// An attempt failed; the reflector decides what is tried next.
+    fn failed(&self, _failure: &Failure) {}
 }
 
 /// Whether the watch upstream is open.
@@ -106,87 +104,91 @@ pub enum FrameRejection {
     TooLong,
 }
 
-/// Sizes of what the driver fills.
-#[derive(Clone, Copy, Debug)]
-pub struct DriverState {
-    /// Version of the state.
-    pub version: ResourceVersion,
-    /// Objects.
-    pub objects: usize,
-    /// Bytes of their lines.
-    pub objects_len: usize,
-    /// Events in the history.
-    pub events: usize,
-    /// Bytes in the history.
-    pub bytes: usize,
-    /// Age of the oldest part of the history.
-    pub oldest_age: Duration,
-}
-
 /// Why a driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverEnd {
     /// Upstream no longer knows the resource.
     Gone,
-    /// Upstream's versions went back, as after a restored backup: the cache must be built anew.
+    /// Upstream's versions went back, as after a restored backup: the sink must be built anew.
     WentBack,
 }
 
-/// Bounds of a driver.
-#[derive(Clone, Copy, Debug)]
-pub struct DriverLimits {
+/// What a driver reads, and how.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// What is listed and watched.
+    pub collection: Collection,
+    /// Selectable fields to look for in each object.
+    pub fields: FieldTable,
+    /// Whether objects are wanted without anything but metadata.
+    pub metadata_only: bool,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
-    /// How long a busy resource's events may be held back to be delivered together.
-    pub coalesce_delay_max: Duration,
 }
 
-/// The driver of one resource.
+impl Reading {
+    /// All objects of a resource, whole, with its selectable fields.
+    #[must_use]
+    pub fn all(gvr: &crate::resource::Gvr, frame_len_max: usize) -> Self {
+        Self {
+            collection: Collection::all(gvr),
+            fields: FieldTable::of(gvr),
+            metadata_only: false,
+            frame_len_max,
+        }
+    }
+
+    const fn list_purpose(&self) -> Purpose {
+        if self.metadata_only {
+            Purpose::ReadMetadata
+        } else {
+            Purpose::Read
+        }
+    }
+
+    const fn watch_purpose(&self) -> Purpose {
+        if self.metadata_only {
+            Purpose::WatchMetadata
+        } else {
+            Purpose::Watch
+        }
+    }
+}
+
+/// The driver of one collection.
 #[derive(Debug)]
-pub struct Driver<F> {
+pub struct Driver<F, S> {
     fetch: Arc<F>,
-    kind: ResourceKind,
-    fields: FieldTable,
+    reading: Reading,
     reflector: Reflector,
-    writer: Writer,
-    limits: DriverLimits,
+    sink: S,
     tally: Arc<dyn DriverTally>,
-    /// Initial data on its way; replaces the state when complete.
-    side: BTreeMap<ObjectKey, Object>,
-    /// Until then batches may grow, because watchers are busy with the last one.
-    hold_until: Instant,
 }
 
 /// The runtime's clock, which is the one that waits go by: a test that stops it stops the driver.
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
 /// Something made the driver give up.
 type Stopped = DriverEnd;
 
-impl<F: Fetch> Driver<F> {
-    /// A driver that fills `writer`.
+impl<F: Fetch, S: Sink> Driver<F, S> {
+    /// A driver that fills `sink` as `reflector` decides.
     #[must_use]
     pub fn new(
         fetch: Arc<F>,
-        writer: Writer,
-        options: ReflectorOptions,
-        limits: DriverLimits,
+        reading: Reading,
+        reflector: Reflector,
+        sink: S,
         tally: Arc<dyn DriverTally>,
     ) -> Self {
-        let kind = writer.cache().kind().clone();
-        let fields = FieldTable::of(&kind.gvr);
         Self {
             fetch,
-            kind,
-            fields,
-            reflector: Reflector::new(options).with_backoff(Backoff::brisk()),
-            writer,
-            limits,
+            reading,
+            reflector,
+            sink,
             tally,
-            side: BTreeMap::new(),
-            hold_until: now(),
         }
     }
 
@@ -215,11 +217,14 @@ impl<F: Fetch> Driver<F> {
                     reason,
                 } => {
                     self.tally.relisted(reason);
-                    self.side.clear();
-                    self.watch(ask::watch_list(&self.kind.gvr, resource_version))
+                    self.sink.restart();
+                    let path = ask::watch_list(&self.reading.collection, resource_version);
+                    self.watch(path).await
+                }
+                Action::Watch { after } => {
+                    self.watch(ask::watch(&self.reading.collection, after))
                         .await
                 }
-                Action::Watch { after } => self.watch(ask::watch(&self.kind.gvr, after)).await,
                 Action::Stop(_) => Err(DriverEnd::Gone),
             };
             if let Err(end) = step {
@@ -230,39 +235,23 @@ impl<F: Fetch> Driver<F> {
 
     async fn rest_until(&mut self, at: Instant) {
         tokio::time::sleep_until(at.into()).await;
-        self.writer.expire(now());
-        self.tell_state();
+        self.sink.tick();
     }
 
-    fn tell_state(&self) {
-        let Some(snapshot) = self.writer.cache().snapshot() else {
-            return;
-        };
-        let (events, bytes, oldest_at) = self.writer.history_size();
-        self.tally.state(DriverState {
-            version: snapshot.resource_version,
-            objects: snapshot.objects.len(),
-            objects_len: self.writer.objects_len(),
-            events,
-            bytes,
-            oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
-        });
-    }
-
-    /// Puts the side buffer in place of the state.
-    fn replace(&mut self, version: ResourceVersion) -> Result<(), Stopped> {
-        let objects = std::mem::take(&mut self.side).into_values().collect();
-        let applied = self
-            .writer
-            .replace(objects, version, now())
-            .map_err(|_| DriverEnd::WentBack)?;
-        self.tally.applied(applied);
-        self.tell_state();
-        Ok(())
-    }
-
-    fn observe(&mut self, input: Input) -> super::reflector::Effect {
+    fn observe(&mut self, input: Input) -> Effect {
+        if let Input::WatchFailed(failure) | Input::ListFailed(failure) = &input {
+            self.tally.failed(failure);
+        }
+        if let Input::WatchError(status) = &input {
+            self.tally.failed(&Failure::Status(status.clone()));
+        }
         self.reflector.observe(input, now())
+    }
+}
+
+impl From<UpstreamWentBack> for DriverEnd {
+    fn from(_: UpstreamWentBack) -> Self {
+        Self::WentBack
     }
 }
 

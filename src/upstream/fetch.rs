@@ -8,8 +8,11 @@ use super::driver::{Fetch, FetchError, Purpose};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Metadata where the server can cut it out, else whole objects: both have what is read of them.
-const METADATA: HeaderValue = HeaderValue::from_static(
+const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+);
+const METADATA: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
 );
 
 impl Fetch for Client {
@@ -22,7 +25,8 @@ impl Fetch for Client {
     ) -> Result<Response<ResponseBody>, FetchError> {
         let accept = match purpose {
             Purpose::Read | Purpose::Watch => JSON,
-            Purpose::ReadMetadata => METADATA,
+            Purpose::ReadMetadata => METADATA_LIST,
+            Purpose::WatchMetadata => METADATA,
         };
         let request = Request::get(path_and_query)
             .header(ACCEPT, accept)
@@ -30,7 +34,7 @@ impl Fetch for Client {
         let request = request.map_err(|error| FetchError(error.into()))?;
         let sent = match purpose {
             Purpose::Read | Purpose::ReadMetadata => self.send(request).await,
-            Purpose::Watch => self.send_watch(request).await,
+            Purpose::Watch | Purpose::WatchMetadata => self.send_watch(request).await,
         };
         sent.map_err(|error| FetchError(error.into()))
     }

@@ -48,7 +48,10 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "resource",
             "decode",
+            "upstream::backoff",
+            "upstream::driver",
             "upstream::reflector",
+            "upstream::sink",
             "view::selector",
         ],
     ),

@@ -8,11 +8,11 @@ use http::header::RETRY_AFTER;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::{Driver, Fetch, FrameRejection, Purpose, Stopped, ask};
+use super::{Driver, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
 use crate::decode::{
     ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_status, watch_form,
 };
-use crate::resource::{Object, Span};
+use crate::resource::{EventKind, Object, Span};
 use crate::upstream::reflector::{Effect, Failure, Input, ListVersion};
 
 /// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
@@ -24,7 +24,7 @@ const STATUS_LEN_MAX: usize = 64 << 10;
 /// alive below do not tell.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-impl<F: Fetch> Driver<F> {
+impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(
         &mut self,
         version: ListVersion,
@@ -32,10 +32,15 @@ impl<F: Fetch> Driver<F> {
         limit: Option<u32>,
     ) -> Result<(), Stopped> {
         if continue_token.is_none() {
-            self.side.clear();
+            self.sink.restart();
         }
-        let path = ask::list(&self.kind.gvr, version, continue_token.as_deref(), limit);
-        match page(&*self.fetch, path, Purpose::Read).await {
+        let path = ask::list(
+            &self.reading.collection,
+            version,
+            continue_token.as_deref(),
+            limit,
+        );
+        match page(&*self.fetch, path, self.reading.list_purpose()).await {
             Ok(body) => {
                 self.tally.received(body.len());
                 self.take_page(&body)
@@ -58,12 +63,12 @@ impl<F: Fetch> Driver<F> {
             continue_token: page.continue_token,
         };
         match self.observe(input) {
-            Effect::InitialItem => self.side.extend(objects),
+            Effect::InitialItem => self.take_items(objects),
             Effect::InitialDone { resource_version } => {
-                self.side.extend(objects);
-                self.replace(resource_version)?;
+                self.take_items(objects);
+                self.sink.replace(resource_version)?;
             }
-            Effect::Restarted => self.side.clear(),
+            Effect::Restarted => self.sink.restart(),
             Effect::None
             | Effect::Live
             | Effect::Progress { .. }
@@ -73,17 +78,20 @@ impl<F: Fetch> Driver<F> {
         Ok(())
     }
 
-    fn scan_page(
-        &self,
-        body: &Bytes,
-    ) -> Result<(ListPage, Vec<(crate::resource::ObjectKey, Object)>), ScanError> {
+    fn take_items(&mut self, objects: Vec<Object>) {
+        for object in objects {
+            self.sink.initial(EventKind::Added, object);
+        }
+    }
+
+    fn scan_page(&self, body: &Bytes) -> Result<(ListPage, Vec<Object>), ScanError> {
         let page = scan_list(body)?;
-        let (kind, api_version) = (&self.kind.kind, self.kind.gvr.api_version());
+        // Only compiled-in kinds leave out what their items are, and they name their lists so.
+        let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
         let object = |span: &Span| {
-            let bytes = watch_form(span.of(body), kind, &api_version, page.layout);
-            let parts = scan_object(&bytes, self.fields)?;
-            let object = Object::new(parts, &bytes);
-            Ok((object.key().clone(), object))
+            let bytes = watch_form(span.of(body), kind, &page.api_version, page.layout);
+            let parts = scan_object(&bytes, self.reading.fields)?;
+            Ok(Object::new(parts, &bytes))
         };
         let objects = page.items.iter().map(object).collect::<Result<_, _>>()?;
         Ok((page, objects))

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::batch::Batch;
 use super::lists::refusal;
-use super::{Connected, Driver, Fetch, FrameRejection, Purpose, Stopped, StreamEnd, ask, now};
+use super::{Connected, Driver, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now};
 use crate::decode::{LineFramer, WatchLine, scan_line};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Failure, Input};
@@ -20,10 +19,6 @@ use crate::upstream::reflector::{Effect, Failure, Input};
 const TICK: Duration = Duration::from_secs(5);
 /// Bytes of frames taken together before they are published.
 const BATCH_LEN_MAX: usize = 4 << 20;
-
-/// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
-/// the next one may as well grow.
-const WAKE_COST: Duration = Duration::from_micros(2);
 
 /// How reading went on.
 enum Next {
@@ -39,9 +34,9 @@ enum Flow {
     Over(StreamEnd),
 }
 
-impl<F: Fetch> Driver<F> {
+impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn watch(&mut self, path: String) -> Result<(), Stopped> {
-        let response = match self.fetch.get(path, Purpose::Watch).await {
+        let response = match self.fetch.get(path, self.reading.watch_purpose()).await {
             Ok(response) if response.status().as_u16() == 200 => response,
             Ok(response) => {
                 let status = refusal(response).await;
@@ -63,8 +58,7 @@ impl<F: Fetch> Driver<F> {
 
     /// Reads until the stream is over; says how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
-        let mut framer = LineFramer::new(self.limits.frame_len_max);
-        let mut batch = Batch::default();
+        let mut framer = LineFramer::new(self.reading.frame_len_max);
         let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
         let mut came = None;
         loop {
@@ -75,13 +69,13 @@ impl<F: Fetch> Driver<F> {
             match next {
                 Next::Chunk(chunk) => {
                     let mut gathered = chunk.len();
-                    let mut flow = self.take_chunk(&chunk, &mut framer, &mut batch)?;
+                    let mut flow = self.take_chunk(&chunk, &mut framer)?;
                     // What arrives meanwhile joins the batch: one round of waking for all of it.
                     while let (Flow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
-                        match more(&mut body, self.hold_until).await {
+                        match more(&mut body, self.sink.hold_until()).await {
                             Some(Next::Chunk(chunk)) => {
                                 gathered += chunk.len();
-                                flow = self.take_chunk(&chunk, &mut framer, &mut batch)?;
+                                flow = self.take_chunk(&chunk, &mut framer)?;
                             }
                             other => {
                                 came = other;
@@ -89,14 +83,14 @@ impl<F: Fetch> Driver<F> {
                             }
                         }
                     }
-                    self.publish(&mut batch);
+                    self.sink.publish();
+                    self.sink.ready().await;
                     if let Flow::Over(end) = flow {
                         return Ok(end);
                     }
                 }
                 Next::Tick if now() < give_up_at => {
-                    self.writer.expire(now());
-                    self.tell_state();
+                    self.sink.tick();
                 }
                 Next::End if !framer.is_mid_frame() => {
                     self.observe(Input::WatchEnded);
@@ -110,35 +104,30 @@ impl<F: Fetch> Driver<F> {
         }
     }
 
-    fn take_chunk(
-        &mut self,
-        chunk: &[u8],
-        framer: &mut LineFramer,
-        batch: &mut Batch,
-    ) -> Result<Flow, Stopped> {
+    fn take_chunk(&mut self, chunk: &[u8], framer: &mut LineFramer) -> Result<Flow, Stopped> {
         self.tally.received(chunk.len());
         framer.push(chunk);
-        self.take_lines(framer, batch)
+        self.take_lines(framer)
     }
 
-    fn take_lines(&mut self, framer: &mut LineFramer, batch: &mut Batch) -> Result<Flow, Stopped> {
+    fn take_lines(&mut self, framer: &mut LineFramer) -> Result<Flow, Stopped> {
         loop {
             match framer.next_line() {
                 Ok(Some(line)) => {
-                    let flow = self.take_line(line, batch)?;
+                    let flow = self.take_line(line)?;
                     if let Flow::Over(_) = flow {
                         return Ok(flow);
                     }
                 }
                 Ok(None) => return Ok(Flow::More),
-                Err(_) => return Ok(self.reject(FrameRejection::TooLong, batch)),
+                Err(_) => return Ok(self.reject(FrameRejection::TooLong)),
             }
         }
     }
 
-    fn take_line(&mut self, line: Bytes, batch: &mut Batch) -> Result<Flow, Stopped> {
+    fn take_line(&mut self, line: Bytes) -> Result<Flow, Stopped> {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        match scan_line(text, self.fields) {
+        match scan_line(text, self.reading.fields) {
             Ok(WatchLine::Event {
                 kind,
                 object: span,
@@ -153,7 +142,7 @@ impl<F: Fetch> Driver<F> {
                 } else {
                     Object::new(parts, span.of(text))
                 };
-                self.take_event(kind, object, batch);
+                self.take_event(kind, object);
                 Ok(Flow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
@@ -166,12 +155,14 @@ impl<F: Fetch> Driver<F> {
                     resource_version,
                     initial_events_end,
                 }) {
-                    Effect::InitialDone { resource_version } => self.replace(resource_version)?,
-                    Effect::Progress { resource_version } => {
-                        self.publish(batch);
-                        self.writer.progress(resource_version, now());
+                    Effect::InitialDone { resource_version } => {
+                        self.sink.replace(resource_version)?
                     }
-                    Effect::Restarted => self.side.clear(),
+                    Effect::Progress { resource_version } => {
+                        self.sink.publish();
+                        self.sink.progress(resource_version);
+                    }
+                    Effect::Restarted => self.sink.restart(),
                     Effect::None
                     | Effect::InitialItem
                     | Effect::Live
@@ -181,28 +172,23 @@ impl<F: Fetch> Driver<F> {
                 Ok(Flow::More)
             }
             Ok(WatchLine::Error(status)) => {
-                self.publish(batch);
+                self.sink.publish();
                 self.observe(Input::WatchError(status));
                 Ok(Flow::Over(StreamEnd::Error))
             }
-            Err(_) => Ok(self.reject(FrameRejection::Unparsable, batch)),
+            Err(_) => Ok(self.reject(FrameRejection::Unparsable)),
         }
     }
 
-    fn take_event(&mut self, kind: EventKind, object: Object, batch: &mut Batch) {
+    fn take_event(&mut self, kind: EventKind, object: Object) {
         let input = Input::Event {
             kind,
             resource_version: object.resource_version(),
         };
         match self.observe(input) {
-            Effect::InitialItem if kind == EventKind::Deleted => {
-                self.side.remove(object.key());
-            }
-            Effect::InitialItem => {
-                self.side.insert(object.key().clone(), object);
-            }
-            Effect::Live => batch.push(kind, object),
-            Effect::Restarted => self.side.clear(),
+            Effect::InitialItem => self.sink.initial(kind, object),
+            Effect::Live => self.sink.live(kind, object),
+            Effect::Restarted => self.sink.restart(),
             Effect::None
             | Effect::InitialDone { .. }
             | Effect::Progress { .. }
@@ -212,24 +198,11 @@ impl<F: Fetch> Driver<F> {
     }
 
     /// What was good before the bad frame counts; the stream does not.
-    fn reject(&mut self, reason: FrameRejection, batch: &mut Batch) -> Flow {
-        self.publish(batch);
+    fn reject(&mut self, reason: FrameRejection) -> Flow {
+        self.sink.publish();
         self.tally.rejected(reason);
         self.observe(Input::WatchFailed(Failure::Protocol));
         Flow::Over(StreamEnd::Unreadable)
-    }
-
-    fn publish(&mut self, batch: &mut Batch) {
-        if batch.is_empty() {
-            return;
-        }
-        let published_at = now();
-        let applied = self.writer.apply(batch.take(), published_at);
-        self.hold_until = published_at
-            + (WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX))
-                .min(self.limits.coalesce_delay_max);
-        self.tally.applied(applied);
-        self.tell_state();
     }
 }
 
@@ -252,9 +225,12 @@ async fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Next {
 }
 
 /// What is there already, or comes until `hold_until`; `None` if nothing does.
-async fn more<B: Body<Data = Bytes> + Unpin>(body: &mut B, hold_until: Instant) -> Option<Next> {
+async fn more<B: Body<Data = Bytes> + Unpin>(
+    body: &mut B,
+    hold_until: Option<Instant>,
+) -> Option<Next> {
     loop {
-        let frame = if hold_until > now() {
+        let frame = if let Some(hold_until) = hold_until.filter(|at| *at > now()) {
             // As in `next`: frames are whole.
             tokio::time::timeout_at(hold_until.into(), body.frame())
                 .await

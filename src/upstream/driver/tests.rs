@@ -5,6 +5,7 @@ mod simulation;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
@@ -12,8 +13,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::{Applied, Writer};
 use crate::resource::Layout;
-use crate::upstream::reflector::{InitialVersion, Streaming};
+use crate::resource::Object;
+use crate::upstream::backoff::Backoff;
+use crate::upstream::cache_sink::{CacheSink, FillState, FillTally};
+use crate::upstream::reflector::{InitialVersion, ReflectorOptions, Streaming};
 use crate::view::Hub;
 
 /// A body that is fed by the test; it ends when the test lets go.
@@ -95,9 +100,6 @@ impl Notes {
 
 impl DriverTally for Notes {
     fn received(&self, _: usize) {}
-    fn applied(&self, applied: Applied) {
-        self.add(format!("applied {}", applied.events));
-    }
     fn rejected(&self, reason: FrameRejection) {
         self.add(format!("rejected {reason:?}"));
     }
@@ -109,14 +111,36 @@ impl DriverTally for Notes {
             self.add(format!("closed {reason:?}").to_lowercase());
         }
     }
-    fn state(&self, _: DriverState) {}
-    fn bookmark(&self, _: &[u8], _: &Bookmark) {}
 }
 
-const LIMITS: DriverLimits = DriverLimits {
-    frame_len_max: 1000,
-    coalesce_delay_max: Duration::from_millis(5),
-};
+impl FillTally for Notes {
+    fn applied(&self, applied: Applied) {
+        self.add(format!("applied {}", applied.events));
+    }
+    fn state(&self, _: FillState) {}
+}
+
+const FRAME_LEN_MAX: usize = 1000;
+
+/// A driver that fills `writer` from configmaps.
+fn driver<F: Fetch>(
+    fetch: F,
+    writer: Writer,
+    streaming: Streaming,
+    notes: &Arc<Notes>,
+) -> Driver<F, CacheSink> {
+    let gvr = writer.cache().kind().gvr.clone();
+    let sink = CacheSink::new(writer, Duration::from_millis(5), Arc::clone(notes) as _);
+    let reflector = Reflector::new(options(streaming)).with_backoff(Backoff::brisk());
+    let reading = Reading::all(&gvr, FRAME_LEN_MAX);
+    Driver::new(
+        Arc::new(fetch),
+        reading,
+        reflector,
+        sink,
+        Arc::clone(notes) as _,
+    )
+}
 
 fn options(streaming: Streaming) -> ReflectorOptions {
     ReflectorOptions {
@@ -141,14 +165,7 @@ impl Scene {
         let writer = Writer::new(kind(Layout::Typed), keep(1000), hub);
         let cache = Arc::clone(writer.cache());
         let notes = Arc::new(Notes::default());
-        let tally = Arc::clone(&notes) as _;
-        let driver = Driver::new(
-            Arc::new(Script(send)),
-            writer,
-            options(streaming),
-            LIMITS,
-            tally,
-        );
+        let driver = driver(Script(send), writer, streaming, &notes);
         Self {
             asked,
             cache,
@@ -203,7 +220,7 @@ impl Scene {
 
 /// What a request asks for, without the random parts.
 fn sort_of(path: &str) -> String {
-    let query = path.split_once('?').unwrap().1;
+    let query = path.split_once('?').map_or("", |(_, query)| query);
     let value = |name: &str| {
         query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
@@ -441,10 +458,7 @@ async fn a_frame_that_is_too_long_ends_the_stream_before_it_is_whole() {
     let (mut scene, feed) = Scene::live().await;
     push(
         &feed,
-        &[
-            line("MODIFIED", "a/x", 6),
-            "x".repeat(LIMITS.frame_len_max + 1),
-        ],
+        &[line("MODIFIED", "a/x", 6), "x".repeat(FRAME_LEN_MAX + 1)],
     )
     .await;
     scene.holds(&["a/x 6"], 6);

@@ -358,9 +358,7 @@ async fn run(seed: u64, streaming: Streaming) -> usize {
     let cache = Arc::clone(writer.cache());
     let served = Served { cache, hub };
     let notes = Arc::new(Notes::default());
-    let fetch = Arc::new(Server(Arc::clone(&model)));
-    let tally = Arc::clone(&notes) as _;
-    let driver = Driver::new(fetch, writer, options(streaming), LIMITS, tally);
+    let driver = driver(Server(Arc::clone(&model)), writer, streaming, &notes);
     let driver = tokio::spawn(driver.run());
     while served.cache.snapshot().is_none() {
         pass(500).await;

@@ -1,0 +1,144 @@
+//! The gateway's sink: a watch cache behind its one writer. Reads no stream and knows no request.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::driver::now;
+use super::sink::{Sink, UpstreamWentBack};
+use crate::cache::{Applied, Change, Writer};
+use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
+
+/// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
+/// the next one may as well grow.
+const WAKE_COST: Duration = Duration::from_micros(2);
+
+/// What a cache tells as it fills, for metrics. Called from the driver's task.
+pub trait FillTally: Send + Sync + fmt::Debug {
+    /// A batch was published.
+    fn applied(&self, applied: Applied);
+    /// State after a batch or a tick.
+    fn state(&self, state: FillState);
+}
+
+/// Sizes of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct FillState {
+    /// Version of the state.
+    pub version: ResourceVersion,
+    /// Objects.
+    pub objects: usize,
+    /// Bytes of their lines.
+    pub objects_len: usize,
+    /// Events in the history.
+    pub events: usize,
+    /// Bytes in the history.
+    pub bytes: usize,
+    /// Age of the oldest part of the history.
+    pub oldest_age: Duration,
+}
+
+/// Fills a watch cache.
+#[derive(Debug)]
+pub struct CacheSink {
+    writer: Writer,
+    tally: Arc<dyn FillTally>,
+    /// Initial data on its way; replaces the state when complete.
+    side: BTreeMap<ObjectKey, Object>,
+    /// Changes that will be published together, in the order they came.
+    batch: Vec<Change>,
+    /// Longest time that changes are held back to be delivered together.
+    coalesce_delay_max: Duration,
+    hold_until: Option<Instant>,
+}
+
+impl CacheSink {
+    /// A sink that holds back a busy resource's events for at most `coalesce_delay_max`, to deliver them together.
+    #[must_use]
+    pub fn new(writer: Writer, coalesce_delay_max: Duration, tally: Arc<dyn FillTally>) -> Self {
+        Self {
+            writer,
+            tally,
+            side: BTreeMap::new(),
+            batch: Vec::new(),
+            coalesce_delay_max,
+            hold_until: None,
+        }
+    }
+
+    fn tell_state(&self) {
+        let Some(snapshot) = self.writer.cache().snapshot() else {
+            return;
+        };
+        let (events, bytes, oldest_at) = self.writer.history_size();
+        self.tally.state(FillState {
+            version: snapshot.resource_version,
+            objects: snapshot.objects.len(),
+            objects_len: self.writer.objects_len(),
+            events,
+            bytes,
+            oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
+        });
+    }
+}
+
+impl Sink for CacheSink {
+    fn restart(&mut self) {
+        self.side.clear();
+    }
+
+    fn initial(&mut self, kind: EventKind, object: Object) {
+        match kind {
+            EventKind::Deleted => self.side.remove(object.key()),
+            EventKind::Added | EventKind::Modified => {
+                self.side.insert(object.key().clone(), object)
+            }
+        };
+    }
+
+    fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
+        let objects = std::mem::take(&mut self.side).into_values().collect();
+        let applied = self
+            .writer
+            .replace(objects, version, now())
+            .map_err(|_| UpstreamWentBack)?;
+        self.tally.applied(applied);
+        self.tell_state();
+        Ok(())
+    }
+
+    fn live(&mut self, kind: EventKind, object: Object) {
+        self.batch.push(match kind {
+            EventKind::Added | EventKind::Modified => Change::Put(object),
+            EventKind::Deleted => Change::Delete(object),
+        });
+    }
+
+    fn publish(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let published_at = now();
+        let applied = self
+            .writer
+            .apply(std::mem::take(&mut self.batch), published_at);
+        let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
+        self.hold_until = Some(published_at + delay.min(self.coalesce_delay_max));
+        self.tally.applied(applied);
+        self.tell_state();
+    }
+
+    fn progress(&mut self, version: ResourceVersion) {
+        self.writer.progress(version, now());
+    }
+
+    fn tick(&mut self) {
+        self.writer.expire(now());
+        self.tell_state();
+    }
+
+    fn hold_until(&self) -> Option<Instant> {
+        self.hold_until
+    }
+}
