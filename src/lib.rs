@@ -6,7 +6,7 @@
 //!
 //! Modules in reading order: [`resource`], [`decode`], [`cache`], [`view`], [`upstream`], [`downstream`]; beside the
 //! flow [`passthrough`], [`metrics`], [`admin`], [`config`], [`cli`], [`shutdown`]; [`gateway`] wires them.
-//! [`apiserver`] is the embedded API server of the demo and the tests.
+//! [`informer`] is the client half, a library of its own; [`apiserver`] is the embedded API server of the demo and the tests.
 
 pub mod resource;
 
@@ -17,6 +17,8 @@ pub mod cache;
 pub mod view;
 
 pub mod upstream;
+
+pub mod informer;
 
 pub mod downstream;
 

@@ -15,6 +15,9 @@ const EMPTY_WORDS: &[&str] = &[
     "Manager", "Handler", "Helper", "Util", "Utils", "Common", "Misc",
 ];
 
+/// Kubernetes' own word for what informers call.
+const GRANTED_NAMES: &[&str] = &["EventHandler"];
+
 const DECLARATIONS: &[&str] = &["struct", "enum", "trait", "type", "union"];
 
 fn all() -> Vec<Source> {
@@ -62,6 +65,7 @@ fn name_violations(source: &Source) -> Vec<String> {
             .collect();
         for pair in words.windows(2) {
             let empty = DECLARATIONS.contains(&pair[0])
+                && !GRANTED_NAMES.contains(&pair[1])
                 && EMPTY_WORDS.iter().any(|word| pair[1].ends_with(word));
             let getter = pair[0] == "fn" && pair[1].starts_with("get_");
             if empty || getter {

@@ -1,0 +1,153 @@
+//! What an informer follows, and how its objects are read.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::{Metadata, Raw};
+use crate::resource::{Gvr, Object};
+use crate::upstream::driver::Collection;
+use crate::upstream::reflector::{InitialVersion, Streaming};
+
+/// Items per page, as client-go and kube-rs ask for.
+const PAGE_LEN: u32 = 500;
+
+/// An object's JSON does not fit the type that it should be read as.
+#[derive(Debug, thiserror::Error)]
+#[error("the object cannot be read")]
+pub struct DecodeError(#[source] serde_json::Error);
+
+impl DecodeError {
+    pub(super) const fn new(error: serde_json::Error) -> Self {
+        Self(error)
+    }
+}
+
+/// Makes a `T` of an object's bytes.
+pub(super) type Decode<T> = Arc<dyn Fn(&Object) -> Result<T, DecodeError> + Send + Sync>;
+
+/// A collection to follow: resource, namespace, selectors, and what its objects become.
+pub struct ListWatch<T> {
+    pub(super) collection: Collection,
+    pub(super) decode: Decode<T>,
+    pub(super) metadata_only: bool,
+    pub(super) streaming: Streaming,
+    pub(super) page_len: u32,
+    pub(super) initial: InitialVersion,
+}
+
+impl<T: DeserializeOwned> ListWatch<T> {
+    /// All objects of a resource, read as `T`: any serde type will do.
+    #[must_use]
+    pub fn typed(gvr: &Gvr) -> Self {
+        let decode =
+            |object: &Object| serde_json::from_slice(object.bytes()).map_err(DecodeError::new);
+        Self::new(gvr, Arc::new(decode))
+    }
+
+    /// All objects of one of k8s-openapi's kinds.
+    #[must_use]
+    pub fn of_kind() -> Self
+    where
+        T: k8s_openapi::Resource,
+    {
+        Self::typed(&Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT))
+    }
+}
+
+impl ListWatch<Raw> {
+    /// All objects of a resource, kept as they come.
+    #[must_use]
+    pub fn raw(gvr: &Gvr) -> Self {
+        Self::new(gvr, Arc::new(|object| Ok(Raw::of(object))))
+    }
+}
+
+impl ListWatch<Metadata> {
+    /// The metadata of all objects of a resource.
+    #[must_use]
+    pub fn metadata(gvr: &Gvr) -> Self {
+        Self {
+            metadata_only: true,
+            ..Self::typed(gvr)
+        }
+    }
+}
+
+impl<T> ListWatch<T> {
+    fn new(gvr: &Gvr, decode: Decode<T>) -> Self {
+        Self {
+            collection: Collection::all(gvr),
+            decode,
+            metadata_only: false,
+            streaming: Streaming::Preferred,
+            page_len: PAGE_LEN,
+            initial: InitialVersion::Any,
+        }
+    }
+
+    /// Only objects of one namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.collection.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Only objects whose labels match; the server checks the grammar.
+    #[must_use]
+    pub fn with_labels(mut self, selector: &str) -> Self {
+        selector.clone_into(&mut self.collection.label_selector);
+        self
+    }
+
+    /// Only objects whose fields match; the server knows which fields may be named.
+    #[must_use]
+    pub fn with_fields(mut self, selector: &str) -> Self {
+        selector.clone_into(&mut self.collection.field_selector);
+        self
+    }
+
+    /// Lists in pages of so many items instead of streaming initial data.
+    #[must_use]
+    pub const fn in_pages(mut self, page_len: u32) -> Self {
+        self.streaming = Streaming::Never;
+        self.page_len = page_len;
+        self
+    }
+
+    /// Asks for consistent initial data instead of what the server's cache holds.
+    #[must_use]
+    pub const fn consistent(mut self) -> Self {
+        self.initial = InitialVersion::Latest;
+        self
+    }
+
+    /// What is followed.
+    #[must_use]
+    pub const fn collection(&self) -> &Collection {
+        &self.collection
+    }
+}
+
+impl<T> Clone for ListWatch<T> {
+    fn clone(&self) -> Self {
+        Self {
+            collection: self.collection.clone(),
+            decode: Arc::clone(&self.decode),
+            ..*self
+        }
+    }
+}
+
+impl<T> fmt::Debug for ListWatch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListWatch")
+            .field("collection", &self.collection)
+            .field("metadata_only", &self.metadata_only)
+            .field("streaming", &self.streaming)
+            .field("page_len", &self.page_len)
+            .field("initial", &self.initial)
+            .finish_non_exhaustive()
+    }
+}
