@@ -1,13 +1,26 @@
 //! The client half of list-watch: a local copy of a collection that follows the server, and handlers that hear of changes.
 
 mod cached;
+mod delta_fifo;
+mod indexer;
+mod key;
 mod list_watch;
+mod lister;
 mod metadata;
 mod notification;
 mod raw;
 
 pub use cached::Cached;
+pub use delta_fifo::{
+    Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
+};
+pub use indexer::{
+    IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
+    index_by_label, index_by_namespace, index_by_pointer,
+};
+pub use key::{KeyError, KeyFn, Refused, cached_key};
 pub use list_watch::{DecodeError, ListWatch};
+pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
 pub use raw::Raw;
