@@ -2,9 +2,13 @@
 
 mod cached;
 mod counts;
+mod delta_fifo;
 mod failure;
+mod indexer;
 mod journal;
+mod key;
 mod list_watch;
+mod lister;
 mod metadata;
 mod notification;
 mod queue_sink;
@@ -13,8 +17,17 @@ mod reflector;
 
 pub use cached::Cached;
 pub use counts::{Counts, InformerCounts};
+pub use delta_fifo::{
+    Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
+};
 pub use failure::{FailureKind, OnFailure, Step, TransformError, WatchFailure};
+pub use indexer::{
+    IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
+    index_by_label, index_by_namespace, index_by_pointer,
+};
+pub use key::{KeyError, KeyFn, Refused, cached_key};
 pub use list_watch::{DecodeError, ListWatch};
+pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
 pub use queue_sink::Transform;
