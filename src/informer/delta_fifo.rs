@@ -127,12 +127,47 @@ impl<V> DeltaFifo<V> {
     /// # Errors
     /// The queue is closed.
     pub fn replace(&self, objects: Vec<Arc<V>>) -> Result<Refused, QueueError> {
+        self.replace_but(objects, |_| false)
+    }
+
+    /// The same, but an object that is missing does not count as gone if `is_kept` says so of its newest state: a list had
+    /// it, in a state that cannot be stored.
+    ///
+    /// # Errors
+    /// The queue is closed.
+    pub(super) fn replace_but(
+        &self,
+        objects: Vec<Arc<V>>,
+        is_kept: impl Fn(&V) -> bool,
+    ) -> Result<Refused, QueueError> {
         let (objects, refused) = keyed(&self.key, objects);
         let mut pending = self.open()?;
-        pending.replace(objects, &*self.known);
+        pending.replace(objects, &*self.known, is_kept);
         drop(pending);
         self.filled.notify_waiters();
         Ok(refused)
+    }
+
+    /// Queues that objects are gone whose newest queued or known state is such: their last state, or their key, cannot be
+    /// told. Looks through all objects.
+    ///
+    /// # Errors
+    /// The queue is closed.
+    pub(super) fn delete_such(&self, is_gone: impl Fn(&V) -> bool) -> Result<(), QueueError> {
+        let mut pending = self.open()?;
+        pending.populate(0);
+        pending.delete_such(&*self.known, is_gone);
+        drop(pending);
+        self.filled.notify_waiters();
+        Ok(())
+    }
+
+    /// The key that an object would be queued under.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(super) fn key_of(&self, object: &V) -> Result<ObjectKey, KeyError> {
+        key_of(&self.key, object)
     }
 
     /// Queues the known state of each known object of which nothing is queued, so that it is told again. Others are about to
@@ -182,6 +217,11 @@ impl<V> DeltaFifo<V> {
             pending.is_closed() || !self.is_full_of(pending)
         })
         .await;
+    }
+
+    /// Waits until the queue is closed. Safe to cancel.
+    pub async fn closed(&self) {
+        self.wait(&self.room, Pending::is_closed).await;
     }
 
     async fn wait(&self, notify: &Notify, is_over: impl Fn(&Pending<V>) -> bool) {

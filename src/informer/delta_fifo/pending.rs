@@ -72,6 +72,7 @@ impl<V> Pending<V> {
         &mut self,
         objects: Vec<(ObjectKey, Arc<V>)>,
         known: &dyn KnownObjects<V>,
+        is_kept: impl Fn(&V) -> bool,
     ) {
         let mut listed: HashSet<ObjectKey, RandomState> =
             HashSet::with_capacity_and_hasher(objects.len(), RandomState::default());
@@ -81,20 +82,45 @@ impl<V> Pending<V> {
             self.append(key, Delta::new(DeltaKind::Replaced, object));
         }
         vanished.retain(|key| !listed.contains(key));
-        for key in &vanished {
+        let is_kept = |last: &Option<Arc<V>>| last.as_deref().is_some_and(&is_kept);
+        let mut vanished_count = 0;
+        for key in vanished {
             // What waits is newer than what is known.
-            let last = self.newest(key);
-            self.vanish(key.clone(), last);
-        }
-        let mut vanished_count = vanished.len();
-        for key in known.keys() {
-            if !listed.contains(&key) && !self.contains(&key) {
-                let last = known.object(&key);
+            let last = self.newest(&key);
+            if !is_kept(&last) {
                 self.vanish(key, last);
                 vanished_count += 1;
             }
         }
+        for key in known.keys() {
+            if !listed.contains(&key) && !self.contains(&key) {
+                let last = known.object(&key);
+                if !is_kept(&last) {
+                    self.vanish(key, last);
+                    vanished_count += 1;
+                }
+            }
+        }
         self.populate(listed.len() + vanished_count);
+    }
+
+    pub(super) fn delete_such(
+        &mut self,
+        known: &dyn KnownObjects<V>,
+        is_gone: impl Fn(&V) -> bool,
+    ) {
+        let queued: Vec<ObjectKey> = self.order.iter().cloned().collect();
+        let known_keys = known.keys();
+        let known_only = known_keys.into_iter().filter(|key| !self.contains(key));
+        let known_only: Vec<ObjectKey> = known_only.collect();
+        let queued = queued.into_iter().map(|key| (self.newest(&key), key));
+        let gone: Vec<_> = queued
+            .chain(known_only.into_iter().map(|key| (known.object(&key), key)))
+            .filter(|(last, _)| last.as_deref().is_some_and(&is_gone))
+            .collect();
+        for (last, key) in gone {
+            self.vanish(key, last);
+        }
     }
 
     fn newest(&self, key: &ObjectKey) -> Option<Arc<V>> {
