@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::key::KeyError;
 use super::list_watch::DecodeError;
 use crate::decode::UpstreamStatus;
 use crate::resource::{ObjectKey, ResourceVersion};
@@ -75,13 +76,16 @@ pub enum WatchFailure {
         /// What the panic said.
         message: String,
     },
-    /// The queue took an object not, because its key function failed. The object is left out.
-    #[error("{key} has no place in the store: {cause}")]
+    /// The key function failed for one object; as [`WatchFailure::Undecodable`].
+    #[error("{key} at version {version} cannot be queued")]
     Key {
         /// Namespace and name.
         key: ObjectKey,
+        /// Its version.
+        version: ResourceVersion,
         /// The key function's words.
-        cause: String,
+        #[source]
+        source: KeyError,
     },
     /// The server's state is older than what was held, as after a restored backup. It is believed.
     #[error("the server went back from version {held} to {listed}")]

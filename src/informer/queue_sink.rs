@@ -4,36 +4,20 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::Cached;
+use super::delta_fifo::{DeltaFifo, QueueError};
 use super::failure::{Step, TransformError, WatchFailure};
 use super::journal::Journal;
+use super::key::KeyError;
 use super::list_watch::Decode;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 
 /// Changes an object before it is queued, for example to drop what nobody reads. What it leaves is what the store holds.
 pub type Transform<T> = Arc<dyn Fn(&mut Cached<T>) -> Result<(), TransformError> + Send + Sync>;
-
-/// What the sink needs of the queue.
-pub(super) trait Deltas<T>: Send + Sync {
-    fn add(&self, object: Arc<Cached<T>>) -> Result<(), String>;
-    fn update(&self, object: Arc<Cached<T>>) -> Result<(), String>;
-    fn delete(&self, object: Arc<Cached<T>>) -> Result<(), String>;
-    /// Deletes an object whose last state is not known, if there is any.
-    fn delete_key(&self, key: &ObjectKey);
-    /// `kept` are there as well, in whatever state is known of them.
-    fn replace(
-        &self,
-        objects: Vec<Arc<Cached<T>>>,
-        kept: &HashSet<ObjectKey>,
-    ) -> Vec<(ObjectKey, String)>;
-    fn writable(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
 
 /// What becomes of objects between the wire and the queue.
 pub(super) struct Making<T> {
@@ -45,7 +29,7 @@ pub(super) struct Making<T> {
 ///
 /// Objects are decoded as they come and their bytes dropped, so that initial data never lies twice in memory.
 pub(super) struct QueueSink<T> {
-    queue: Arc<dyn Deltas<T>>,
+    queue: Arc<DeltaFifo<Cached<T>>>,
     making: Making<T>,
     journal: Arc<Journal>,
     /// Initial data on its way; `None` for an object that is there but cannot be made: the state known of it stays.
@@ -65,7 +49,11 @@ enum Change<T> {
 }
 
 impl<T: Send + Sync + 'static> QueueSink<T> {
-    pub(super) fn new(queue: Arc<dyn Deltas<T>>, making: Making<T>, journal: Arc<Journal>) -> Self {
+    pub(super) fn new(
+        queue: Arc<DeltaFifo<Cached<T>>>,
+        making: Making<T>,
+        journal: Arc<Journal>,
+    ) -> Self {
         Self {
             queue,
             making,
@@ -89,21 +77,39 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
     }
 
     fn push(&self, change: Change<T>) {
-        let (key, done) = match change {
-            Change::Gone(key) => return self.queue.delete_key(&key),
-            Change::Put(kind, object) => {
-                let key = object.key().clone();
-                let done = match kind {
-                    EventKind::Added => self.queue.add(object),
-                    EventKind::Modified => self.queue.update(object),
-                    EventKind::Deleted => self.queue.delete(object),
-                };
-                (key, done)
-            }
+        let (kind, object) = match change {
+            Change::Put(kind, object) => (kind, object),
+            Change::Gone(key) => return self.delete_by_name(&key),
         };
-        if let Err(cause) = done {
-            self.journal.tell(&WatchFailure::Key { key, cause });
+        let done = match kind {
+            EventKind::Added => self.queue.add(Arc::clone(&object)),
+            EventKind::Modified => self.queue.update(Arc::clone(&object)),
+            EventKind::Deleted => self.queue.delete(Arc::clone(&object)),
+        };
+        match done {
+            // Nobody wants to hear of it any more.
+            Ok(()) | Err(QueueError::Closed) => {}
+            Err(QueueError::Key(source)) => {
+                self.tell_key(&object, source);
+                if kind == EventKind::Deleted {
+                    self.delete_by_name(object.key());
+                }
+            }
         }
+    }
+
+    /// For deletions of which nothing but namespace and name can be told. Queues may go by other keys.
+    fn delete_by_name(&self, key: &ObjectKey) {
+        // A closed queue needs to know nothing.
+        let _ = self.queue.delete_such(|last| last.key() == key);
+    }
+
+    fn tell_key(&self, object: &Cached<T>, source: KeyError) {
+        self.journal.tell(&WatchFailure::Key {
+            key: object.key().clone(),
+            version: object.resource_version(),
+            source,
+        });
     }
 
     /// Notes the event's version; false for one that was seen already.
@@ -187,21 +193,25 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         let mut objects = Vec::with_capacity(self.side.len());
         let mut kept = HashSet::new();
         for (key, made) in std::mem::take(&mut self.side) {
-            match made {
-                Some(object) => {
-                    if object.resource_version() == version {
-                        self.changed_at_version.insert(key);
-                    }
-                    objects.push(object);
-                }
-                None => {
+            let Some(object) = made else {
+                kept.insert(key);
+                continue;
+            };
+            if object.resource_version() == version {
+                self.changed_at_version.insert(key.clone());
+            }
+            match self.queue.key_of(&object) {
+                Ok(_) => objects.push(object),
+                Err(source) => {
+                    self.tell_key(&object, source);
                     kept.insert(key);
                 }
             }
         }
-        for (key, cause) in self.queue.replace(objects, &kept) {
-            self.journal.tell(&WatchFailure::Key { key, cause });
-        }
+        // Those without a key are out already, and a closed queue needs to know nothing.
+        let _ = self
+            .queue
+            .replace_but(objects, |last| kept.contains(last.key()));
         let mut counts = self.journal.counts().lock();
         counts.replaced += 1;
         counts.last_version = self.version;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::ListWatch;
 use super::counts::Counts;
 use super::failure::OnFailure;
 use super::journal::{Journal, log_failures};
-use super::queue_sink::{Deltas, Making, QueueSink, Transform};
+use super::queue_sink::{Making, QueueSink, Transform};
+use super::{Cached, DeltaFifo, ListWatch};
 use crate::resource::FieldTable;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::driver::{Driver, DriverEnd, Fetch, Reading};
@@ -64,15 +64,19 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         &self.counts
     }
 
-    /// Fills a queue. Never returns; to be dropped.
-    pub(super) async fn run_into(self, queue: Arc<dyn Deltas<T>>) {
+    /// Fills a queue until it is closed. Dropping the future stops it at any point.
+    pub async fn run_into(self, queue: Arc<DeltaFifo<Cached<T>>>) {
         let journal = self.journal();
         let making = Making {
             decode: Arc::clone(&self.list_watch.decode),
             transform: self.transform.clone(),
         };
-        let sink = QueueSink::new(queue, making, Arc::clone(&journal));
-        self.follow(sink, journal).await;
+        let sink = QueueSink::new(Arc::clone(&queue), making, Arc::clone(&journal));
+        // Both may be dropped at any point: what was read and not queued is read again by whoever begins anew.
+        tokio::select! {
+            () = queue.closed() => {}
+            _ = self.follow(sink, journal) => {}
+        }
     }
 
     /// Fills any sink; what it is given are undecoded objects. Returns only if the sink cannot follow the server back to an
