@@ -3,6 +3,7 @@
 mod cached;
 mod counts;
 mod delta_fifo;
+mod event_handler;
 mod failure;
 mod indexer;
 mod journal;
@@ -11,15 +12,19 @@ mod list_watch;
 mod lister;
 mod metadata;
 mod notification;
+mod processor;
 mod queue_sink;
 mod raw;
 mod reflector;
+mod subscription;
 
+pub use cached::Cached;
 pub use cached::Cached;
 pub use counts::{Counts, InformerCounts};
 pub use delta_fifo::{
     Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
 };
+pub use event_handler::{EventHandler, Filtered, HandlerOptions, Overflow};
 pub use failure::{FailureKind, OnFailure, Step, TransformError, WatchFailure};
 pub use indexer::{
     IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
@@ -30,6 +35,12 @@ pub use list_watch::{DecodeError, ListWatch};
 pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
+pub use processor::{
+    HandlerCounts, HandlerEnd, HandlerPanic, PanicHook, Present, Processor, ProcessorEnd,
+    Registration,
+};
 pub use queue_sink::Transform;
 pub use raw::Raw;
+pub use raw::Raw;
 pub use reflector::Reflector;
+pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
