@@ -4,6 +4,7 @@ mod cached;
 mod counts;
 mod delta_fifo;
 mod event_handler;
+mod factory;
 mod failure;
 mod indexer;
 mod journal;
@@ -16,15 +17,16 @@ mod processor;
 mod queue_sink;
 mod raw;
 mod reflector;
+mod shared_informer;
 mod subscription;
 
-pub use cached::Cached;
 pub use cached::Cached;
 pub use counts::{Counts, InformerCounts};
 pub use delta_fifo::{
     Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
 };
 pub use event_handler::{EventHandler, Filtered, HandlerOptions, Overflow};
+pub use factory::SharedInformerFactory;
 pub use failure::{FailureKind, OnFailure, Step, TransformError, WatchFailure};
 pub use indexer::{
     IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
@@ -41,6 +43,6 @@ pub use processor::{
 };
 pub use queue_sink::Transform;
 pub use raw::Raw;
-pub use raw::Raw;
 pub use reflector::Reflector;
+pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
 pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};

@@ -269,6 +269,20 @@ impl<V> StoreSnapshot<V> {
     }
 }
 
+impl<V> IntoIterator for StoreSnapshot<V>
+where
+    V: Send + Sync + 'static,
+{
+    type Item = Arc<V>;
+    type IntoIter = Box<dyn Iterator<Item = Arc<V>> + Send>;
+
+    /// The objects, in no order. What is left of the snapshot lives as long as the iterator.
+    fn into_iter(self) -> Self::IntoIter {
+        let slots = 0..self.objects.slot_count();
+        Box::new(slots.filter_map(move |slot| self.objects.at(slot).cloned()))
+    }
+}
+
 impl<V> Clone for StoreSnapshot<V> {
     fn clone(&self) -> Self {
         Self {

@@ -41,6 +41,11 @@ impl<T: Clone> Pages<T> {
         self.pages.iter().flat_map(|page| page.iter().flatten())
     }
 
+    /// One past the highest slot that was ever filled, or more.
+    pub(super) fn slot_count(&self) -> u32 {
+        u32::try_from(self.pages.len() * PAGE_LEN).unwrap_or(u32::MAX)
+    }
+
     /// The same with the slots' numbers.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.pages.iter().flat_map(|page| page.iter());
