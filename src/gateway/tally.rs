@@ -97,6 +97,7 @@ impl DriverTally for CacheTally {
         self.resource.upstream.frames_rejected.inc(match reason {
             FrameRejection::Unparsable => RejectionLabel::Malformed,
             FrameRejection::TooLong => RejectionLabel::TooLong,
+            FrameRejection::WrongContentType => RejectionLabel::WrongContentType,
         });
     }
 

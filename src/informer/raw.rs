@@ -19,6 +19,12 @@ impl Raw {
         Self(tail.slice(..tail.len() - LINE_END_LEN))
     }
 
+    /// An object of one's own making, for transforms and tests.
+    #[must_use]
+    pub const fn from_bytes(json: Bytes) -> Self {
+        Self(json)
+    }
+
     /// The object's JSON.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

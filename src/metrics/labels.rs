@@ -118,15 +118,18 @@ pub enum FrameRejection {
     TooLong,
     /// Not a watch event, or one whose object has no name or resource version.
     Malformed,
+    /// An answer that is no JSON, or a `Table`.
+    WrongContentType,
 }
 
 impl Label for FrameRejection {
-    const ALL: &'static [Self] = &[Self::TooLong, Self::Malformed];
+    const ALL: &'static [Self] = &[Self::TooLong, Self::Malformed, Self::WrongContentType];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::TooLong => "too_long",
             Self::Malformed => "malformed",
+            Self::WrongContentType => "wrong_content_type",
         }
     }
 }

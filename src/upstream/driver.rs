@@ -5,6 +5,7 @@
 
 mod ask;
 mod compare;
+mod fault;
 mod lists;
 mod probe;
 mod stream;
@@ -18,12 +19,14 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
-use super::reflector::{Action, Effect, Failure, Input, Reflector, RelistReason};
+use super::reflector::{Action, Effect, Input, Reflector, RelistReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::FieldTable;
 pub use ask::Collection;
 pub use compare::{Census, census};
+use fault::Fault;
+pub use fault::{Asked, FrameRejection, Trouble};
 pub use probe::{Probe, ProbeError, probe};
 
 /// Which connections a request may use.
@@ -70,7 +73,9 @@ pub trait DriverTally: Send + Sync + fmt::Debug {
     /// How bookmarks look upstream.
     fn bookmark(&self, _object: &[u8], _bookmark: &Bookmark) {}
     /// An attempt failed; the reflector decides what is tried next.
-    fn failed(&self, _failure: &Failure) {}
+    fn failed(&self, _trouble: Trouble<'_>) {}
+    /// An event or a bookmark was left out, because its version is behind the held state's.
+    fn ignored(&self) {}
 }
 
 /// Whether the watch upstream is open.
@@ -93,15 +98,6 @@ pub enum StreamEnd {
     Error,
     /// With a frame that cannot be used.
     Unreadable,
-}
-
-/// Why a frame could not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameRejection {
-    /// Not what a watch event looks like.
-    Unparsable,
-    /// Longer than allowed.
-    TooLong,
 }
 
 /// Why a driver stopped.
@@ -239,13 +235,27 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     fn observe(&mut self, input: Input) -> Effect {
-        if let Input::WatchFailed(failure) | Input::ListFailed(failure) = &input {
-            self.tally.failed(failure);
+        let effect = self.reflector.observe(input, now());
+        if effect == Effect::Ignored {
+            self.tally.ignored();
         }
-        if let Input::WatchError(status) = &input {
-            self.tally.failed(&Failure::Status(status.clone()));
+        effect
+    }
+
+    /// An attempt came to nothing.
+    fn failed(&mut self, asked: Asked, fault: Fault) {
+        if let Some(rejection) = fault.rejection {
+            self.tally.rejected(rejection);
         }
-        self.reflector.observe(input, now())
+        self.tally.failed(fault.trouble(asked));
+        // A server that has no form with metadata alone, and says so although whole objects would do, is asked for those.
+        if fault.is_not_acceptable() {
+            self.reading.metadata_only = false;
+        }
+        self.observe(match asked {
+            Asked::List => Input::ListFailed(fault.failure),
+            Asked::Watch => Input::WatchFailed(fault.failure),
+        });
     }
 }
 

@@ -103,6 +103,14 @@ pub struct Reflector {
     not_found_count: u32,
     bad_watch_count: u32,
     counters: Counters,
+    when_gone: WhenGone,
+}
+
+/// What is done about a resource that stays unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhenGone {
+    Stop,
+    KeepAsking,
 }
 
 #[derive(Debug)]
@@ -176,6 +184,7 @@ impl Reflector {
             not_found_count: 0,
             bad_watch_count: 0,
             counters,
+            when_gone: WhenGone::Stop,
         }
     }
 
@@ -183,6 +192,15 @@ impl Reflector {
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
+    }
+
+    /// The same, but for a resource that stays unknown it asks on, with the longest back-off in the end: it may come back.
+    #[must_use]
+    pub fn never_giving_up(self) -> Self {
+        Self {
+            when_gone: WhenGone::KeepAsking,
+            ..self
+        }
     }
 
     /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
@@ -248,12 +266,16 @@ impl Reflector {
                     resource_version, ..
                 },
             ) => {
-                if resource_version <= *version {
+                if resource_version < *version {
                     self.counters.ignored += 1;
                     return Effect::Ignored;
                 }
-                *version = resource_version;
-                self.progressed();
+                // At the held version it is a repetition, which is no sign of life, or another part of one transaction,
+                // as foreign writers make them. Only who holds the objects can tell.
+                if resource_version > *version {
+                    *version = resource_version;
+                    self.progressed();
+                }
                 Effect::Live
             }
             (
@@ -305,12 +327,16 @@ impl Reflector {
         };
     }
 
-    /// Counts one more 404, and gives up when it is one too many.
-    fn not_found(&mut self) {
-        self.not_found_count += 1;
-        if self.not_found_count >= NOT_FOUND_MAX {
+    /// Counts one more 404, and gives up when it is one too many. Says whether it was, but the reflector goes on.
+    fn is_not_found_for_long(&mut self) -> bool {
+        self.not_found_count = self.not_found_count.saturating_add(1);
+        if self.not_found_count < NOT_FOUND_MAX {
+            return false;
+        }
+        if self.when_gone == WhenGone::Stop {
             self.phase = Phase::Stopped(StopReason::Gone);
         }
+        self.when_gone == WhenGone::KeepAsking
     }
 }
 

@@ -14,7 +14,8 @@ pub struct UpstreamWentBack;
 /// Takes the state of one resource and what happens to it.
 ///
 /// Initial data is gathered beside the state, between [`Sink::restart`] and [`Sink::replace`], and takes its place as one.
-/// Live events may be gathered until [`Sink::publish`]; they are in order and each is newer than what is held.
+/// Live events may be gathered until [`Sink::publish`]; they are in order and none is older than what is held. One at the held
+/// version either repeats what was told, and is to be left out, or is another part of one transaction.
 pub trait Sink: Send + fmt::Debug {
     /// Initial data begins, perhaps again: what was gathered of it is dropped.
     fn restart(&mut self);

@@ -35,7 +35,7 @@ impl Census {
 pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, ProbeError> {
     let body = page(fetch, gvr.collection_path(), Purpose::ReadMetadata)
         .await
-        .map_err(ProbeError::from)?;
+        .map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     let none = FieldTable::default();
     let entry = |span: &crate::resource::Span| {

@@ -8,12 +8,13 @@ use http::header::RETRY_AFTER;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::{Driver, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
+use super::fault::check_content_type;
+use super::{Asked, Driver, Fault, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
 use crate::decode::{
     ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_status, watch_form,
 };
-use crate::resource::{EventKind, Object, Span};
-use crate::upstream::reflector::{Effect, Failure, Input, ListVersion};
+use crate::resource::{EventKind, Object};
+use crate::upstream::reflector::{Effect, Input, ListVersion};
 
 /// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
 const PAGE_LEN_MAX: usize = 1 << 30;
@@ -45,31 +46,31 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 self.tally.received(body.len());
                 self.take_page(&body)
             }
-            Err(failure) => {
-                self.observe(Input::ListFailed(failure));
+            Err(fault) => {
+                self.failed(Asked::List, fault);
                 Ok(())
             }
         }
     }
 
     fn take_page(&mut self, body: &Bytes) -> Result<(), Stopped> {
-        let Ok((page, objects)) = self.scan_page(body) else {
-            self.tally.rejected(FrameRejection::Unparsable);
-            self.observe(Input::ListFailed(Failure::Protocol));
-            return Ok(());
+        let page = match self.read_page(body) {
+            Ok(page) => page,
+            Err(fault) => {
+                self.sink.restart();
+                self.failed(Asked::List, fault);
+                return Ok(());
+            }
         };
         let input = Input::ListPage {
             resource_version: page.resource_version,
             continue_token: page.continue_token,
         };
         match self.observe(input) {
-            Effect::InitialItem => self.take_items(objects),
-            Effect::InitialDone { resource_version } => {
-                self.take_items(objects);
-                self.sink.replace(resource_version)?;
-            }
+            Effect::InitialDone { resource_version } => self.sink.replace(resource_version)?,
             Effect::Restarted => self.sink.restart(),
-            Effect::None
+            Effect::InitialItem
+            | Effect::None
             | Effect::Live
             | Effect::Progress { .. }
             | Effect::Ignored
@@ -78,23 +79,29 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         Ok(())
     }
 
-    fn take_items(&mut self, objects: Vec<Object>) {
-        for object in objects {
+    /// Hands over the items one by one, so that a long list never lies twice in memory. A page that turns out to be bad is
+    /// followed by a list from its beginning, so what was handed over of it is dropped.
+    fn read_page(&mut self, body: &Bytes) -> Result<ListPage, Fault> {
+        let page = scan_list(body).map_err(|error| Fault::unparsable(&error))?;
+        if page.kind == "Table" {
+            let cause = "a Table came where a list was asked for";
+            return Err(Fault::rejected(FrameRejection::WrongContentType, cause));
+        }
+        for span in &page.items {
+            let object = self
+                .read_item(&page, span.of(body))
+                .map_err(|error| Fault::unparsable(&error))?;
             self.sink.initial(EventKind::Added, object);
         }
+        Ok(page)
     }
 
-    fn scan_page(&self, body: &Bytes) -> Result<(ListPage, Vec<Object>), ScanError> {
-        let page = scan_list(body)?;
+    fn read_item(&self, page: &ListPage, item: &[u8]) -> Result<Object, ScanError> {
         // Only compiled-in kinds leave out what their items are, and they name their lists so.
         let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
-        let object = |span: &Span| {
-            let bytes = watch_form(span.of(body), kind, &page.api_version, page.layout);
-            let parts = scan_object(&bytes, self.reading.fields)?;
-            Ok(Object::new(parts, &bytes))
-        };
-        let objects = page.items.iter().map(object).collect::<Result<_, _>>()?;
-        Ok((page, objects))
+        let bytes = watch_form(item, kind, &page.api_version, page.layout);
+        let parts = scan_object(&bytes, self.reading.fields)?;
+        Ok(Object::new(parts, &bytes))
     }
 }
 
@@ -103,26 +110,18 @@ pub(super) async fn page<F: Fetch>(
     fetch: &F,
     path: String,
     purpose: Purpose,
-) -> Result<Bytes, Failure> {
-    let response = fetch
-        .get(path, purpose)
-        .await
-        .map_err(|_| Failure::Transport)?;
+) -> Result<Bytes, Fault> {
+    let response = fetch.get(path, purpose).await?;
     if response.status().as_u16() != 200 {
-        return Err(Failure::Status(refusal(response).await));
+        return Err(Fault::refused(refusal(response).await));
     }
+    check_content_type(&response)?;
     let body = limited(response.into_body(), PAGE_LEN_MAX).await;
-    body.map_err(|cut| {
-        if cut.too_long {
-            Failure::Protocol
-        } else {
-            Failure::Transport
-        }
-    })
+    body.map_err(|cut| cut.fault)
 }
 
 /// Reads why upstream refused.
-pub(super) async fn refusal<B: Body<Data = Bytes> + Unpin>(
+pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
     response: Response<B>,
 ) -> UpstreamStatus {
     let code = response.status().as_u16();
@@ -144,33 +143,32 @@ pub(super) async fn refusal<B: Body<Data = Bytes> + Unpin>(
 
 struct Cut {
     so_far: Bytes,
-    too_long: bool,
+    fault: Fault,
 }
 
-async fn limited<B: Body<Data = Bytes> + Unpin>(mut body: B, len_max: usize) -> Result<Bytes, Cut> {
+async fn limited<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
+    mut body: B,
+    len_max: usize,
+) -> Result<Bytes, Cut> {
     let mut whole = BytesMut::new();
-    loop {
+    let fault = loop {
         let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
-            Ok(None) => break,
-            Ok(Some(frame)) => frame.ok(),
-            Err(_) => None,
-        };
-        let Some(frame) = frame else {
-            return Err(Cut {
-                so_far: whole.freeze(),
-                too_long: false,
-            });
+            Ok(None) => return Ok(whole.freeze()),
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => break Fault::cut(error.to_string()),
+            Err(_) => break Fault::cut("the answer stopped half way"),
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if whole.len() + data.len() > len_max {
-            return Err(Cut {
-                so_far: whole.freeze(),
-                too_long: true,
-            });
+            let cause = format!("longer than {len_max} bytes");
+            break Fault::rejected(FrameRejection::TooLong, cause);
         }
         whole.extend_from_slice(&data);
-    }
-    Ok(whole.freeze())
+    };
+    Err(Cut {
+        so_far: whole.freeze(),
+        fault,
+    })
 }

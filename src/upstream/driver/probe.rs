@@ -57,7 +57,7 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> 
     let path = format!("{}?limit=1", gvr.collection_path());
     let body = page(fetch, path, Purpose::Read)
         .await
-        .map_err(ProbeError::from)?;
+        .map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     Ok(Probe {
         list_kind: list.kind,

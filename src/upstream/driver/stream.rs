@@ -1,19 +1,24 @@
 //! One watch stream, from its opening to its end.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::Body;
 use http_body_util::BodyExt;
 
+use super::fault::check_content_type;
 use super::lists::refusal;
-use super::{Connected, Driver, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now};
+use super::{
+    Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
+};
 use crate::decode::{LineFramer, WatchLine, scan_line};
 use crate::resource::{EventKind, Object};
-use crate::upstream::reflector::{Effect, Failure, Input};
+use crate::upstream::reflector::{Effect, Input};
 
 /// While nothing comes, old history is let go this often.
 const TICK: Duration = Duration::from_secs(5);
@@ -25,7 +30,7 @@ enum Next {
     Chunk(Bytes),
     Tick,
     End,
-    Cut,
+    Cut(String),
 }
 
 /// Whether the stream can be read further.
@@ -36,15 +41,10 @@ enum Flow {
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn watch(&mut self, path: String) -> Result<(), Stopped> {
-        let response = match self.fetch.get(path, self.reading.watch_purpose()).await {
-            Ok(response) if response.status().as_u16() == 200 => response,
-            Ok(response) => {
-                let status = refusal(response).await;
-                self.observe(Input::WatchFailed(Failure::Status(status)));
-                return Ok(());
-            }
-            Err(_) => {
-                self.observe(Input::WatchFailed(Failure::Transport));
+        let response = match self.open(path).await {
+            Ok(response) => response,
+            Err(fault) => {
+                self.failed(Asked::Watch, fault);
                 return Ok(());
             }
         };
@@ -54,6 +54,15 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.tally
             .connected(Connected::No(*ended.as_ref().unwrap_or(&StreamEnd::Error)));
         ended.map(drop)
+    }
+
+    async fn open(&self, path: String) -> Result<Response<F::Body>, Fault> {
+        let response = self.fetch.get(path, self.reading.watch_purpose()).await?;
+        if response.status().as_u16() != 200 {
+            return Err(Fault::refused(refusal(response).await));
+        }
+        check_content_type(&response)?;
+        Ok(response)
     }
 
     /// Reads until the stream is over; says how it ended.
@@ -96,10 +105,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     self.observe(Input::WatchEnded);
                     return Ok(StreamEnd::Clean);
                 }
-                Next::End | Next::Cut | Next::Tick => {
-                    self.observe(Input::WatchFailed(Failure::Transport));
-                    return Ok(StreamEnd::Cut);
-                }
+                Next::End => return Ok(self.cut("the stream ended within a frame")),
+                Next::Cut(cause) => return Ok(self.cut(cause)),
+                Next::Tick => return Ok(self.cut("silent past the end that was agreed on")),
             }
         }
     }
@@ -120,7 +128,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     }
                 }
                 Ok(None) => return Ok(Flow::More),
-                Err(_) => return Ok(self.reject(FrameRejection::TooLong)),
+                Err(error) => {
+                    let reason = FrameRejection::TooLong;
+                    return Ok(self.reject(Fault::rejected(reason, error.to_string())));
+                }
             }
         }
     }
@@ -173,10 +184,12 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             }
             Ok(WatchLine::Error(status)) => {
                 self.sink.publish();
+                let fault = Fault::refused(status.clone());
+                self.tally.failed(fault.trouble(Asked::Watch));
                 self.observe(Input::WatchError(status));
                 Ok(Flow::Over(StreamEnd::Error))
             }
-            Err(_) => Ok(self.reject(FrameRejection::Unparsable)),
+            Err(error) => Ok(self.reject(Fault::unparsable(&error))),
         }
     }
 
@@ -198,23 +211,27 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// What was good before the bad frame counts; the stream does not.
-    fn reject(&mut self, reason: FrameRejection) -> Flow {
+    fn reject(&mut self, fault: Fault) -> Flow {
         self.sink.publish();
-        self.tally.rejected(reason);
-        self.observe(Input::WatchFailed(Failure::Protocol));
+        self.failed(Asked::Watch, fault);
         Flow::Over(StreamEnd::Unreadable)
+    }
+
+    fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
+        self.failed(Asked::Watch, Fault::cut(cause));
+        StreamEnd::Cut
     }
 }
 
 /// Waits for what comes next, a tick at the latest. Losing the wait loses no bytes: frames are whole when they come.
-async fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Next {
+async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> Next {
     loop {
         let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
             return Next::Tick;
         };
         match frame {
             None => return Next::End,
-            Some(Err(_)) => return Next::Cut,
+            Some(Err(error)) => return Next::Cut(error.to_string()),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Next::Chunk(data);
@@ -225,7 +242,7 @@ async fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Next {
 }
 
 /// What is there already, or comes until `hold_until`; `None` if nothing does.
-async fn more<B: Body<Data = Bytes> + Unpin>(
+async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
     body: &mut B,
     hold_until: Option<Instant>,
 ) -> Option<Next> {
@@ -244,7 +261,7 @@ async fn more<B: Body<Data = Bytes> + Unpin>(
         };
         match frame {
             None => return Some(Next::End),
-            Some(Err(_)) => return Some(Next::Cut),
+            Some(Err(error)) => return Some(Next::Cut(error.to_string())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Some(Next::Chunk(data));

@@ -119,7 +119,7 @@ pub enum Effect {
         /// The version of the new state. Lower than before only if upstream itself went back (a restored backup).
         resource_version: ResourceVersion,
     },
-    /// Apply the event to the held state.
+    /// Apply the event to the held state; leave it out if it is of the held version and repeats what was applied.
     Live,
     /// The held state stands at this version; nothing changed.
     Progress {

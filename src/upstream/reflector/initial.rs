@@ -119,7 +119,7 @@ impl Reflector {
                 }
                 initial.page = None;
                 self.pause(wait);
-                self.not_found();
+                self.is_not_found_for_long();
                 Effect::Restarted
             }
             // Refused for what it asks: the next way of asking may be tried at once.

@@ -48,7 +48,10 @@ impl Reflector {
             Remedy::Relist => self.relist(RelistReason::Expired),
             Remedy::RelistAhead => self.relist(RelistReason::VersionAhead),
             Remedy::NotFound => {
-                self.not_found();
+                // The resource was removed: what is watched from the last version once it is back may be another one.
+                if self.is_not_found_for_long() {
+                    return self.relist(RelistReason::WatchRefused);
+                }
                 Effect::None
             }
             Remedy::Refused => self.bad_watch(RelistReason::WatchRefused),

@@ -183,7 +183,7 @@ fn a_streamed_list_becomes_a_watch() {
         (false, None)
     );
     table.told(marker(9), done(9));
-    table.told(event(9), Effect::Ignored);
+    table.told(event(8), Effect::Ignored);
     table.told(event(10), Effect::Live);
     table.told(bookmark(10), Effect::None);
     table.told(
@@ -213,7 +213,7 @@ fn pages_follow_their_tokens_and_lead_to_a_watch() {
 #[test]
 fn held_state_is_resumed_without_a_list() {
     let mut table = Table::live_at(7);
-    table.told(event(7), Effect::Ignored);
+    table.told(event(6), Effect::Ignored);
     table.told(event(8), Effect::Live);
     for reason in Why::ALL {
         table.relisted(reason, 0);
@@ -418,8 +418,8 @@ fn a_clean_end_is_followed_by_the_next_watch_at_once_unless_it_came_at_once() {
     table.told(Input::WatchEnded, Effect::None);
     table.does(1_000, Action::Watch { after: rv(8) });
     table.told(Input::WatchOpened, Effect::None);
-    // A repeated event is no sign of life.
-    table.told(event(8), Effect::Ignored);
+    // A repeated event is no sign of life, although only who holds the objects can tell it from news.
+    table.told(event(8), Effect::Live);
     table.passes(999);
     table.told(Input::WatchEnded, Effect::None);
     table.does(2_799, Action::Watch { after: rv(8) });
@@ -452,6 +452,41 @@ fn a_resource_that_stays_unknown_is_given_up() {
     table.told(Input::WatchFailed(http(404)), Effect::None);
     table.does(12_000, Action::Stop(StopReason::Gone));
     table.told(event(8), Effect::Ignored);
+}
+
+#[test]
+fn several_changes_of_one_version_are_all_passed_on() {
+    let mut table = Table::live_at(7);
+    for _ in 0..3 {
+        table.told(event(8), Effect::Live);
+    }
+    table.told(event(7), Effect::Ignored);
+    assert_eq!(table.reflector.version(), Some(rv(8)));
+    assert_eq!(table.reflector.counters().ignored, 1);
+}
+
+#[test]
+fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
+    let mut table = Table::live_at(7);
+    table.reflector.when_gone = WhenGone::KeepAsking;
+    for at_ms in [800, 2_400, 5_600, 12_000] {
+        table.told(Input::WatchFailed(http(404)), Effect::None);
+        table.does(at_ms, Action::Watch { after: rv(7) });
+    }
+    table.told(Input::WatchFailed(http(404)), relisting(Why::WatchRefused));
+    table.does(24_800, stream(AtLeast(rv(7)), Why::WatchRefused));
+    let mut at_ms = 24_800;
+    for wait_ms in [25_600, 30_000, 30_000, 30_000] {
+        at_ms += wait_ms;
+        table.told(Input::WatchFailed(http(404)), Effect::Restarted);
+        table.does(
+            at_ms,
+            list(AtLeast(rv(7)), None, Some(500), Why::WatchRefused),
+        );
+    }
+    assert_eq!(table.reflector.version(), Some(rv(7)), "what is held stays");
+    table.told(page(30, ""), done(30));
+    table.does(at_ms, Action::Watch { after: rv(30) });
 }
 
 #[test]

@@ -51,9 +51,15 @@ impl LabelSelector {
     /// Whether the object's labels meet every term.
     #[must_use]
     pub fn matches(&self, object: &Object) -> bool {
+        self.matches_labels(|key| object.label(key))
+    }
+
+    /// Whether labels meet every term, wherever they are kept: `label` tells the value of a key.
+    #[must_use]
+    pub fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms
             .iter()
-            .all(|term| term.test.holds(object.label(&term.key)))
+            .all(|term| term.test.holds(label(&term.key)))
     }
 
     /// Whether there is no term, so that everything matches.

@@ -183,6 +183,8 @@ fn labels_match_as_upstream_matches_them() {
     ] {
         let selector = LabelSelector::parse(text).unwrap();
         assert_eq!(selector.matches(&labelled), expected, "{text:?}");
+        let looked_up = selector.matches_labels(|key| labelled.label(key));
+        assert_eq!(looked_up, expected, "{text:?}");
     }
     let keywords = LabelSelector::parse("in in (in),notin").unwrap();
     assert!(keywords.matches(&object(&[("in", "in"), ("notin", "")])));

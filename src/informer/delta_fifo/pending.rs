@@ -1,0 +1,191 @@
+//! What the queue's lock guards: deltas by object, the objects' order, and how far the initial population is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Delta, DeltaKind, KnownObjects, Subject};
+use crate::resource::ObjectKey;
+
+/// Room that an empty queue keeps, in objects: what bursts of a usual watch need. More comes with lists, and goes with them.
+const IDLE_ROOM: usize = 1_024;
+
+/// Mostly one at a time.
+type Deltas<V> = SmallVec<[Delta<V>; 1]>;
+
+pub(super) struct Pending<V> {
+    /// Never empty lists.
+    deltas: HashMap<ObjectKey, Deltas<V>, RandomState>,
+    /// The keys of `deltas`, each once, in the order in which they came.
+    order: VecDeque<ObjectKey>,
+    delta_count: usize,
+    /// How many objects of the initial population wait; `None` before there is one.
+    initial: Option<usize>,
+    closed: bool,
+}
+
+impl<V> Default for Pending<V> {
+    fn default() -> Self {
+        Self {
+            deltas: HashMap::default(),
+            order: VecDeque::new(),
+            delta_count: 0,
+            initial: None,
+            closed: false,
+        }
+    }
+}
+
+impl<V> Pending<V> {
+    pub(super) fn contains(&self, key: &ObjectKey) -> bool {
+        self.deltas.contains_key(key)
+    }
+
+    pub(super) fn append(&mut self, key: ObjectKey, delta: Delta<V>) {
+        match self.deltas.entry(key) {
+            Entry::Vacant(entry) => {
+                self.order.push_back(entry.key().clone());
+                entry.insert(smallvec![delta]);
+            }
+            Entry::Occupied(mut entry) => {
+                let deltas = entry.get_mut();
+                match deltas.last_mut() {
+                    Some(last) if last.repeats(&delta) => {
+                        // The one that knows more stays.
+                        if last.is_final_state_unknown() {
+                            *last = delta;
+                        }
+                        return;
+                    }
+                    _ => deltas.push(delta),
+                }
+            }
+        }
+        self.delta_count += 1;
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        objects: Vec<(ObjectKey, Arc<V>)>,
+        known: &dyn KnownObjects<V>,
+        is_kept: impl Fn(&V) -> bool,
+    ) {
+        let mut listed: HashSet<ObjectKey, RandomState> =
+            HashSet::with_capacity_and_hasher(objects.len(), RandomState::default());
+        let mut vanished: Vec<ObjectKey> = self.order.iter().cloned().collect();
+        for (key, object) in objects {
+            listed.insert(key.clone());
+            self.append(key, Delta::new(DeltaKind::Replaced, object));
+        }
+        vanished.retain(|key| !listed.contains(key));
+        let is_kept = |last: &Option<Arc<V>>| last.as_deref().is_some_and(&is_kept);
+        let mut vanished_count = 0;
+        for key in vanished {
+            // What waits is newer than what is known.
+            let last = self.newest(&key);
+            if !is_kept(&last) {
+                self.vanish(key, last);
+                vanished_count += 1;
+            }
+        }
+        for key in known.keys() {
+            if !listed.contains(&key) && !self.contains(&key) {
+                let last = known.object(&key);
+                if !is_kept(&last) {
+                    self.vanish(key, last);
+                    vanished_count += 1;
+                }
+            }
+        }
+        self.populate(listed.len() + vanished_count);
+    }
+
+    pub(super) fn delete_such(
+        &mut self,
+        known: &dyn KnownObjects<V>,
+        is_gone: impl Fn(&V) -> bool,
+    ) {
+        let queued: Vec<ObjectKey> = self.order.iter().cloned().collect();
+        let known_keys = known.keys();
+        let known_only = known_keys.into_iter().filter(|key| !self.contains(key));
+        let known_only: Vec<ObjectKey> = known_only.collect();
+        let queued = queued.into_iter().map(|key| (self.newest(&key), key));
+        let gone: Vec<_> = queued
+            .chain(known_only.into_iter().map(|key| (known.object(&key), key)))
+            .filter(|(last, _)| last.as_deref().is_some_and(&is_gone))
+            .collect();
+        for (last, key) in gone {
+            self.vanish(key, last);
+        }
+    }
+
+    fn newest(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        let newest = self.deltas.get(key)?.last()?;
+        newest.subject.object().cloned()
+    }
+
+    fn vanish(&mut self, key: ObjectKey, last: Option<Arc<V>>) {
+        let subject = Subject::FinalStateUnknown {
+            key: key.clone(),
+            last,
+        };
+        let kind = DeltaKind::Deleted;
+        self.append(key, Delta { kind, subject });
+    }
+
+    pub(super) fn resync(&mut self, known: &dyn KnownObjects<V>) {
+        for key in known.keys() {
+            if self.contains(&key) {
+                continue;
+            }
+            if let Some(object) = known.object(&key) {
+                self.append(key, Delta::new(DeltaKind::Sync, object));
+            }
+        }
+    }
+
+    /// Notes the initial population, in objects, unless there is one already.
+    pub(super) fn populate(&mut self, count: usize) {
+        self.initial.get_or_insert(count);
+    }
+
+    pub(super) fn has_synced(&self) -> bool {
+        self.initial == Some(0)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(ObjectKey, Deltas<V>)> {
+        let key = self.order.pop_front()?;
+        let deltas = self.deltas.remove(&key).unwrap_or_default();
+        debug_assert!(!deltas.is_empty(), "each key in order has deltas");
+        self.delta_count -= deltas.len();
+        // The initial population was queued first, so it leaves first.
+        if let Some(initial) = &mut self.initial {
+            *initial = initial.saturating_sub(1);
+        }
+        if self.order.is_empty() {
+            self.order.shrink_to(IDLE_ROOM);
+            self.deltas.shrink_to(IDLE_ROOM);
+        }
+        Some((key, deltas))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn delta_count(&self) -> usize {
+        self.delta_count
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}

@@ -1,0 +1,164 @@
+//! One informer per collection and form, however many parts of a program ask for it.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::shared_informer::{InformerOptions, SharedInformer};
+use super::{ListWatch, NotSynced};
+use crate::upstream::driver::{Collection, Fetch};
+
+/// What makes two informers the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    collection: Collection,
+    form: TypeId,
+    metadata_only: bool,
+}
+
+type Done<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
+
+/// An informer whose objects' type does not matter.
+trait AnyInformer: Send + Sync {
+    fn start(&self);
+    fn is_started(&self) -> bool;
+    fn synced(&self) -> Done<'_, Result<(), NotSynced>>;
+    fn shutdown(&self) -> Done<'_, ()>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: Send + Sync + 'static> AnyInformer for SharedInformer<T> {
+    fn start(&self) {
+        Self::start(self);
+    }
+
+    fn is_started(&self) -> bool {
+        Self::is_started(self)
+    }
+
+    fn synced(&self) -> Done<'_, Result<(), NotSynced>> {
+        Box::pin(Self::synced(self))
+    }
+
+    fn shutdown(&self) -> Done<'_, ()> {
+        Box::pin(Self::shutdown(self))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Default)]
+struct Members {
+    informers: Vec<(Identity, Arc<dyn AnyInformer>)>,
+    is_shut_down: bool,
+}
+
+/// Makes informers and shares them; starts and ends them together (client-go's `SharedInformerFactory`).
+pub struct SharedInformerFactory<F> {
+    fetch: Arc<F>,
+    members: Mutex<Members>,
+}
+
+impl<F: Fetch> SharedInformerFactory<F> {
+    /// A factory whose informers ask through `fetch`.
+    #[must_use]
+    pub fn new(fetch: Arc<F>) -> Self {
+        Self {
+            fetch,
+            members: Mutex::default(),
+        }
+    }
+
+    /// The informer of this collection and form; made at the first call, and not started.
+    pub fn informer<T: Send + Sync + 'static>(
+        &self,
+        list_watch: ListWatch<T>,
+    ) -> SharedInformer<T> {
+        self.informer_with(list_watch, InformerOptions::default())
+    }
+
+    /// The same; `options` count only if the informer is made by this call.
+    pub fn informer_with<T: Send + Sync + 'static>(
+        &self,
+        list_watch: ListWatch<T>,
+        options: InformerOptions<T>,
+    ) -> SharedInformer<T> {
+        let identity = Identity {
+            collection: list_watch.collection.clone(),
+            form: TypeId::of::<T>(),
+            metadata_only: list_watch.metadata_only,
+        };
+        let mut members = self.members();
+        let found = members
+            .informers
+            .iter()
+            .find(|(known, _)| *known == identity)
+            .and_then(|(_, informer)| informer.as_any().downcast_ref::<SharedInformer<T>>());
+        if let Some(informer) = found {
+            return informer.clone();
+        }
+        let informer = SharedInformer::with_options(Arc::clone(&self.fetch), list_watch, options);
+        members
+            .informers
+            .push((identity, Arc::new(informer.clone())));
+        informer
+    }
+
+    /// Starts those that were not started before; to be called again after more were asked for. Needs a tokio runtime.
+    /// After [`SharedInformerFactory::shutdown`] it does nothing.
+    pub fn start(&self) {
+        let members = self.members();
+        if members.is_shut_down {
+            return;
+        }
+        for (_, informer) in &members.informers {
+            informer.start();
+        }
+    }
+
+    /// Waits until every informer that was started holds its initial list.
+    ///
+    /// # Errors
+    /// Names the collection of one that was shut down before.
+    pub async fn wait_for_cache_sync(&self) -> Result<(), NotSynced> {
+        for informer in self.all() {
+            if informer.is_started() {
+                informer.synced().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all informers and waits until their tasks and the callbacks of their handlers are done.
+    pub async fn shutdown(&self) {
+        self.members().is_shut_down = true;
+        for informer in self.all() {
+            informer.shutdown().await;
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<dyn AnyInformer>> {
+        let members = self.members();
+        let informers = members.informers.iter();
+        informers
+            .map(|(_, informer)| Arc::clone(informer))
+            .collect()
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F> fmt::Debug for SharedInformerFactory<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("SharedInformerFactory")
+            .field("informers", &members.informers.len())
+            .field("is_shut_down", &members.is_shut_down)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! What the store's lock guards: objects by slot, keys and their slots, indices.
+
+use std::sync::Arc;
+
+use super::members::{ManySlots, Members};
+use super::names::Names;
+use super::pages::Pages;
+use super::postings::Postings;
+use super::{IndexError, StoreSnapshot};
+use crate::resource::ObjectKey;
+
+/// Values that the index functions gave for one object, in the order of the indices; `None` where one panicked.
+pub(super) type Values = Vec<Option<Vec<String>>>;
+
+pub(super) struct Contents<V> {
+    keys: Names<ObjectKey>,
+    /// By the key's number.
+    objects: Pages<Arc<V>>,
+    indices: Vec<(Box<str>, Postings)>,
+    index_panics: u64,
+}
+
+/// Members that were looked up while the lock is held up to so many: as many as a write may have to copy.
+const LOCKED_LOOKUPS_MAX: usize = 256;
+
+/// What the lock has to be held for, of reading all that have one value.
+pub(super) enum Lookup<T> {
+    Done(Vec<T>),
+    /// A consistent copy to be read at leisure.
+    Many(ManySlots, Pages<T>),
+}
+
+impl<T: Clone> Lookup<T> {
+    fn of(members: Option<&Members>, pages: &Pages<T>) -> Self {
+        let found = |slots: &mut dyn Iterator<Item = &u32>| {
+            slots.filter_map(|slot| pages.at(*slot).cloned()).collect()
+        };
+        match members {
+            None => Self::Done(Vec::new()),
+            Some(Members::Few(slots)) => Self::Done(found(&mut slots.iter())),
+            Some(Members::Many(slots)) if slots.len() <= LOCKED_LOOKUPS_MAX => {
+                Self::Done(found(&mut slots.iter()))
+            }
+            Some(Members::Many(slots)) => Self::Many(Arc::clone(slots), pages.clone()),
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<T> {
+        match self {
+            Self::Done(found) => found,
+            Self::Many(slots, pages) => slots
+                .iter()
+                .filter_map(|slot| pages.at(*slot).cloned())
+                .collect(),
+        }
+    }
+}
+
+impl<V> Contents<V> {
+    /// Without objects; with indices of these names.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        Self {
+            keys: Names::default(),
+            objects: Pages::default(),
+            indices: names
+                .map(|name| (name.into(), Postings::default()))
+                .collect(),
+            index_panics: 0,
+        }
+    }
+
+    pub(super) fn put(&mut self, key: ObjectKey, object: Arc<V>, values: Values) -> Option<Arc<V>> {
+        let slot = if let Some(slot) = self.keys.find(key.as_str()) {
+            // Objects carry their keys: the old object's would stay in memory for the store alone.
+            self.keys.refresh(slot, key);
+            slot
+        } else {
+            self.keys.insert(key)
+        };
+        for ((_, postings), values) in self.indices.iter_mut().zip(values) {
+            self.index_panics += u64::from(values.is_none());
+            postings.assign(slot, values.unwrap_or_default());
+        }
+        self.objects.set(slot, Some(object))
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<V>> {
+        let slot = self.keys.find(key)?;
+        for (_, postings) in &mut self.indices {
+            postings.assign(slot, Vec::new());
+        }
+        self.keys.remove(slot);
+        self.objects.set(slot, None)
+    }
+
+    pub(super) fn object(&self, key: &str) -> Option<&Arc<V>> {
+        self.objects.at(self.keys.find(key)?)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn keys(&self) -> Pages<ObjectKey> {
+        self.keys.texts().clone()
+    }
+
+    pub(super) fn snapshot(&self) -> StoreSnapshot<V> {
+        StoreSnapshot {
+            objects: self.objects.clone(),
+            len: self.len(),
+        }
+    }
+
+    pub(super) fn numbered_objects(&self) -> Pages<Arc<V>> {
+        self.objects.clone()
+    }
+
+    pub(super) fn add_index(&mut self, name: &str, postings: Postings, panics: u64) {
+        self.indices.push((name.into(), postings));
+        self.index_panics += panics;
+    }
+
+    fn postings(&self, index: &str) -> Result<&Postings, IndexError> {
+        self.indices
+            .iter()
+            .find(|(name, _)| **name == *index)
+            .map(|(_, postings)| postings)
+            .ok_or_else(|| IndexError::Unknown(index.into()))
+    }
+
+    pub(super) fn objects_with(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Lookup<Arc<V>>, IndexError> {
+        let members = self.postings(index)?.members(value);
+        Ok(Lookup::of(members, &self.objects))
+    }
+
+    pub(super) fn keys_with(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Lookup<ObjectKey>, IndexError> {
+        let members = self.postings(index)?.members(value);
+        Ok(Lookup::of(members, self.keys.texts()))
+    }
+
+    pub(super) fn index_values(&self, index: &str) -> Result<Pages<Arc<str>>, IndexError> {
+        Ok(self.postings(index)?.values().texts().clone())
+    }
+
+    pub(super) fn has_index(&self, index: &str) -> bool {
+        self.postings(index).is_ok()
+    }
+
+    pub(super) const fn index_panics(&self) -> u64 {
+        self.index_panics
+    }
+
+    /// Takes over a count from contents that these replace.
+    pub(super) const fn add_index_panics(&mut self, panics: u64) {
+        self.index_panics += panics;
+    }
+}

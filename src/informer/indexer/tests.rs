@@ -1,0 +1,1 @@
+//! The store's rules, one by one, and against a plain model.

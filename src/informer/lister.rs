@@ -1,0 +1,72 @@
+//! A view of a store for those who only read: by selector, by namespace, by name.
+
+use std::sync::Arc;
+
+use super::indexer::NAMESPACE_INDEX;
+use super::{Cached, Indexer};
+use crate::resource::ObjectKey;
+use crate::view::selector::LabelSelector;
+
+/// Reads a store. Each answer is of one moment, in no order; objects are shared with the store and never change.
+#[derive(Debug)]
+pub struct Lister<T> {
+    indexer: Arc<Indexer<Cached<T>>>,
+}
+
+impl<T> Lister<T> {
+    /// A view of this store.
+    #[must_use]
+    pub const fn new(indexer: Arc<Indexer<Cached<T>>>) -> Self {
+        Self { indexer }
+    }
+
+    /// The objects whose labels match.
+    #[must_use]
+    pub fn list(&self, selector: &LabelSelector) -> Vec<Arc<Cached<T>>> {
+        let snapshot = self.indexer.snapshot();
+        matching(snapshot.iter(), selector)
+    }
+
+    /// The objects of one namespace whose labels match; of all if the namespace is `""`. Reads the index
+    /// [`NAMESPACE_INDEX`] if there is one, and all objects otherwise.
+    #[must_use]
+    pub fn list_in(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Cached<T>>> {
+        if namespace.is_empty() {
+            return self.list(selector);
+        }
+        if let Ok(found) = self.indexer.by_index(NAMESPACE_INDEX, namespace) {
+            return matching(found.iter(), selector);
+        }
+        let snapshot = self.indexer.snapshot();
+        let inside = snapshot
+            .iter()
+            .filter(|object| object.key().namespace() == namespace);
+        matching(inside, selector)
+    }
+
+    /// One object; the namespace is `""` when cluster-scoped.
+    #[must_use]
+    pub fn object(&self, namespace: &str, name: &str) -> Option<Arc<Cached<T>>> {
+        self.indexer
+            .object(ObjectKey::new(namespace, name).as_str())
+    }
+}
+
+fn matching<'a, T: 'a>(
+    objects: impl Iterator<Item = &'a Arc<Cached<T>>>,
+    selector: &LabelSelector,
+) -> Vec<Arc<Cached<T>>> {
+    objects
+        .filter(|object| selector.is_empty() || selector.matches_labels(|key| object.label(key)))
+        .cloned()
+        .collect()
+}
+
+impl<T> Clone for Lister<T> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.indexer))
+    }
+}
+
+#[cfg(test)]
+mod tests;

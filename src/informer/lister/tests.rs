@@ -1,0 +1,1 @@
+//! What listers answer.

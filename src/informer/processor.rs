@@ -1,0 +1,371 @@
+//! Tells every handler and stream of each change, each at its own pace.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
+use crew::Crew;
+use listener::{Common, Wake};
+use resync::Resync;
+
+mod crew;
+mod listener;
+mod queue;
+mod registration;
+mod resync;
+mod roster;
+
+pub(super) use listener::Listener;
+pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
+pub use queue::Present;
+pub use registration::Registration;
+
+/// The handlers and streams of one informer. Clones are the same.
+///
+/// Notifications come from one place, one after the other. Whoever adds a handler keeps them out meanwhile, so that the
+/// state it gives and the changes after it join without a gap.
+pub struct Processor<T: Send + Sync + 'static> {
+    inner: Arc<Inner<T>>,
+}
+
+/// What came of a shutdown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorEnd {
+    /// Notifications that handlers were not told in time.
+    pub dropped: u64,
+}
+
+pub(super) struct Inner<T: Send + Sync + 'static> {
+    crew: Crew<Listener<T>>,
+    common: Arc<Common>,
+    members: Mutex<Members<T>>,
+    resync_changed: Notify,
+}
+
+struct Members<T> {
+    all: Vec<Member<T>>,
+    /// Those of them that may hold everybody back.
+    blocking: Vec<Arc<Listener<T>>>,
+    initial_list_complete: bool,
+    closed: bool,
+}
+
+struct Member<T> {
+    listener: Arc<Listener<T>>,
+    resync: Option<Resync>,
+    /// Whether it takes part in the resync that runs.
+    resyncing: bool,
+}
+
+impl<T: Send + Sync + 'static> Processor<T> {
+    /// Handlers run on the blocking threads of `runtime`.
+    #[must_use]
+    pub fn new(runtime: Handle, on_panic: PanicHook) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                crew: Crew::new(runtime),
+                common: Arc::new(Common::new(on_panic)),
+                members: Mutex::new(Members {
+                    all: Vec::new(),
+                    blocking: Vec::new(),
+                    initial_list_complete: false,
+                    closed: false,
+                }),
+                resync_changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Adds a handler: it is told of `present` as of an initial list, then of every change distributed from now on. After
+    /// [`Processor::shutdown`] the registration has ended from the beginning.
+    pub fn add(
+        &self,
+        handler: Arc<dyn EventHandler<T>>,
+        options: HandlerOptions,
+        present: Present<T>,
+        now: Instant,
+    ) -> Registration<T> {
+        let resync = options
+            .resync_period
+            .and_then(|period| Resync::new(period, now));
+        let common = Arc::clone(&self.inner.common);
+        let listener = Arc::new(Listener::of_callbacks(handler, options, present, common));
+        self.inner.join(&listener, resync);
+        Registration {
+            listener,
+            processor: Arc::downgrade(&self.inner),
+        }
+    }
+
+    /// Adds a stream, which is told the same. Streams take no part in resyncs.
+    #[must_use]
+    pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
+        let common = Arc::clone(&self.inner.common);
+        let listener = Arc::new(Listener::of_stream(options.into(), present, common));
+        self.inner.join(&listener, None);
+        Subscription::new(listener, Arc::downgrade(&self.inner))
+    }
+
+    /// Tells everybody of a change.
+    pub fn distribute(&self, change: Notification<T>) {
+        self.distribute_all(&[change]);
+    }
+
+    /// Tells everybody of changes, in order.
+    pub fn distribute_all(&self, changes: &[Notification<T>]) {
+        self.inner.tell(changes, |_| true);
+    }
+
+    /// Tells those of an object's state whose resync runs; see [`Processor::resync_wanted`]. client-go treats every update
+    /// that does not change the resource version like this.
+    pub fn distribute_resync(&self, change: Notification<T>) {
+        self.inner.tell(&[change], |member| member.resyncing);
+    }
+
+    /// The initial list is complete: all of it was distributed.
+    pub fn initial_list_done(&self) {
+        let mut wakes = Wakes::default();
+        let mut members = self.inner.locked();
+        if !members.initial_list_complete {
+            members.initial_list_complete = true;
+            for member in &members.all {
+                wakes.add(member.listener.end_initial_list(), &member.listener);
+            }
+        }
+        drop(members);
+        self.inner.wake(wakes);
+    }
+
+    /// Whether the resync of any handler is due. If so, those whose is take part in the one that begins now.
+    #[must_use]
+    pub fn resync_wanted(&self, now: Instant) -> bool {
+        let mut wanted = false;
+        for member in &mut self.inner.locked().all {
+            member.resyncing = member
+                .resync
+                .as_mut()
+                .is_some_and(|resync| resync.is_due(now));
+            wanted |= member.resyncing;
+        }
+        wanted
+    }
+
+    /// When to ask for [`Processor::resync_wanted`] next.
+    #[must_use]
+    pub fn next_resync_at(&self) -> Option<Instant> {
+        let members = self.inner.locked();
+        let resyncs = members.all.iter().filter_map(|member| member.resync);
+        resyncs.map(|resync| resync.next_at()).min()
+    }
+
+    /// Waits until a handler was added that may want a resync earlier than the others. Safe to cancel; for one who waits.
+    pub async fn resync_changed(&self) {
+        self.inner.resync_changed.notified().await;
+    }
+
+    /// Waits while any queue with [`Overflow::Block`](super::Overflow::Block) is full. Nothing else need be waited for. There
+    /// is no limit: that is what the policy asks for. Safe to cancel.
+    pub async fn ready(&self) {
+        loop {
+            let room = self.inner.common.room.notified();
+            if !self.inner.is_held_back() {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    /// Handlers and streams that have not ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.locked().all.len()
+    }
+
+    /// Whether nobody listens.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls that panicked, of all handlers that ever were.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.inner.common.panics()
+    }
+
+    /// Ends everything: nothing more is queued; what handlers have waiting is delivered within `grace`, then dropped; streams
+    /// give what they have and end. Returns when no call runs any more and all threads are given back. A call that never
+    /// returns makes this wait for ever, so put a limit on it where handlers are not trusted; cancelled and called again it
+    /// goes on. Not to be called by a handler.
+    pub async fn shutdown(&self, grace: Duration) -> ProcessorEnd {
+        let left = self.inner.close();
+        // Safe to cut short: waiting holds nothing.
+        let in_time = tokio::time::timeout(grace, self.inner.crew.idle()).await;
+        if in_time.is_err() {
+            for listener in &left {
+                listener.end(HandlerEnd::ShutDown).task();
+            }
+        }
+        self.inner.crew.idle().await;
+        let dropped = left.iter().map(|listener| listener.counts().dropped);
+        let dropped = dropped.sum();
+        self.inner.locked().all.clear();
+        ProcessorEnd { dropped }
+    }
+}
+
+impl<T: Send + Sync + 'static> Inner<T> {
+    fn locked(&self) -> MutexGuard<'_, Members<T>> {
+        // Lists that are whole between two operations; no callback runs under the lock.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, listener: &Arc<Listener<T>>, resync: Option<Resync>) {
+        let mut wakes = Wakes::default();
+        let mut members = self.locked();
+        wakes.add(
+            if members.closed {
+                listener.end(HandlerEnd::ShutDown)
+            } else if members.initial_list_complete {
+                listener.end_initial_list()
+            } else {
+                listener.begin()
+            },
+            listener,
+        );
+        if !members.closed {
+            if listener.blocks() {
+                members.blocking.push(Arc::clone(listener));
+            }
+            members.all.push(Member {
+                listener: Arc::clone(listener),
+                resync,
+                resyncing: false,
+            });
+        }
+        drop(members);
+        self.wake(wakes);
+        if resync.is_some() {
+            self.resync_changed.notify_one();
+        }
+    }
+
+    fn tell(&self, changes: &[Notification<T>], concerns: impl Fn(&Member<T>) -> bool) {
+        let mut wakes = Wakes::default();
+        let mut gone = Vec::new();
+        let mut members = self.locked();
+        members.all.retain(|member| {
+            if concerns(member) {
+                wakes.add(member.listener.push(changes), &member.listener);
+            }
+            let stays = member.listener.ended().is_none();
+            if !stays {
+                gone.push(Arc::clone(&member.listener));
+            }
+            stays
+        });
+        if !gone.is_empty() {
+            members
+                .blocking
+                .retain(|listener| listener.ended().is_none());
+        }
+        drop(members);
+        drop(gone);
+        self.wake(wakes);
+    }
+
+    fn wake(&self, wakes: Wakes<T>) {
+        if !wakes.ready.is_empty() {
+            self.crew.serve(wakes.ready);
+        }
+        wakes.tasks.into_iter().for_each(Waker::wake);
+    }
+
+    fn is_held_back(&self) -> bool {
+        let blocking = &self.locked().blocking;
+        blocking.iter().any(|listener| listener.holds_back())
+    }
+
+    /// Tells no more to this one.
+    pub(super) fn forget(&self, listener: &Arc<Listener<T>>) {
+        let mut members = self.locked();
+        members
+            .all
+            .retain(|member| !Arc::ptr_eq(&member.listener, listener));
+        members
+            .blocking
+            .retain(|blocking| !Arc::ptr_eq(blocking, listener));
+    }
+
+    /// Nothing more comes. Who has to be served to the end.
+    fn close(&self) -> Vec<Arc<Listener<T>>> {
+        let mut members = self.locked();
+        members.closed = true;
+        members.blocking.clear();
+        let left: Vec<_> = members
+            .all
+            .iter()
+            .map(|member| Arc::clone(&member.listener))
+            .collect();
+        drop(members);
+        left.iter().for_each(|listener| listener.close().task());
+        self.common.room.notify_waiters();
+        left
+    }
+}
+
+/// Whom to wake once no lock is held.
+struct Wakes<T> {
+    ready: Vec<Arc<Listener<T>>>,
+    tasks: Vec<Waker>,
+}
+
+impl<T> Default for Wakes<T> {
+    fn default() -> Self {
+        Self {
+            ready: Vec::new(),
+            tasks: Vec::new(),
+        }
+    }
+}
+
+impl<T> Wakes<T> {
+    fn add(&mut self, wake: Wake, listener: &Arc<Listener<T>>) {
+        match wake {
+            Wake::Nobody => {}
+            Wake::Crew => self.ready.push(Arc::clone(listener)),
+            Wake::Task(waker) => self.tasks.push(waker),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Inner<T> {
+    /// Nobody is left who could tell anything.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<T: Send + Sync + 'static> Clone for Processor<T> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for Processor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processor")
+            .field("crew", &self.inner.crew)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Which threads serve the handlers that have something waiting. Pure: decides, starts nothing.
+//!
+//! A thread per handler would be woken for each notification, and a thousand wake-ups cost far more than a thousand calls.
+//! So few workers go from handler to handler. A handler that blocks keeps its worker, and then another one is started:
+//! while anything is ready, a standby looks every millisecond; a worker that has been with the same handler for two looks
+//! is overdue and no longer counts.
+//!
+//! What must stay true: while anything is ready, a worker is being started or a standby is there.
+
+use std::collections::VecDeque;
+
+use slab::Slab;
+
+/// Handlers may block for a while without being stuck: then workers are doubled up to this many, besides those overdue.
+const WIDTH_MAX: usize = 64;
+
+/// How long a worker has been with its handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    /// The standby has not looked since.
+    Fresh,
+    /// It has, once.
+    Seen,
+    /// More often.
+    Overdue,
+}
+
+/// Who must be started, by whoever is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Nobody,
+    Worker,
+    Standby,
+}
+
+/// What the standby does after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Starts so many workers and looks again.
+    Start(usize),
+    /// Ends: nothing is ready.
+    End,
+}
+
+/// A worker's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WorkerId(usize);
+
+/// Handlers that wait for a worker, and the workers.
+#[derive(Debug)]
+pub(super) struct Roster<L> {
+    ready: VecDeque<L>,
+    workers: Slab<Stay>,
+    overdue: usize,
+    starting: usize,
+    standby: bool,
+    /// Workers wanted while enough is ready.
+    width: usize,
+    width_min: usize,
+}
+
+impl<L> Roster<L> {
+    /// `width_min` workers, at least 1, serve handlers that do not block.
+    pub(super) fn new(width_min: usize) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            workers: Slab::new(),
+            overdue: 0,
+            starting: 0,
+            standby: false,
+            width: width_min,
+            width_min,
+        }
+    }
+
+    /// Handlers have something waiting.
+    pub(super) fn push(&mut self, ready: impl IntoIterator<Item = L>) -> Call {
+        self.ready.extend(ready);
+        self.call()
+    }
+
+    /// A worker begins that was called for.
+    pub(super) fn begin(&mut self) -> WorkerId {
+        self.starting = self.starting.saturating_sub(1);
+        WorkerId(self.workers.insert(Stay::Fresh))
+    }
+
+    /// A worker is done with its handler, which may have more waiting, or has begun: whom it serves next. None if it ends.
+    pub(super) fn next(&mut self, worker: WorkerId, again: Option<L>) -> (Option<L>, Call) {
+        self.ready.extend(again);
+        let counted = usize::from(self.stay(worker) != Some(Stay::Overdue));
+        let others = self.active().saturating_sub(counted);
+        let next = if others < self.width {
+            self.ready.pop_front()
+        } else {
+            None
+        };
+        if next.is_some() {
+            self.set_stay(worker, Stay::Fresh);
+        } else {
+            self.end(worker);
+        }
+        (next, self.call())
+    }
+
+    /// A worker ends.
+    pub(super) fn end(&mut self, worker: WorkerId) {
+        if let Some(stay) = self.workers.try_remove(worker.0) {
+            self.overdue -= usize::from(stay == Stay::Overdue);
+        }
+    }
+
+    /// The standby looks.
+    pub(super) fn look(&mut self) -> Look {
+        if self.ready.is_empty() {
+            self.standby = false;
+            self.width = self.width_min;
+            return Look::End;
+        }
+        let mut newly_overdue = 0;
+        for (_, stay) in &mut self.workers {
+            *stay = match stay {
+                Stay::Fresh => Stay::Seen,
+                Stay::Seen => {
+                    newly_overdue += 1;
+                    Stay::Overdue
+                }
+                Stay::Overdue => Stay::Overdue,
+            };
+        }
+        self.overdue += newly_overdue;
+        if 2 * newly_overdue >= self.width {
+            self.width = (2 * self.width).min(WIDTH_MAX.max(self.width_min));
+        }
+        let missing = self.width.saturating_sub(self.active());
+        let starting = missing.min(self.ready.len());
+        self.starting += starting;
+        Look::Start(starting)
+    }
+
+    /// Whether nobody works, nor is about to.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.workers.is_empty() && self.starting == 0 && !self.standby
+    }
+
+    /// Workers that can be counted on, or will be.
+    fn active(&self) -> usize {
+        self.workers.len() - self.overdue + self.starting
+    }
+
+    fn call(&mut self) -> Call {
+        if self.ready.is_empty() {
+            Call::Nobody
+        } else if self.active() < self.width {
+            self.starting += 1;
+            Call::Worker
+        } else if self.standby {
+            Call::Nobody
+        } else {
+            self.standby = true;
+            Call::Standby
+        }
+    }
+
+    fn stay(&self, worker: WorkerId) -> Option<Stay> {
+        self.workers.get(worker.0).copied()
+    }
+
+    fn set_stay(&mut self, worker: WorkerId, now: Stay) {
+        if let Some(stay) = self.workers.get_mut(worker.0) {
+            self.overdue -= usize::from(*stay == Stay::Overdue);
+            *stay = now;
+            self.overdue += usize::from(now == Stay::Overdue);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

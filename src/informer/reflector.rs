@@ -1,0 +1,127 @@
+//! Follows one collection and fills whatever takes it: a queue of deltas, or any sink.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::failure::OnFailure;
+use super::journal::{Journal, log_failures};
+use super::queue_sink::{Making, QueueSink, Transform};
+use super::{Cached, DeltaFifo, ListWatch};
+use crate::resource::FieldTable;
+use crate::upstream::backoff::Backoff;
+use crate::upstream::driver::{Driver, DriverEnd, Fetch, Reading};
+use crate::upstream::reflector as protocol;
+use crate::upstream::sink::Sink;
+
+/// Longest watch frame. Etcd takes 1.5 MiB of an object by default and can be set to more; JSON of a protobuf object is
+/// some three times as long.
+const FRAME_LEN_MAX: usize = 64 << 20;
+
+/// Lists, watches, relists and backs off as client-go's reflector does, for those who want no store, or one of their own.
+pub struct Reflector<T, F> {
+    fetch: Arc<F>,
+    list_watch: ListWatch<T>,
+    transform: Option<Transform<T>>,
+    on_failure: Option<OnFailure>,
+    counts: Counts,
+}
+
+impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
+    /// Follows `list_watch` through `fetch`, once it is run.
+    #[must_use]
+    pub fn new(fetch: Arc<F>, list_watch: ListWatch<T>) -> Self {
+        Self {
+            fetch,
+            list_watch,
+            transform: None,
+            on_failure: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Changes each object before it is queued.
+    #[must_use]
+    pub fn transformed(self, transform: Transform<T>) -> Self {
+        Self {
+            transform: Some(transform),
+            ..self
+        }
+    }
+
+    /// Tells failures to this hook instead of logging them.
+    #[must_use]
+    pub fn on_failure(self, hook: OnFailure) -> Self {
+        Self {
+            on_failure: Some(hook),
+            ..self
+        }
+    }
+
+    /// Where this reflector counts.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Fills a queue until it is closed. Dropping the future stops it at any point.
+    pub async fn run_into(self, queue: Arc<DeltaFifo<Cached<T>>>) {
+        let journal = self.journal();
+        let making = Making {
+            decode: Arc::clone(&self.list_watch.decode),
+            transform: self.transform.clone(),
+        };
+        let sink = QueueSink::new(Arc::clone(&queue), making, Arc::clone(&journal));
+        // Both may be dropped at any point: what was read and not queued is read again by whoever begins anew.
+        tokio::select! {
+            () = queue.closed() => {}
+            _ = self.follow(sink, journal) => {}
+        }
+    }
+
+    /// Fills any sink; what it is given are undecoded objects. Returns only if the sink cannot follow the server back to an
+    /// older state; else it is to be dropped.
+    pub async fn run<S: Sink>(self, sink: S) {
+        let journal = self.journal();
+        self.follow(sink, journal).await;
+    }
+
+    fn journal(&self) -> Arc<Journal> {
+        let hook = self
+            .on_failure
+            .clone()
+            .unwrap_or_else(|| log_failures(&self.list_watch.collection));
+        Arc::new(Journal::new(self.counts.clone(), hook))
+    }
+
+    async fn follow<S: Sink>(self, sink: S, journal: Arc<Journal>) -> DriverEnd {
+        let list_watch = &self.list_watch;
+        let options = protocol::ReflectorOptions {
+            streaming: list_watch.streaming,
+            page_len: list_watch.page_len,
+            start_from: None,
+            initial: list_watch.initial,
+        };
+        let reading = Reading {
+            collection: list_watch.collection.clone(),
+            fields: FieldTable::default(),
+            metadata_only: list_watch.metadata_only,
+            frame_len_max: FRAME_LEN_MAX,
+        };
+        let reflector = protocol::Reflector::new(options)
+            .with_backoff(Backoff::new())
+            .never_giving_up();
+        Driver::new(self.fetch, reading, reflector, sink, journal)
+            .run()
+            .await
+    }
+}
+
+impl<T, F> fmt::Debug for Reflector<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector")
+            .field("list_watch", &self.list_watch)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}

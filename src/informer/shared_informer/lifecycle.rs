@@ -1,0 +1,109 @@
+//! From made over started and synced to ended.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::NotSynced;
+use super::telling::Telling;
+use crate::upstream::driver::Collection;
+
+/// What reads the collection, until its queue is closed.
+type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Made,
+    Started,
+    Synced,
+    /// Shut down before the initial list was there.
+    NeverSynced,
+}
+
+/// Which tasks an informer has, and how far they are.
+pub(super) struct Lifecycle {
+    collection: Collection,
+    reading: Mutex<Option<Reading>>,
+    phase: watch::Sender<Phase>,
+    /// Each task holds a receiver: when none is left, all have ended, however they did.
+    alive: watch::Sender<()>,
+}
+
+impl Lifecycle {
+    pub(super) fn new(collection: Collection, reading: Reading) -> Self {
+        Self {
+            collection,
+            reading: Mutex::new(Some(reading)),
+            phase: watch::Sender::new(Phase::Made),
+            alive: watch::Sender::new(()),
+        }
+    }
+
+    pub(super) const fn collection(&self) -> &Collection {
+        &self.collection
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn start<T: Send + Sync + 'static>(self: &Arc<Self>, telling: &Arc<Telling<T>>) {
+        // Held until the tasks are counted, so that an end at the same time waits for them.
+        let mut not_started = self.reading();
+        let Some(reading) = not_started.take() else {
+            return;
+        };
+        self.phase.send_replace(Phase::Started);
+        let alive = self.alive.subscribe();
+        tokio::spawn(async move {
+            reading.await;
+            drop(alive);
+        });
+        let alive = self.alive.subscribe();
+        let (telling, lifecycle) = (Arc::clone(telling), Arc::clone(self));
+        tokio::spawn(async move {
+            telling
+                .run(|| {
+                    lifecycle.phase.send_replace(Phase::Synced);
+                })
+                .await;
+            drop(alive);
+        });
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        *self.phase.borrow() != Phase::Made
+    }
+
+    pub(super) fn has_synced(&self) -> bool {
+        *self.phase.borrow() == Phase::Synced
+    }
+
+    pub(super) async fn synced(&self) -> Result<(), NotSynced> {
+        let mut phases = self.phase.subscribe();
+        let over = |phase: &Phase| matches!(phase, Phase::Synced | Phase::NeverSynced);
+        // The sender is ours, so the channel stays open.
+        let synced = phases.wait_for(over).await;
+        if synced.is_ok_and(|phase| *phase == Phase::Synced) {
+            return Ok(());
+        }
+        Err(NotSynced {
+            collection: self.collection.clone(),
+        })
+    }
+
+    /// Waits until all tasks have ended; their queue is closed. Nothing can be started any more. Safe to cancel.
+    pub(super) async fn ended(&self) {
+        // Never started: it reads nothing.
+        drop(self.reading().take());
+        self.alive.closed().await;
+        self.phase.send_if_modified(|phase| {
+            let never = *phase != Phase::Synced;
+            if never {
+                *phase = Phase::NeverSynced;
+            }
+            never
+        });
+    }
+}

@@ -1,0 +1,187 @@
+//! Takes changes out of the queue, stores them, and tells them to everybody: one after the other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::changes::{Audience, apply};
+use crate::informer::journal::Journal;
+use crate::informer::{
+    Cached, DeltaFifo, Indexer, InformerCounts, Notification, Present, Processor, WatchFailure,
+};
+
+/// Objects whose changes are stored and told at once, while handlers that want to join wait.
+const BATCH_LEN_MAX: usize = 256;
+
+/// The queue's one consumer.
+pub(super) struct Telling<T: Send + Sync + 'static> {
+    store: Arc<Indexer<Cached<T>>>,
+    queue: Arc<DeltaFifo<Cached<T>>>,
+    processor: Processor<T>,
+    journal: Journal,
+    /// Held while changes are stored and told, and while somebody joins: so each change reaches everybody either
+    /// as present state or as a change.
+    order: Mutex<()>,
+}
+
+/// What is left in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Something,
+}
+
+impl<T: Send + Sync + 'static> Telling<T> {
+    pub(super) const fn new(
+        store: Arc<Indexer<Cached<T>>>,
+        queue: Arc<DeltaFifo<Cached<T>>>,
+        processor: Processor<T>,
+        journal: Journal,
+    ) -> Self {
+        Self {
+            store,
+            queue,
+            processor,
+            journal,
+            order: Mutex::new(()),
+        }
+    }
+
+    pub(super) const fn store(&self) -> &Arc<Indexer<Cached<T>>> {
+        &self.store
+    }
+
+    pub(super) const fn processor(&self) -> &Processor<T> {
+        &self.processor
+    }
+
+    pub(super) fn counts(&self) -> InformerCounts {
+        self.journal.counts().snapshot()
+    }
+
+    /// Nothing more is read; what was read will still be told.
+    pub(super) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Lets somebody in, with the state that the changes from now on belong to.
+    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, Present<T>) -> R) -> R {
+        let _order = self.order();
+        let snapshot = self.store.snapshot();
+        join(
+            &self.processor,
+            Present::new(snapshot.len(), snapshot.into_iter()),
+        )
+    }
+
+    /// Tells until the queue is closed and empty; calls `synced` once, when the initial list has been stored and told.
+    pub(super) async fn run(&self, synced: impl Fn()) {
+        let mut is_synced = false;
+        loop {
+            // Both may be dropped at any point: they only wait.
+            tokio::select! {
+                () = self.queue.filled() => {}
+                () = self.resync_due() => {
+                    if self.processor.resync_wanted(Instant::now().into_std()) {
+                        self.queue.resync();
+                    }
+                    continue;
+                }
+            }
+            // A handler that holds everybody back does not hold up the end.
+            tokio::select! {
+                () = self.processor.ready() => {}
+                () = self.queue.closed() => {}
+            }
+            let left = self.tell_batch();
+            if !is_synced && self.queue.has_synced() {
+                is_synced = true;
+                self.processor.initial_list_done();
+                synced();
+            }
+            if left == Left::Nothing && self.queue.is_closed() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn tell_batch(&self) -> Left {
+        let _order = self.order();
+        let mut news = News::new(&self.processor);
+        for _ in 0..BATCH_LEN_MAX {
+            let popped = self.queue.pop(|key, deltas, in_initial_list| {
+                for delta in deltas {
+                    match apply(&self.store, key, delta, in_initial_list) {
+                        Ok(Some((notification, audience))) => news.add(notification, audience),
+                        Ok(None) => {}
+                        Err(failure) => self.journal.tell(&failure),
+                    }
+                }
+                Ok::<_, WatchFailure>(())
+            });
+            if popped.is_none() {
+                return Left::Nothing;
+            }
+        }
+        Left::Something
+    }
+
+    /// When a handler wants all objects told again.
+    async fn resync_due(&self) {
+        loop {
+            let Some(at) = self.processor.next_resync_at() else {
+                self.processor.resync_changed().await;
+                continue;
+            };
+            // Both may be dropped at any point: they only wait.
+            tokio::select! {
+                () = tokio::time::sleep_until(at.into()) => return,
+                () = self.processor.resync_changed() => {}
+            }
+        }
+    }
+
+    /// Nothing of the user's runs under this lock but key and index functions, whose panics are caught.
+    fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notifications of one batch; told when dropped, in order.
+struct News<'a, T: Send + Sync + 'static> {
+    processor: &'a Processor<T>,
+    gathered: Vec<Notification<T>>,
+}
+
+impl<'a, T: Send + Sync + 'static> News<'a, T> {
+    const fn new(processor: &'a Processor<T>) -> Self {
+        Self {
+            processor,
+            gathered: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, notification: Notification<T>, audience: Audience) {
+        match audience {
+            Audience::All => self.gathered.push(notification),
+            Audience::Resync => {
+                self.tell();
+                self.processor.distribute_resync(notification);
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        if !self.gathered.is_empty() {
+            self.processor.distribute_all(&self.gathered);
+            self.gathered.clear();
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for News<'_, T> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}

@@ -1,0 +1,308 @@
+//! What one informer does from its initial list to its end, against an upstream that says what the test says.
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::informer::{Notification, Raw};
+use crate::resource::Gvr;
+use crate::upstream::driver::{FetchError, Purpose};
+
+struct Piped(mpsc::Receiver<Bytes>);
+
+impl Body for Piped {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        self.0
+            .poll_recv(context)
+            .map(|came| came.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Hands each request's body to the test.
+struct Upstream(mpsc::Sender<mpsc::Sender<Bytes>>);
+
+impl Fetch for Upstream {
+    type Body = Piped;
+
+    async fn get(&self, _: String, _: Purpose) -> Result<Response<Piped>, FetchError> {
+        let (feed, body) = mpsc::channel(16);
+        self.0.send(feed).await.unwrap();
+        Ok(Response::new(Piped(body)))
+    }
+}
+
+struct Scene {
+    streams: mpsc::Receiver<mpsc::Sender<Bytes>>,
+    informer: SharedInformer<Raw>,
+}
+
+impl Scene {
+    fn new(options: InformerOptions<Raw>) -> Self {
+        let (send, streams) = mpsc::channel(4);
+        let list_watch = ListWatch::raw(&Gvr::new("", "v1", "configmaps"));
+        let informer = SharedInformer::with_options(Arc::new(Upstream(send)), list_watch, options);
+        Self { streams, informer }
+    }
+
+    /// Started, with its first stream.
+    async fn started(options: InformerOptions<Raw>) -> (Self, mpsc::Sender<Bytes>) {
+        let mut scene = Self::new(options);
+        scene.informer.start();
+        let feed = scene.streams.recv().await.unwrap();
+        (scene, feed)
+    }
+
+    /// Ends a stream; the next one is asked for when everything before its end has been read.
+    async fn has_read(&mut self, feed: mpsc::Sender<Bytes>) {
+        drop(feed);
+        self.streams.recv().await.unwrap();
+    }
+}
+
+async fn say(feed: &mpsc::Sender<Bytes>, lines: &[String]) {
+    feed.send(Bytes::from(lines.concat())).await.unwrap();
+}
+
+fn event(word: &str, name: &str, version: u64) -> String {
+    format!(
+        "{{\"type\":\"{word}\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+    )
+}
+
+fn marker(version: u64) -> String {
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"annotations\":{{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n"
+    )
+}
+
+const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old\",\"reason\":\"Expired\",\"code\":410}}\n";
+
+/// What a handler was told, one word each.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn handler(&self) -> impl Fn(&Notification<Raw>) + Send + Sync + 'static {
+        let told = Arc::clone(&self.0);
+        move |notification| told.lock().unwrap().push(words(notification))
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn words(notification: &Notification<Raw>) -> String {
+    match notification {
+        Notification::Added {
+            object,
+            in_initial_list,
+        } => format!("add {} {in_initial_list}", object.resource_version()),
+        Notification::Updated { old, new } => format!(
+            "update {} {}",
+            old.resource_version(),
+            new.resource_version()
+        ),
+        Notification::Deleted {
+            object,
+            final_state_known,
+        } => format!("delete {} {final_state_known}", object.resource_version()),
+    }
+}
+
+fn stored(informer: &SharedInformer<Raw>) -> Vec<String> {
+    let snapshot = informer.store().snapshot();
+    let mut entries: Vec<_> = snapshot
+        .iter()
+        .map(|object| format!("{} {}", object.key(), object.resource_version()))
+        .collect();
+    entries.sort();
+    entries
+}
+
+#[tokio::test]
+async fn the_initial_list_is_told_as_such_and_what_follows_is_not() {
+    let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
+    let told = Told::default();
+    let registration = scene.informer.add_handler(told.handler());
+    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    scene.informer.synced().await.unwrap();
+    registration.synced().await.unwrap();
+    assert_eq!(told.take(), ["add 3 true"]);
+    let more = [
+        event("ADDED", "y", 6),
+        event("MODIFIED", "x", 7),
+        event("DELETED", "y", 8),
+    ];
+    say(&feed, &more).await;
+    scene.has_read(feed).await;
+    scene.informer.shutdown().await;
+    // In order per object.
+    assert_eq!(told.take(), ["add 6 false", "delete 8 true", "update 3 7"]);
+    assert_eq!(stored(&scene.informer), ["a/x 7"]);
+}
+
+#[tokio::test]
+async fn the_store_is_synced_only_with_the_marker() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    say(&feed, &[event("ADDED", "x", 3)]).await;
+    tokio::task::yield_now().await;
+    assert!(!scene.informer.has_synced());
+    assert_eq!(scene.informer.store().len(), 0);
+    say(&feed, &[marker(3)]).await;
+    scene.informer.synced().await.unwrap();
+    assert_eq!(stored(&scene.informer), ["a/x 3"]);
+}
+
+#[tokio::test]
+async fn a_late_handler_is_told_of_what_is_there() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    scene.informer.synced().await.unwrap();
+    let told = Told::default();
+    let registration = scene.informer.add_handler(told.handler());
+    registration.synced().await.unwrap();
+    assert_eq!(told.take(), ["add 3 true"]);
+}
+
+#[tokio::test]
+async fn a_relist_tells_differences_and_nothing_of_what_stayed() {
+    let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
+    let told = Told::default();
+    scene.informer.add_handler(told.handler());
+    let names = ["gone", "stays", "changes"];
+    let initial = names.map(|name| event("ADDED", name, 3));
+    say(&feed, &[initial.concat(), marker(5), EXPIRED.into()]).await;
+    let feed = scene.streams.recv().await.unwrap();
+    let state = [
+        event("ADDED", "stays", 3),
+        event("ADDED", "changes", 8),
+        event("ADDED", "new", 9),
+        marker(9),
+        event("MODIFIED", "new", 10),
+    ];
+    say(&feed, &state).await;
+    scene.has_read(feed).await;
+    scene.informer.shutdown().await;
+    let mut told = told.take();
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "add 3 true",
+            "add 3 true",
+            "add 3 true",
+            "add 9 false",
+            "delete 3 false",
+            "update 3 8",
+            "update 9 10",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_transform_decides_what_is_stored() {
+    let transform: Transform<Raw> = Arc::new(|object| {
+        *object.object_mut() = Raw::from_bytes(Bytes::from_static(b"{}"));
+        Ok(())
+    });
+    let options = InformerOptions {
+        transform: Some(transform),
+        ..InformerOptions::default()
+    };
+    let (scene, feed) = Scene::started(options).await;
+    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    scene.informer.synced().await.unwrap();
+    assert_eq!(
+        scene.informer.lister().object("a", "x").unwrap().bytes(),
+        b"{}"
+    );
+}
+
+#[tokio::test]
+async fn an_index_added_late_is_consistent_with_the_store() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    scene.informer.synced().await.unwrap();
+    let by_version = crate::informer::index_by(|object: &Cached<Raw>| {
+        vec![object.resource_version().to_string()]
+    });
+    scene.informer.add_index("version", by_version).unwrap();
+    let keys = scene.informer.store().index_keys("version", "3").unwrap();
+    assert_eq!(keys.len(), 1);
+}
+
+#[tokio::test]
+async fn shut_down_before_it_synced_an_informer_says_so_and_starts_no_more() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    let waiting = tokio::spawn({
+        let informer = scene.informer.clone();
+        async move { informer.synced().await }
+    });
+    scene.informer.shutdown().await;
+    assert_eq!(
+        waiting.await.unwrap().unwrap_err().to_string(),
+        "the informer of configmaps.v1 was shut down before it held its initial list"
+    );
+    assert!(feed.is_closed());
+    scene.informer.start();
+    scene.informer.shutdown().await;
+    let registration = scene.informer.add_handler(|_: &Notification<Raw>| {});
+    assert!(registration.ended().is_some());
+}
+
+#[tokio::test]
+async fn an_informer_that_was_never_started_ends_at_once() {
+    let scene = Scene::new(InformerOptions::default());
+    assert!(!scene.informer.is_started());
+    scene.informer.shutdown().await;
+    assert!(scene.informer.synced().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_tells_all_objects_again_to_who_wants_it() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    let (told, silent) = (Told::default(), Told::default());
+    let period = Duration::from_secs(30);
+    let wants = HandlerOptions::named("wants").with_resync(period);
+    scene.informer.add_handler_with(told.handler(), wants);
+    scene.informer.add_handler(silent.handler());
+    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    scene.informer.synced().await.unwrap();
+    tokio::time::sleep(period * 2 + Duration::from_secs(1)).await;
+    scene.informer.shutdown().await;
+    assert_eq!(told.take(), ["add 3 true", "update 3 3", "update 3 3"]);
+    assert_eq!(silent.take(), ["add 3 true"]);
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_counted_and_told_of_the_next_change() {
+    let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
+    let told = Told::default();
+    let handler = told.handler();
+    let panics = move |notification: &Notification<Raw>| {
+        handler(notification);
+        assert!(notification.key().name() != "bad", "planted");
+    };
+    let registration = scene.informer.add_handler(panics);
+    let initial = [event("ADDED", "bad", 3), marker(5)];
+    say(&feed, &initial).await;
+    registration.synced().await.unwrap();
+    say(&feed, &[event("ADDED", "good", 6)]).await;
+    scene.has_read(feed).await;
+    scene.informer.shutdown().await;
+    assert_eq!(told.take(), ["add 3 true", "add 6 false"]);
+    assert_eq!(scene.informer.handler_panics(), 1);
+}

@@ -1,0 +1,163 @@
+//! Why an attempt came to nothing: what the reflector must know of it, and what people want to.
+
+use std::fmt;
+
+use http::Response;
+use http::header::CONTENT_TYPE;
+
+use super::FetchError;
+use crate::decode::{ScanError, UpstreamStatus};
+use crate::upstream::reflector::Failure;
+
+/// What was asked of upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A list, or a page of one.
+    List,
+    /// A watch, streamed initial data among them.
+    Watch,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        })
+    }
+}
+
+/// Why bytes could not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameRejection {
+    /// Not what a watch event or a list looks like.
+    Unparsable,
+    /// Longer than allowed.
+    TooLong,
+    /// No JSON, or JSON of another form than was asked for: protobuf, a `Table`. Not read any further.
+    WrongContentType,
+}
+
+/// An attempt that failed, for those who tell people.
+#[derive(Clone, Copy, Debug)]
+pub struct Trouble<'a> {
+    /// What was asked.
+    pub asked: Asked,
+    /// What the reflector is told.
+    pub failure: &'a Failure,
+    /// What was wrong with the bytes, if it was they.
+    pub rejection: Option<FrameRejection>,
+    /// In words; empty where the status says it all.
+    pub cause: &'a str,
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) failure: Failure,
+    pub(super) rejection: Option<FrameRejection>,
+    cause: String,
+}
+
+impl Fault {
+    pub(super) const fn refused(status: UpstreamStatus) -> Self {
+        Self {
+            failure: Failure::Status(status),
+            rejection: None,
+            cause: String::new(),
+        }
+    }
+
+    pub(super) fn cut(cause: impl Into<String>) -> Self {
+        Self {
+            failure: Failure::Transport,
+            rejection: None,
+            cause: cause.into(),
+        }
+    }
+
+    pub(super) fn rejected(reason: FrameRejection, cause: impl Into<String>) -> Self {
+        Self {
+            failure: Failure::Protocol,
+            rejection: Some(reason),
+            cause: cause.into(),
+        }
+    }
+
+    pub(super) fn unparsable(error: &ScanError) -> Self {
+        Self::rejected(FrameRejection::Unparsable, error.to_string())
+    }
+
+    pub(super) fn trouble(&self, asked: Asked) -> Trouble<'_> {
+        Trouble {
+            asked,
+            failure: &self.failure,
+            rejection: self.rejection,
+            cause: &self.cause,
+        }
+    }
+
+    /// Whether upstream has none of the forms that were asked for.
+    pub(super) fn is_not_acceptable(&self) -> bool {
+        matches!(&self.failure, Failure::Status(status) if status.code == 406)
+    }
+}
+
+impl From<FetchError> for Fault {
+    fn from(error: FetchError) -> Self {
+        Self::cut(error.0.to_string())
+    }
+}
+
+/// Refuses an answer that says of itself that it is no JSON. Servers that say nothing are believed to send what was asked for.
+pub(super) fn check_content_type<B>(response: &Response<B>) -> Result<(), Fault> {
+    let Some(value) = response.headers().get(CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let mut parts = text.split(';').map(str::trim);
+    let is_json = parts
+        .next()
+        .is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
+    let is_table = parts.any(|parameter| parameter.eq_ignore_ascii_case("as=Table"));
+    if is_json && !is_table {
+        return Ok(());
+    }
+    Err(Fault::rejected(
+        FrameRejection::WrongContentType,
+        format!("content type {text:?} is not the JSON that was asked for"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_if_they_say_nothing_or_json() {
+        let accepted = |text: &str| {
+            let response = Response::builder().header(CONTENT_TYPE, text).body(());
+            check_content_type(&response.unwrap()).is_ok()
+        };
+        assert!(check_content_type(&Response::new(())).is_ok());
+        for text in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json;stream=watch",
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        ] {
+            assert!(accepted(text), "{text}");
+        }
+        for text in [
+            "application/vnd.kubernetes.protobuf",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+            "application/json;as=Table;g=meta.k8s.io;v=v1",
+            "application/json-patch+json",
+            "application/cbor-seq",
+            "text/html",
+            "",
+        ] {
+            assert!(!accepted(text), "{text}");
+        }
+    }
+}
