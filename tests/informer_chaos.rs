@@ -2,15 +2,19 @@
 //! holds, and what each handler was told explains it.
 //!
 //! A failure names its seed. The same seed gives the same run: dice decide, and the clock stands still but where it is
-//! moved. `CHAOS_SEED=n cargo nextest run --test informer_chaos one_seed` runs one alone.
+//! moved. `CHAOS_SEED=n cargo nextest run --test informer_chaos same_run` runs one alone.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "informer_chaos/audience.rs"]
+mod audience;
 #[path = "informer_chaos/dice.rs"]
 mod dice;
 #[path = "informer_chaos/model.rs"]
 mod model;
 #[path = "informer_chaos/run.rs"]
 mod run;
+#[path = "informer_chaos/sockets.rs"]
+mod sockets;
 #[path = "informer_chaos/wire.rs"]
 mod wire;
 #[path = "informer_chaos/witness.rs"]
@@ -72,24 +76,27 @@ async fn play_all(seeds: Range<u64>) {
     for seed in seeds.clone() {
         let report = play(seed, Plant::Nothing).await;
         let report = report.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let totals = report.totals;
         let own = [
-            ("told", report.notifications as u64),
-            ("merged", report.merged),
-            ("went back", report.went_back),
-            ("made anew", report.made_anew),
-            ("found gone", report.found_gone),
+            ("told", totals.told),
+            ("merged", totals.merged),
+            ("went back", totals.went_back),
+            ("made anew", totals.made_anew),
+            ("found gone", totals.found_gone),
             ("requests", report.requests.len() as u64),
         ];
         for (what, times) in report.struck.into_iter().chain(own) {
             *sums.entry(what).or_default() += times;
         }
     }
-    println!("seeds {seeds:?}: {sums:?}");
     let rare = TROUBLE
         .into_iter()
         .chain(["merged", "went back", "made anew", "found gone"]);
     for what in rare {
-        assert!(sums.get(what).is_some_and(|times| *times >= 10), "{what}");
+        assert!(
+            sums.get(what).is_some_and(|times| *times >= 10),
+            "{what} is missing in {sums:?}"
+        );
     }
 }
 
@@ -114,16 +121,31 @@ async fn after_trouble_all_hold_what_the_server_holds_fourth_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_seed_alone() {
-    let seed = option_env!("CHAOS_SEED").map_or(7, |seed| seed.parse().unwrap());
-    let first = play(seed, Plant::Nothing).await;
-    let first = first.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-    let again = play(seed, Plant::Nothing).await.unwrap();
-    assert_eq!(first.requests, again.requests, "seed {seed} did not replay");
+async fn a_seed_gives_the_same_run_again() {
+    let seeds = option_env!("CHAOS_SEED").map_or(5..10, |seed| {
+        let seed = seed.parse().unwrap();
+        seed..seed + 1
+    });
+    for seed in seeds {
+        let first = play(seed, Plant::Nothing).await;
+        let first = first.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let again = play(seed, Plant::Nothing).await.unwrap();
+        assert_eq!(first.requests, again.requests, "seed {seed} did not replay");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_event_is_found_out() {
     let why = play(3, Plant::LostEvent).await.unwrap_err();
     assert!(why.starts_with("the store holds"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_sockets_all_hold_what_the_server_holds() {
+    sockets::play_all(0..5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_sockets_all_hold_what_the_server_holds_second_part() {
+    sockets::play_all(5..10).await;
 }

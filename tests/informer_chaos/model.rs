@@ -188,7 +188,10 @@ impl Model {
 
     fn any_key(&mut self) -> String {
         let number = self.dice.below(KEY_COUNT);
-        format!("{}/{number:02}", ["a", "b"][usize::from(number % 3 == 0)])
+        format!(
+            "{}/{number:02}",
+            ["a", "b"][usize::from(number.is_multiple_of(3))]
+        )
     }
 
     fn put(&mut self, key: &str) {
