@@ -50,7 +50,7 @@ async fn play(seed: u64, plant: Plant) -> Result<Report, String> {
 }
 
 /// What a simulation does not do, it does not show.
-const TROUBLE: [&str; 18] = [
+const TROUBLE: [&str; 19] = [
     "410",
     "410 in a stream",
     "429",
@@ -60,6 +60,7 @@ const TROUBLE: [&str; 18] = [
     "compaction",
     "expired page",
     "garbage frame",
+    "initial stream cut",
     "list cut short",
     "outage",
     "repeated event",

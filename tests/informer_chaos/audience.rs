@@ -169,6 +169,13 @@ impl<T: Content> Audience<T> {
     }
 }
 
+impl<T: Content> Drop for Audience<T> {
+    /// A failed test must end, too: its runtime waits for handlers.
+    fn drop(&mut self) {
+        self.gate.turn(false);
+    }
+}
+
 fn terms(name: &str, merged: u64, setbacks: &[(u64, u64)]) -> Terms {
     Terms {
         exact: merged == 0,

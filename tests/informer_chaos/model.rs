@@ -99,15 +99,14 @@ pub(crate) struct Model {
     pub(crate) timeline: u32,
     /// Of each restored backup, the version before and after.
     pub(crate) setbacks: Vec<(u64, u64)>,
-    /// After a restored backup, until somebody asks for the latest state: a client who then still waits with a version
-    /// from before could be told of nothing that happened since, and nobody, client-go included, could tell.
+    /// After a restored backup, until the client has noticed: versions are given again, so that later it could not tell
+    /// anything by them, as nobody can, client-go included.
     pub(crate) writes_wait: bool,
     pub(crate) plant: Plant,
     pub(crate) struck: BTreeMap<&'static str, u64>,
     pub(crate) requests: Vec<String>,
     past: Vec<Past>,
     waiting: Vec<Waker>,
-    revision_max: u64,
 }
 
 impl Model {
@@ -126,7 +125,6 @@ impl Model {
             requests: Vec::new(),
             past: Vec::new(),
             waiting: Vec::new(),
-            revision_max: 5,
         }
     }
 
@@ -222,9 +220,7 @@ impl Model {
         if self.writes_wait {
             return None;
         }
-        // Versions that were given once are not given again, or nobody could tell the two states apart.
-        self.revision = self.revision.max(self.revision_max) + 1 + self.dice.below(2);
-        self.revision_max = self.revision;
+        self.revision += 1 + self.dice.below(2);
         Some((self.revision, self.state()))
     }
 
@@ -257,7 +253,7 @@ impl Model {
 
     /// A backup is restored: what was written last is undone.
     pub(crate) fn restore(&mut self) {
-        let back = 1 + self.dice.below(8);
+        let back = 1 + self.dice.below(20);
         let kept = self
             .past
             .len()

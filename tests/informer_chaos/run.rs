@@ -14,8 +14,8 @@ use crate::wire::{Server, Shared};
 use crate::witness::{Content, Seen, SeenAll};
 
 const STEPS: u64 = 150;
-/// Trouble ends before the last step.
-const CALM_FROM: u64 = STEPS * 4 / 5;
+/// Trouble pauses until the store is what the server holds.
+const INTERLUDE_EVERY: u64 = 15;
 /// Seconds behind the end of the longest wait: what holds early may cease to.
 const QUIET_SECONDS: u64 = 100;
 const PATIENCE_SECONDS: u64 = 600;
@@ -54,8 +54,10 @@ pub(crate) async fn run<T: Content>(
         script: Dice(!seed),
         left_with: 0,
     };
-    run.play().await;
-    let converged = run.converge(plant).await;
+    let converged = match run.play().await {
+        Ok(()) => run.converge(plant).await,
+        lost => lost,
+    };
     // Also after a failure: its threads must not outlive the run.
     let report = run.end().await;
     converged?;
@@ -67,17 +69,16 @@ impl<T: Content> Run<T> {
         act(&mut self.model.lock().unwrap())
     }
 
-    async fn play(&mut self) {
+    async fn play(&mut self) -> Result<(), String> {
         self.model(|model| (0..20).for_each(|_| model.write()));
         self.audience.informer.start();
         for at in 0..STEPS {
-            if at == CALM_FROM {
-                self.model(|model| model.turn(Mood::Calm));
-                self.audience.gate.turn(false);
-            } else if at < CALM_FROM {
-                self.disturb();
-            }
+            self.disturb();
+            let held = self.audience.informer.counts().last_version;
             let writes = self.script.below(5);
+            self.model(|model| {
+                model.writes_wait &= held.is_some_and(|held| held.0 > model.revision);
+            });
             self.model(|model| (0..writes).for_each(|_| model.write()));
             let time = self.script.one_of(&[50, 300, 300, 1_000, 4_000, 15_000]);
             for _ in 0..=time / 1_000 {
@@ -94,7 +95,15 @@ impl<T: Content> Run<T> {
                 self.audience.read();
             }
             self.audience.note_synced();
+            if at % INTERLUDE_EVERY == INTERLUDE_EVERY - 1 {
+                // Or a loss might be made good by a later relist, and nobody would know.
+                self.model(|model| model.turn(Mood::Calm));
+                self.settle(1).await?;
+                self.model(|model| model.turn(Mood::Rough));
+            }
         }
+        self.model(|model| model.turn(Mood::Calm));
+        Ok(())
     }
 
     fn disturb(&mut self) {
@@ -141,7 +150,7 @@ impl<T: Content> Run<T> {
     /// After some quiet the store is what the server holds.
     async fn converge(&mut self, plant: Plant) -> Result<(), String> {
         self.audience.gate.turn(false);
-        self.settle().await?;
+        self.settle(QUIET_SECONDS).await?;
         if plant == Plant::Nothing {
             return Ok(());
         }
@@ -149,15 +158,16 @@ impl<T: Content> Run<T> {
             model.plant = plant;
             model.write();
         });
-        self.settle().await
+        self.settle(QUIET_SECONDS).await
     }
 
-    async fn settle(&mut self) -> Result<(), String> {
+    /// Waits for so long, and until the store is what the server holds.
+    async fn settle(&mut self, quiet_seconds: u64) -> Result<(), String> {
         for second in 0..PATIENCE_SECONDS {
             pass(Duration::from_secs(1)).await;
             self.audience.read();
             let agree = || hash(&self.audience.held()) == hash(&self.expected());
-            if second > QUIET_SECONDS && agree() {
+            if second >= quiet_seconds && agree() {
                 return Ok(());
             }
         }

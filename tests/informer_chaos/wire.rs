@@ -64,19 +64,14 @@ impl Fetch for Server {
         if model.mood == Mood::Away {
             return Err(FetchError("connection refused".into()));
         }
-        let version = asked.version.map_or(0, |version| version.parse().unwrap());
-        let is_ahead = asked.token.is_some() || version > model.revision;
-        let answer = match failure(&mut model) {
+        match failure(&mut model) {
             Some(failed) => failed,
             None => Ok(match (asked.watch, asked.initial_events) {
                 (true, true) => self.initial_stream(&mut model, &asked),
                 (true, false) => self.stream(&mut model, &asked),
                 (false, _) => list(&mut model, &asked),
             }),
-        };
-        // Who asks for a state that there is will not fall back on a version from before.
-        model.writes_wait &= is_ahead;
-        answer
+        }
     }
 }
 
@@ -169,7 +164,7 @@ fn list(model: &mut Model, asked: &Asked<'_>) -> Response<Answer> {
             let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
             let (timeline, version, start) = (number(), number(), number());
             let of_now = timeline == u64::from(model.timeline) && version >= model.floor;
-            if !of_now || model.trouble(8, "expired page") {
+            if !of_now || model.trouble(5, "expired page") {
                 return refused(410, "Expired");
             }
             (version, usize::try_from(start).unwrap())
@@ -233,7 +228,15 @@ impl Server {
             .collect();
         let annotation = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}";
         lines.push_str(&bookmark(version, annotation));
-        json(Answer::watching(&self.0, model, lines, version, asked.cut))
+        let is_cut = model.trouble(3, "initial stream cut");
+        if is_cut {
+            let kept = model.dice.below(lines.len() as u64);
+            lines.truncate(usize::try_from(kept).unwrap());
+        }
+        let mut answer = Answer::watching(&self.0, model, lines, version, asked.cut);
+        answer.over = is_cut;
+        answer.last = (is_cut && model.dice.once_in(2)).then_some("reset in a stream");
+        json(answer)
     }
 
     fn stream(&self, model: &mut Model, asked: &Asked<'_>) -> Response<Answer> {
