@@ -368,4 +368,4 @@ impl<T: Send + Sync + 'static> fmt::Debug for Processor<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,1 +1,3 @@
-//! Placeholder of tests.
+//! Handlers as an informer sees them.
+
+pub(crate) mod samples;
