@@ -19,9 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use kube_fanout::informer::{
-    Cached, HandlerOptions, Notification, Overflow, Present, Processor,
-};
+use kube_fanout::informer::{Cached, HandlerOptions, Notification, Overflow, Present, Processor};
 use kube_fanout::resource::{Object, ObjectParts, ResourceVersion};
 use rounds::{Effort, median, nanos_each, process_cpu};
 
@@ -41,7 +39,10 @@ fn main() {
             delays.push((case.delays)(changes));
         }
     }
-    let medians: Vec<Quantiles> = delays.iter().map(|rounds| Quantiles::median(rounds)).collect();
+    let medians: Vec<Quantiles> = delays
+        .iter()
+        .map(|rounds| Quantiles::median(rounds))
+        .collect();
     for (case, quantiles) in CASES.iter().zip(&medians) {
         let [p50, p99, max] = quantiles.0;
         println!("{:<34}{p50:>10.0}{p99:>10.0}{max:>10.0}", case.name);
@@ -157,7 +158,10 @@ impl Round {
     }
 
     fn quantiles(&self) -> Quantiles {
-        let mut delays = self.delays.lock().map_or_else(|_| Vec::new(), |delays| delays.clone());
+        let mut delays = self
+            .delays
+            .lock()
+            .map_or_else(|_| Vec::new(), |delays| delays.clone());
         // The first change starts threads.
         let rest = delays.split_off(HANDLERS.min(delays.len() / 2));
         Quantiles::of(rest)
@@ -183,14 +187,24 @@ fn ours_delays(changes: usize, stuck: usize) -> Quantiles {
         let gate = gate.clone();
         let handler = move |_: &Notification<Instant>| gate.recv().unwrap_or_default();
         let options = HandlerOptions::named("stuck").with_queue(64, Overflow::Merge);
-        processor.add(Arc::new(handler), options, Present::nothing(), Instant::now());
+        processor.add(
+            Arc::new(handler),
+            options,
+            Present::nothing(),
+            Instant::now(),
+        );
     }
     let (round, is_done) = Round::new();
     for _ in stuck..HANDLERS {
         let round = Arc::clone(&round);
         let handler = move |change: &Notification<Instant>| round.note(change);
         let options = HandlerOptions::named("other");
-        processor.add(Arc::new(handler), options, Present::nothing(), Instant::now());
+        processor.add(
+            Arc::new(handler),
+            options,
+            Present::nothing(),
+            Instant::now(),
+        );
     }
     round.run(changes, HANDLERS - stuck, &is_done, &|version| {
         processor.distribute(change(version));
@@ -331,7 +345,12 @@ fn ours_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
         let count = Arc::clone(&count);
         let handler = move |_: &Notification<Instant>| count.call();
         let options = HandlerOptions::named("counts");
-        processor.add(Arc::new(handler), options, Present::nothing(), Instant::now());
+        processor.add(
+            Arc::new(handler),
+            options,
+            Present::nothing(),
+            Instant::now(),
+        );
     }
     let changes: Vec<_> = (0..burst as u64).map(change).collect();
     let each = (handlers * burst) as u64;

@@ -89,7 +89,7 @@ fn check_filtered(change: Notification<u64>, expected: &[&str]) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&told);
     let handler = Filtered::new(
-        |object: &Cached<u64>| **object % 2 == 0,
+        |object: &Cached<u64>| object.is_multiple_of(2),
         move |change: &Notification<u64>| recorded.lock().unwrap().push(word(change)),
     );
     handler.on_notification(&change);

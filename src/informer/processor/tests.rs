@@ -13,7 +13,7 @@ mod crowd;
 pub(crate) mod samples;
 
 /// More than any test sends: a channel that nobody reads must not block its handler.
-const ROOM: usize = 100_000;
+const ROOM: usize = 8_192;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A processor and what it needs.
@@ -21,10 +21,16 @@ struct Scene {
     runtime: Runtime,
     processor: Processor<u64>,
     panics: Receiver<HandlerPanic>,
+    /// Of the channel that each handler tells the test by.
+    room: usize,
 }
 
 impl Scene {
     fn new() -> Self {
+        Self::with_room(ROOM)
+    }
+
+    fn with_room(room: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -39,11 +45,12 @@ impl Scene {
             runtime,
             processor,
             panics,
+            room,
         }
     }
 
     fn add(&self, options: HandlerOptions, present: Present<u64>) -> (Registration<u64>, Told) {
-        let (sender, told) = bounded(ROOM);
+        let (sender, told) = bounded(self.room);
         let handler = move |change: &Notification<u64>| {
             // The test may have ended.
             drop(sender.send(change.clone()));
@@ -66,8 +73,8 @@ impl Scene {
 
     /// A handler that waits in each call.
     fn add_gated(&self, options: HandlerOptions, present: Present<u64>) -> Gated {
-        let (entering, entered) = bounded(ROOM);
-        let (release, gate) = bounded::<()>(ROOM);
+        let (entering, entered) = bounded(self.room);
+        let (release, gate) = bounded::<()>(self.room);
         let handler = move |change: &Notification<u64>| {
             drop(entering.send(change.clone()));
             // An error means that the gate is open for good.

@@ -3,7 +3,9 @@
 use super::*;
 
 const HANDLERS: usize = 1_000;
-const CHANGES: u64 = 200;
+const CHANGES: u64 = 100;
+/// A channel costs memory for each item that it might hold.
+const ROOM: usize = 200;
 
 /// Changes of few objects, each after the one before was told to all of `others`.
 fn churn(scene: &Scene, store: &mut Store, others: &[(Registration<u64>, Told)]) -> Vec<Replay> {
@@ -22,7 +24,7 @@ fn churn(scene: &Scene, store: &mut Store, others: &[(Registration<u64>, Told)])
 
 #[test]
 fn of_a_thousand_handlers_one_that_is_stuck_holds_up_none() {
-    let scene = Scene::new();
+    let scene = Scene::with_room(ROOM);
     let options = plain().with_queue(20, Overflow::Merge);
     let stuck = scene.add_gated(options, Present::nothing());
     let others: Vec<_> = (1..HANDLERS)
@@ -42,7 +44,7 @@ fn of_a_thousand_handlers_one_that_is_stuck_holds_up_none() {
 
 #[test]
 fn more_stuck_handlers_than_processors_hold_up_none() {
-    let scene = Scene::new();
+    let scene = Scene::with_room(ROOM);
     let (release, gate) = bounded::<()>(0);
     for _ in 0..50 {
         let gate = gate.clone();
