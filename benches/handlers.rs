@@ -214,6 +214,8 @@ fn ours_delays(changes: usize, stuck: usize) -> Quantiles {
     round.quantiles()
 }
 
+type OnChange = Arc<dyn Fn(&Notification<Instant>) + Send + Sync>;
+
 /// The reference: each handler has a channel and a thread.
 struct Threads {
     senders: Vec<Sender<Notification<Instant>>>,
@@ -221,7 +223,7 @@ struct Threads {
 }
 
 impl Threads {
-    fn new(handlers: usize, on_change: &Arc<dyn Fn(&Notification<Instant>) + Send + Sync>) -> Self {
+    fn new(handlers: usize, on_change: &OnChange) -> Self {
         let (mut senders, mut threads) = (Vec::new(), Vec::new());
         for _ in 0..handlers {
             let (sender, receiver) = bounded::<Notification<Instant>>(1_024);
@@ -251,8 +253,7 @@ impl Threads {
 fn thread_delays(changes: usize) -> Quantiles {
     let (round, is_done) = Round::new();
     let noting = Arc::clone(&round);
-    let on_change: Arc<dyn Fn(&Notification<Instant>) + Send + Sync> =
-        Arc::new(move |change: &Notification<Instant>| noting.note(change));
+    let on_change: OnChange = Arc::new(move |change: &Notification<Instant>| noting.note(change));
     let threads = Threads::new(HANDLERS, &on_change);
     round.run(changes, HANDLERS, &is_done, &|version| {
         threads.tell(&change(version));
@@ -364,8 +365,7 @@ fn ours_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
 fn threads_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
     let (count, is_done) = Count::new();
     let counting = Arc::clone(&count);
-    let on_change: Arc<dyn Fn(&Notification<Instant>) + Send + Sync> =
-        Arc::new(move |_: &Notification<Instant>| counting.call());
+    let on_change: OnChange = Arc::new(move |_: &Notification<Instant>| counting.call());
     let threads = Threads::new(handlers, &on_change);
     let changes: Vec<_> = (0..burst as u64).map(change).collect();
     let each = (handlers * burst) as u64;
