@@ -125,3 +125,6 @@ impl<T, F> fmt::Debug for Reflector<T, F> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
