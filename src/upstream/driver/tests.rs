@@ -1,7 +1,7 @@
 //! The driver against a scripted upstream, under a clock that stands until all wait.
 
 pub(crate) mod scripted;
-mod simulation;
+pub(crate) mod simulation;
 
 use std::pin::Pin;
 use std::sync::Mutex;
