@@ -33,3 +33,7 @@ pub use notification::Notification;
 pub use queue_sink::Transform;
 pub use raw::Raw;
 pub use reflector::Reflector;
+
+pub use crate::decode::UpstreamStatus;
+pub use crate::upstream::driver::{Asked, FrameRejection};
+pub use crate::upstream::reflector::RelistReason;

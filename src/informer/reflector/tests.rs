@@ -1,5 +1,7 @@
 //! Reading against a scripted server, under a clock that stands until all wait; a queue and a store stand behind it.
 
+mod simulation;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -246,6 +248,10 @@ async fn changes_within_initial_data_count_and_data_that_broke_off_does_not() {
     ];
     push(&feed, &lines).await;
     assert_eq!(scene.told(), ["Replaced a/x 7"]);
+    assert_eq!(
+        scene.failures(),
+        ["the connection for a watch failed: the stream ended before its initial data did"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -616,7 +622,7 @@ async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_
         let bad = text.replace(word, with);
         assert_ne!(bad, text);
         for _ in 0..3 {
-            push(&feed, &[bad.clone()]).await;
+            push(&feed, std::slice::from_ref(&bad)).await;
             if let Ok(asked) =
                 tokio::time::timeout(Duration::from_secs(60), scene.asked.recv()).await
             {
