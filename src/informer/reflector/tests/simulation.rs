@@ -125,8 +125,8 @@ async fn run(seed: u64, pages: bool) -> (u64, u64) {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         consumer.take(usize::try_from(take).unwrap());
     }
-    // Longer than the longest back-off, as often as a full queue may hold reading up.
-    for _ in 0..WRITES {
+    // Longer than the longest back-off, and more often than a full queue may hold reading up.
+    for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(70)).await;
         consumer.take(usize::MAX);
     }
