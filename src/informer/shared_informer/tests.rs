@@ -167,6 +167,18 @@ async fn the_store_is_synced_only_with_the_marker() {
 }
 
 #[tokio::test]
+async fn an_empty_collection_is_synced_with_the_marker() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    let registration = scene.informer.add_handler(|_: &Notification<Raw>| {});
+    // Until then the informer has begun to wait.
+    tokio::task::yield_now().await;
+    say(&feed, &[marker(3)]).await;
+    scene.informer.synced().await.unwrap();
+    registration.synced().await.unwrap();
+    assert_eq!(scene.informer.store().len(), 0);
+}
+
+#[tokio::test]
 async fn a_late_handler_is_told_of_what_is_there() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
     say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
