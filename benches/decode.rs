@@ -79,6 +79,15 @@ fn main() -> std::io::Result<()> {
             .filter(|line| serde_json::from_str::<Event<'_>>(line).is_ok())
             .count()
     })?;
+    // What a typed informer does after scan_line.
+    report("serde_json, whole typed pod", &mut || {
+        objects
+            .iter()
+            .filter(|object| {
+                serde_json::from_slice::<k8s_openapi::api::core::v1::Pod>(object).is_ok()
+            })
+            .count()
+    })?;
     report("serde_json::Value", &mut || {
         lines
             .iter()

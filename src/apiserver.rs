@@ -13,6 +13,7 @@ pub mod churn;
 mod connections;
 mod discovery;
 pub mod faults;
+mod form;
 pub mod kinds;
 pub mod patch;
 mod pulse;

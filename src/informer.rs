@@ -255,3 +255,7 @@ pub use raw::Raw;
 pub use reflector::Reflector;
 pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
 pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
+
+pub use crate::decode::UpstreamStatus;
+pub use crate::upstream::driver::{Asked, FrameRejection};
+pub use crate::upstream::reflector::RelistReason;

@@ -9,7 +9,7 @@ mod version;
 pub use fields::{Field, FieldTable};
 pub use key::{Gvr, ObjectKey};
 pub use object::{Object, ObjectParts, Span};
-pub use random::{fraction, random, random_uuid};
+pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
 
 /// What happened to an object, as a watch event's `type` says it.

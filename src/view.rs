@@ -3,6 +3,7 @@
 mod bookmark;
 mod hub;
 mod log;
+mod partial;
 pub mod selector;
 mod transition;
 mod wake;
@@ -10,5 +11,6 @@ mod wake;
 pub use bookmark::{BookmarkShape, Marker};
 pub use hub::{Entry, Hub, HubSizes, Reached, Served};
 pub use log::{Batch, View, filtered};
+pub use partial::{Form, MetaVersion, Partial};
 pub use transition::seen_as;
 pub use wake::Seat;

@@ -3,6 +3,8 @@
 
 #[path = "apiserver/faults.rs"]
 mod faults;
+#[path = "apiserver/metadata.rs"]
+mod metadata;
 #[path = "apiserver/reads.rs"]
 mod reads;
 #[path = "apiserver/stream.rs"]

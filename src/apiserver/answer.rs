@@ -17,6 +17,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 
 use super::caches::object;
+use super::form::{Form, Shape, in_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::reads::unknown_label;
@@ -82,9 +83,10 @@ impl Answers<'_> {
             }
             return self.document(&route, &head.headers);
         };
-        if let Err(refusal) = accepts_json(&head.headers) {
-            return refused(&refusal);
-        }
+        let wish = match Form::of(&head.headers).wish() {
+            Ok(wish) => wish,
+            Err(refusal) => return refused(&refusal),
+        };
         let body = match collected(body).await {
             Ok(body) => body,
             Err(refusal) => return refused(&refusal),
@@ -104,6 +106,14 @@ impl Answers<'_> {
                 body,
             })
         });
+        let shape = if verb == Verb::DeleteCollection {
+            Shape::List
+        } else {
+            Shape::Object
+        };
+        let kind = self.catalogue.kind(kind_index);
+        // What was written stays written, whether or not it can be shown.
+        let outcome = outcome.and_then(|bytes| in_form(wish, shape, kind, bytes));
         match outcome {
             Ok(bytes) if verb == Verb::Create => json(StatusCode::CREATED, &bytes),
             Ok(bytes) => json(StatusCode::OK, &bytes),
@@ -297,26 +307,6 @@ fn content_type(headers: &HeaderMap) -> &str {
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim()
-}
-
-/// Only JSON is spoken here; conversions (`as=`) are passed over where the client has a fallback (protocol.md §5.1).
-pub(super) fn accepts_json(headers: &HeaderMap) -> Result<(), Refusal> {
-    let mut elements = accept_elements(headers).peekable();
-    let fits = |element: &str| {
-        let mut parts = element.split(';').map(str::trim);
-        matches!(
-            parts.next(),
-            Some("application/json" | "*/*" | "application/*" | "*")
-        ) && !parts.any(|part| part.starts_with("as="))
-    };
-    if elements.peek().is_none() || elements.any(fits) {
-        return Ok(());
-    }
-    Err(Refusal::bare(
-        406,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json",
-    ))
 }
 
 fn wants_aggregated(headers: &HeaderMap) -> bool {

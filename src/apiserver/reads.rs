@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use http::header::{ACCEPT, UPGRADE, USER_AGENT};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 
-use super::answer::{AnswerBody, accepts_json, no_route, refused};
+use super::answer::{AnswerBody, no_route, refused};
+use super::form::{Shape, accept_header};
 use super::kinds::{Catalogue, ServedKind};
 use super::refusal::Refusal;
 use super::route::NoRoute;
 use super::store::Store;
 use crate::downstream::continue_token::ContinueToken;
-use crate::downstream::request::{ListOptions, Spelling, Target};
+use crate::downstream::request::{ListOptions, Spelling, Target, Wish};
 use crate::downstream::resources::{Answered, Availability, Latest, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::{WatchTally, WatchTotals};
@@ -86,6 +87,8 @@ impl Reads {
 impl Resources for Reads {
     type Forwarded = AnswerBody;
 
+    const CUTS_METADATA: bool = true;
+
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
     async fn availability(&self, gvr: &Gvr) -> Availability {
         match self.index_of(gvr) {
@@ -115,20 +118,15 @@ impl Resources for Reads {
     fn answered(&self, _: Answered<'_>) {}
 }
 
-/// Makes a read ask for compact JSON, all that is spoken here, where the client would take it.
-///
-/// # Errors
-/// 406 where it would not.
-pub(super) fn as_json(request: &mut Request<Incoming>) -> Result<(), Refusal> {
-    accepts_json(request.headers())?;
+/// Makes a read ask for compact JSON, all that is spoken here, in the form that fits the wish and the read.
+pub(super) fn as_json(request: &mut Request<Incoming>, wish: Wish, shape: Shape) {
     let headers = request.headers_mut();
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, accept_header(wish, shape));
     // By their names browsers and curl would get indented lists.
     headers.remove(USER_AGENT);
     if let Some(uri) = without_dropped(request.uri()) {
         *request.uri_mut() = uri;
     }
-    Ok(())
 }
 
 /// The address without the dropped parameters; none if it has none of them.

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::header::CONNECTION;
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body_util::Either;
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
@@ -13,7 +14,8 @@ use super::answer::{AnswerBody, Answers, audit_id, collected, json, no_route, re
 use super::connections::Connection;
 use super::faults::body::{End, FaultyBody};
 use super::faults::{Effect, Faults, Order};
-use super::kinds::Catalogue;
+use super::form::{Form, Shape, indented, misfit};
+use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
 use super::refusal::Refusal;
 use super::render;
@@ -102,7 +104,11 @@ impl Server {
         let version = request.version();
         let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
             Ok(Route::Faults) => own(self.fault_order(request, connection.peer).await),
-            Ok(route) => self.routed(route, request, connection).await,
+            Ok(route) => {
+                let form = Form::of(request.headers());
+                let answer = self.routed(route, request, connection, form).await;
+                in_words_of(form, answer).await
+            }
             Err(why) => own(no_route(&why)),
         };
         if connection.is_closing() && version < Version::HTTP_2 {
@@ -118,6 +124,7 @@ impl Server {
         route: Route,
         request: Request<Incoming>,
         connection: &Connection,
+        form: Form,
     ) -> Response<ServerBody> {
         let Route::Resource {
             verb, kind_index, ..
@@ -125,7 +132,8 @@ impl Server {
         else {
             return own(self.answers().answer(route, request).await);
         };
-        let plural = &self.catalogue.kind(kind_index).resource.gvr.resource;
+        let kind = self.catalogue.kind(kind_index);
+        let plural = &kind.resource.gvr.resource;
         let fate = self.faults().on_request(verb, plural);
         if let Some(delay) = fate.delay {
             tokio::time::sleep(delay).await;
@@ -137,10 +145,17 @@ impl Server {
             return own(refused(refusal));
         }
         match verb {
-            Verb::List => self.read(request).await.map(Either::Left),
+            Verb::List => {
+                let answer = self.read(request, form, Shape::List, kind).await;
+                answer.map(Either::Left)
+            }
             Verb::Watch => {
                 let end = self.end_of_watches(kind_index);
-                let answer = self.read(request).await;
+                let answer = self.read(request, form, Shape::Object, kind).await;
+                // A refusal is no stream, and carries its length.
+                if !answer.status().is_success() {
+                    return answer.map(Either::Left);
+                }
                 answer.map(|body| Either::Right(FaultyBody::new(body, &fate.stream, end)))
             }
             Verb::Get
@@ -152,10 +167,26 @@ impl Server {
         }
     }
 
-    async fn read(&self, mut request: Request<Incoming>) -> Response<ReadBody> {
-        match as_json(&mut request) {
-            Ok(()) => self.service.answer(request).await,
-            Err(refusal) => refused(&refusal).map(serve::AnswerBody::Forwarded),
+    async fn read(
+        &self,
+        mut request: Request<Incoming>,
+        form: Form,
+        shape: Shape,
+        kind: &ServedKind,
+    ) -> Response<ReadBody> {
+        let own = |refusal| refused(&refusal).map(serve::AnswerBody::Forwarded);
+        let wish = match form.wish() {
+            Ok(wish) => wish,
+            Err(refusal) => return own(refusal),
+        };
+        as_json(&mut request, wish, shape);
+        let answer = self.service.answer(request).await;
+        // As upstream, nothing is converted before it has been read without fault.
+        match misfit(wish, shape, kind).filter(|_| answer.status().is_success()) {
+            None => answer,
+            Some(refusal) if shape == Shape::List => own(refusal),
+            // A stream that has begun can only end.
+            Some(_) => answer.map(|_| serve::AnswerBody::whole(Bytes::new())),
         }
     }
 
@@ -210,6 +241,25 @@ impl Server {
             .uuid();
         HeaderValue::try_from(uuid).unwrap_or(HeaderValue::from_static("-"))
     }
+}
+
+/// Indents a refusal for a client who takes nothing but conversions (protocol.md §5.2).
+async fn in_words_of(form: Form, answer: Response<ServerBody>) -> Response<ServerBody> {
+    let is_json = answer
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value == "application/json");
+    if form.plain_refusals || answer.status().is_success() || !is_json {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    let body = match body.collect().await {
+        Ok(whole) => indented(&whole.to_bytes()),
+        // It is in memory: nothing can be lost on the way.
+        Err(_) => Vec::new(),
+    };
+    let body = Either::Left(serve::AnswerBody::whole(body.into()));
+    Response::from_parts(head, body)
 }
 
 fn own(response: Response<AnswerBody>) -> Response<ServerBody> {

@@ -14,6 +14,7 @@ use super::walk::{Walk, prefix_of};
 use crate::cache::{ObjectMap, Snapshot};
 use crate::resource::{Layout, Object, ResourceKind, ResourceVersion};
 use crate::view::selector::Selector;
+use crate::view::{Form, Partial};
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -163,6 +164,8 @@ fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usiz
 pub struct ListBody {
     page: Page,
     layout: Layout,
+    /// Cuts the items, if only their metadata is wanted.
+    partial: Option<Partial>,
     head: Option<Bytes>,
     tail: Option<Bytes>,
     /// What stands before the next item: `{` of the first, then `,{`.
@@ -174,7 +177,11 @@ pub struct ListBody {
 impl ListBody {
     /// The body of a page of this kind of object.
     #[must_use]
-    pub fn new(page: Page, kind: &ResourceKind) -> Self {
+    pub fn new(page: Page, kind: &ResourceKind, form: Form) -> Self {
+        if let Form::Metadata(version) = form {
+            let layout = kind.layout;
+            return Self::cut(page, Partial { version, layout });
+        }
         let (list_kind, api_version) = (&kind.list_kind, kind.gvr.api_version());
         let metadata = page.metadata(kind.layout);
         let (head, tail) = match kind.layout {
@@ -192,9 +199,28 @@ impl ListBody {
         Self {
             page,
             layout: kind.layout,
+            partial: None,
             head: Some(head.into()),
             tail: Some(Bytes::from(tail)),
             opening: b"{",
+            items: 0,
+        }
+    }
+
+    /// A list of nothing but metadata looks the same for all kinds of objects. Without items it has `null`.
+    fn cut(page: Page, partial: Partial) -> Self {
+        let metadata = page.metadata(Layout::Typed);
+        let api_version = partial.version.api_version();
+        let head = format!(
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":"
+        );
+        Self {
+            page,
+            layout: partial.layout,
+            partial: Some(partial),
+            head: Some(head.into()),
+            tail: Some(Bytes::from_static(b"null}\n")),
+            opening: b"[",
             items: 0,
         }
     }
@@ -216,12 +242,18 @@ impl ListBody {
                 break;
             };
             pieces.push(Bytes::from_static(self.opening));
+            self.items += 1;
+            if let Some(partial) = self.partial {
+                pieces.push(partial.of(&object).into());
+                self.opening = b",";
+                self.tail = Some(Bytes::from_static(b"]}\n"));
+                continue;
+            }
             pieces.push(match self.layout {
                 Layout::Typed => object.item_tail(),
                 Layout::Dynamic => object.whole_tail(),
             });
             self.opening = b",{";
-            self.items += 1;
         }
         Some(pieces)
     }

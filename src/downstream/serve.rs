@@ -21,11 +21,11 @@ use super::request::{
 };
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
-use super::watch::{Timing, WatchBody};
+use super::watch::{CutWatch, Timing, WatchBody};
 use crate::metrics::BadRequest;
 use crate::resource::Gvr;
-use crate::view::Served;
 use crate::view::selector::Selector;
+use crate::view::{Form, Partial, Served};
 pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
 
@@ -54,6 +54,8 @@ struct Asked {
     path: ResourcePath,
     verb: Verb,
     options: ListOptions,
+    /// Whole until the client's wish is known.
+    form: Form,
     started: Instant,
 }
 
@@ -85,7 +87,7 @@ impl<R: Resources> Service<R> {
     /// Answers one request. Never fails: what goes wrong is an answer too.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer<R> {
         let audit_id = audit_id(request.headers());
-        let asked = match asked(&request) {
+        let mut asked = match asked(&request) {
             Ok(Some(asked)) => asked,
             Ok(None) => return self.forwarded(request).await,
             Err(mistake) => {
@@ -108,7 +110,11 @@ impl<R: Resources> Service<R> {
             }
         };
         let answer = match read(&asked, &request, &served) {
-            Ok(read) => self.answer_read(&asked, read, &served).await,
+            Ok((Form::Metadata(_), _)) if !R::CUTS_METADATA => Err(Refusal::Forward),
+            Ok((form, read)) => {
+                asked.form = form;
+                self.answer_read(&asked, read, &served).await
+            }
             Err(refusal) => Err(refusal),
         };
         match answer {
@@ -199,7 +205,7 @@ impl<R: Resources> Service<R> {
             },
         );
         let tally = self.resources.list_tally(&asked.path.gvr);
-        let body = match ListBody::new(page, served.cache.kind()).sized() {
+        let body = match ListBody::new(page, served.cache.kind(), asked.form).sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -238,13 +244,15 @@ impl<R: Resources> Service<R> {
         match self.watch_start(selector, plan.start, served).await {
             Ok((entry, start)) => {
                 let tally = self.resources.tally(&asked.path.gvr);
-                json(AnswerBody::Watch(Box::new(WatchBody::new(
-                    served.clone(),
-                    entry,
-                    start,
-                    timing,
-                    tally,
-                ))))
+                let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
+                let layout = served.cache.kind().layout;
+                json(match asked.form {
+                    Form::Whole => AnswerBody::Watch(Box::new(watch)),
+                    Form::Metadata(version) => {
+                        let partial = Partial { version, layout };
+                        AnswerBody::CutWatch(Box::new(CutWatch::new(watch, partial)))
+                    }
+                })
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
             Err(status) => json(AnswerBody::whole(status.error_event())),
@@ -280,6 +288,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
         path,
         verb,
         options,
+        form: Form::Whole,
         started: Instant::now(),
     }))
 }
@@ -291,8 +300,12 @@ fn is_go_duration(text: &str) -> bool {
         || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
-/// Decides what is read, or that upstream must answer.
-fn read(asked: &Asked, request: &Request<Incoming>, served: &Served) -> Result<Read, Refusal> {
+/// Decides what is read, and in what form, or that upstream must answer.
+fn read(
+    asked: &Asked,
+    request: &Request<Incoming>,
+    served: &Served,
+) -> Result<(Form, Read), Refusal> {
     let kind = served.cache.kind();
     let purpose = if asked.verb == Verb::Watch {
         Purpose::Watch
@@ -305,9 +318,11 @@ fn read(asked: &Asked, request: &Request<Incoming>, served: &Served) -> Result<R
         .iter()
         .filter_map(|value| value.to_str().ok())
         .collect();
-    if negotiate(&accept, kind.layout, purpose) == Representation::Forward {
-        return Err(Refusal::Forward);
-    }
+    let form = match negotiate(&accept, kind.layout, purpose) {
+        Representation::Json => Form::Whole,
+        Representation::Metadata(version) => Form::Metadata(version),
+        Representation::Forward => return Err(Refusal::Forward),
+    };
     let agent = request
         .headers()
         .get(USER_AGENT)
@@ -321,7 +336,7 @@ fn read(asked: &Asked, request: &Request<Incoming>, served: &Served) -> Result<R
     {
         return Err(Refusal::Forward);
     }
-    Read::decide(&asked.path, &asked.options, kind)
+    Ok((form, Read::decide(&asked.path, &asked.options, kind)?))
 }
 
 fn json<B>(body: B) -> Response<B> {

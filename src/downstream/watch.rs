@@ -3,6 +3,7 @@
 //! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
 //! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
 
+mod cut;
 mod initial;
 
 use std::convert::Infallible;
@@ -23,6 +24,7 @@ use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
 use crate::view::{Entry, Marker, Served, filtered};
+pub use cut::CutWatch;
 use initial::Initial;
 
 /// Bytes of one frame, about: so much is gathered for a socket that is behind.

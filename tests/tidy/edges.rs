@@ -15,7 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["cli", "resource"]),
     ("decode", &["resource"]),
     ("cache", &["resource"]),
-    ("view", &["resource", "cache"]),
+    ("view", &["resource", "decode", "cache"]),
     (
         "upstream",
         &[

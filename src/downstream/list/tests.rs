@@ -7,8 +7,8 @@ use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::cache::{Observer, Writer};
 use crate::downstream::continue_token::ContinueToken;
-use crate::view::Hub;
 use crate::view::selector::LabelSelector;
+use crate::view::{Hub, MetaVersion};
 
 const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 
@@ -50,7 +50,11 @@ fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limi
 
 /// The whole body, and whether it carries its length.
 fn body(page: Page, layout: Layout) -> (String, bool) {
-    let (bytes, sized) = match ListBody::new(page, &kind(layout)).sized() {
+    body_in_form(page, layout, Form::Whole)
+}
+
+fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
+    let (bytes, sized) = match ListBody::new(page, &kind(layout), form).sized() {
         Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
@@ -88,6 +92,33 @@ fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
         Layout::Dynamic => format!(
             "{{\"apiVersion\":\"example.com/v1\",\"items\":[{items}],\"kind\":\"WidgetList\",\"metadata\":{metadata}}}\n"
         ),
+    }
+}
+
+#[test]
+fn cut_lists_look_alike_for_all_kinds() {
+    let head = "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":";
+    let form = Form::Metadata(MetaVersion::V1);
+    for layout in LAYOUTS {
+        let partial = Partial {
+            version: MetaVersion::V1,
+            layout,
+        };
+        for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
+            let snapshot = snapshot(layout, keys);
+            let page = page(&snapshot, &everything(), None, 0);
+            let cut = |(key, at)| {
+                let object = sample(layout, key, at).object();
+                String::from_utf8(partial.of(&object)).unwrap()
+            };
+            let items: Vec<_> = keys.iter().copied().zip(1_u64..).map(cut).collect();
+            let items = match items.as_slice() {
+                [] => "null".to_owned(),
+                items => format!("[{}]", items.join(",")),
+            };
+            let (body, _) = body_in_form(page, layout, form);
+            assert_eq!(body, format!("{head}{items}}}\n"));
+        }
     }
 }
 

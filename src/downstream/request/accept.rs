@@ -1,6 +1,7 @@
 //! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
 
 use crate::resource::Layout;
+use crate::view::MetaVersion;
 
 use super::query::Query;
 
@@ -19,6 +20,8 @@ const JSON: &str = SERVED[0];
 pub enum Representation {
     /// Compact JSON of whole objects, which the cache holds.
     Json,
+    /// Compact JSON of `PartialObjectMetadata`, or of the list of them: whatever the purpose calls for.
+    Metadata(MetaVersion),
     /// Anything else, refusals included: upstream answers.
     Forward,
 }
@@ -51,8 +54,8 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
                 let indented = element.pretty && purpose == Purpose::List;
-                return if served == JSON && !element.converts() && !indented {
-                    Representation::Json
+                return if served == JSON && !indented {
+                    element.representation(purpose)
                 } else {
                     Representation::Forward
                 };
@@ -60,6 +63,54 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
         }
     }
     Representation::Forward
+}
+
+/// What a client wants of a server that speaks nothing but JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Whole objects.
+    Whole,
+    /// `PartialObjectMetadata`.
+    Metadata(MetaVersion),
+    /// `PartialObjectMetadataList`.
+    MetadataList(MetaVersion),
+}
+
+/// The first thing that the client takes and that can be given; elements that ask for anything else are passed over.
+/// Only the first `Accept` header counts.
+#[must_use]
+pub fn wish(accept: &[&str]) -> Option<Wish> {
+    let header = accept.first().copied().unwrap_or_default();
+    if header.is_empty() {
+        return Some(Wish::Whole);
+    }
+    json_elements(header).iter().find_map(Element::wish)
+}
+
+/// Whether refusals are written as compact JSON: indented gets them who takes nothing but conversions (protocol.md §5.2).
+#[must_use]
+pub fn takes_plain_json(accept: &[&str]) -> bool {
+    let header = accept.first().copied().unwrap_or_default();
+    header.is_empty()
+        || json_elements(header)
+            .iter()
+            .any(|element| !element.converts())
+}
+
+fn json_elements(header: &str) -> Vec<Element<'_>> {
+    let elements = header
+        .split(',')
+        .take(ELEMENT_COUNT_MAX)
+        .filter_map(Element::parse);
+    // The layout decides about other encodings only.
+    let fits = |element: &Element<'_>| {
+        let mut plain = element.clone();
+        plain.conversion = [None; 3];
+        plain.covers(JSON) && plain.allows(JSON, Layout::Typed)
+    };
+    let mut elements: Vec<_> = elements.filter(fits).collect();
+    sort(&mut elements);
+    elements
 }
 
 /// Whether a client that accepts JSON gets it indented: by the `pretty` parameter, else by who it says it is.
@@ -86,6 +137,7 @@ fn router_accepts(header: &str) -> bool {
 }
 
 /// One element of an `Accept` header. Of a repeated parameter the last one counts.
+#[derive(Clone)]
 struct Element<'a> {
     main: &'a str,
     sub: &'a str,
@@ -149,6 +201,31 @@ impl<'a> Element<'a> {
 
     fn converts(&self) -> bool {
         self.conversion.iter().any(Option::is_some)
+    }
+
+    /// What this element gets in JSON, once it is allowed.
+    fn representation(&self, purpose: Purpose) -> Representation {
+        match (self.wish(), purpose) {
+            (Some(Wish::Whole), _) => Representation::Json,
+            (Some(Wish::Metadata(version)), Purpose::Watch)
+            | (Some(Wish::MetadataList(version)), Purpose::List) => {
+                Representation::Metadata(version)
+            }
+            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => Representation::Forward,
+        }
+    }
+
+    fn wish(&self) -> Option<Wish> {
+        if !self.converts() {
+            return Some(Wish::Whole);
+        }
+        let [kind, group, version] = self.conversion.map(Option::unwrap_or_default);
+        let version = MetaVersion::named(version).filter(|_| group == "meta.k8s.io")?;
+        match kind {
+            "PartialObjectMetadata" => Some(Wish::Metadata(version)),
+            "PartialObjectMetadataList" => Some(Wish::MetadataList(version)),
+            _ => None,
+        }
     }
 
     fn covers(&self, served: &str) -> bool {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::downstream::continue_token::ContinueToken;
 use crate::resource::{Gvr, Layout, ResourceVersion};
+use crate::view::MetaVersion;
 
 const fn at(version: u64) -> ResourceVersion {
     ResourceVersion(version)
@@ -578,7 +579,7 @@ fn negotiated(accept: &str, typed: Representation, dynamic: Representation) {
 
 #[test]
 fn media_types_are_chosen_as_the_server_chooses() {
-    use Representation::{Forward, Json};
+    use Representation::{Forward, Json, Metadata};
     for (accept, typed, dynamic) in [
         ("", Json, Json),
         ("*/*", Json, Json),
@@ -649,6 +650,16 @@ fn media_types_are_chosen_as_the_server_chooses() {
         ),
         (
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Metadata(MetaVersion::V1),
+            Metadata(MetaVersion::V1),
+        ),
+        (
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v2,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+            Metadata(MetaVersion::V1Beta1),
+            Metadata(MetaVersion::V1Beta1),
+        ),
+        (
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             Forward,
             Forward,
         ),
@@ -663,9 +674,53 @@ fn media_types_are_chosen_as_the_server_chooses() {
     }
     let pretty = ["application/json;pretty=1"];
     assert_eq!(negotiate(&pretty, Layout::Typed, Purpose::Watch), Json);
+    let cut = ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
+    assert_eq!(
+        negotiate(&cut, Layout::Typed, Purpose::Watch),
+        Metadata(MetaVersion::V1)
+    );
     let two = ["application/yaml", "application/json"];
     assert_eq!(negotiate(&two, Layout::Typed, Purpose::List), Forward);
     assert_eq!(negotiate(&[], Layout::Typed, Purpose::List), Json);
+}
+
+#[test]
+fn a_server_of_nothing_but_json_passes_over_the_rest() {
+    let v1 = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
+    let protobuf =
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let metadata = Some(Wish::Metadata(MetaVersion::V1));
+    for (accept, wanted, plain) in [
+        (String::new(), Some(Wish::Whole), true),
+        ("*/*".into(), Some(Wish::Whole), true),
+        (v1.into(), metadata, false),
+        (
+            list.into(),
+            Some(Wish::MetadataList(MetaVersion::V1Beta1)),
+            false,
+        ),
+        (format!("{protobuf},{v1},application/json"), metadata, true),
+        (
+            format!("application/json;as=Table;g=meta.k8s.io;v=v1,{v1}"),
+            metadata,
+            false,
+        ),
+        (
+            format!("{v1};q=0.5,application/json"),
+            Some(Wish::Whole),
+            true,
+        ),
+        (protobuf.into(), None, false),
+        (
+            "application/json;as=Nope;g=meta.k8s.io;v=v1".into(),
+            None,
+            false,
+        ),
+    ] {
+        assert_eq!(wish(&[&accept]), wanted, "{accept:?}");
+        assert_eq!(takes_plain_json(&[&accept]), plain, "{accept:?}");
+    }
 }
 
 #[test]

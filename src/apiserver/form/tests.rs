@@ -1,0 +1,57 @@
+//! Conversions in the real server's bytes.
+
+use super::*;
+use crate::apiserver::kinds::Catalogue;
+
+#[track_caller]
+fn check_indented(compact: &str, wanted: &str) {
+    assert_eq!(
+        String::from_utf8(indented(compact.as_bytes())).unwrap(),
+        wanted
+    );
+}
+
+#[test]
+fn refusals_are_indented_as_go_does_it() {
+    check_indented(
+        "{\"kind\":\"Status\",\"metadata\":{},\"message\":\"a \\\"b\\\\\\\", {c: [d]},\",\"details\":{\"causes\":[{\"field\":\"x\"},{}]},\"code\":404}\n",
+        r#"{
+  "kind": "Status",
+  "metadata": {},
+  "message": "a \"b\\\", {c: [d]},",
+  "details": {
+    "causes": [
+      {
+        "field": "x"
+      },
+      {}
+    ]
+  },
+  "code": 404
+}"#,
+    );
+    check_indented("[]", "[]");
+}
+
+#[test]
+fn a_deleted_collection_is_cut_and_without_items_has_null() {
+    let catalogue = Catalogue::new(&[]);
+    let pods = catalogue.kind(catalogue.index_of_plural("pods").unwrap());
+    let cut = |list: &'static str| {
+        let wish = Wish::MetadataList(MetaVersion::V1);
+        let cut = in_form(wish, Shape::List, pods, Bytes::from_static(list.as_bytes())).unwrap();
+        String::from_utf8(cut.to_vec()).unwrap()
+    };
+    assert_eq!(
+        cut(
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#
+        ),
+        r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":null}"#
+    );
+    assert_eq!(
+        cut(
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"},"spec":{}}]}"#
+        ),
+        r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}]}"#
+    );
+}

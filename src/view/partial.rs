@@ -1,0 +1,208 @@
+//! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
+
+use crate::decode::{ScanError, elements, members};
+use crate::resource::{Layout, Object};
+
+/// In what form a client gets objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As they are.
+    Whole,
+    /// As `PartialObjectMetadata` of this version.
+    Metadata(MetaVersion),
+}
+
+/// Version of the group `meta.k8s.io`. The two differ in nothing but their name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVersion {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// Finds a version by its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// `meta.k8s.io/v1`.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Cuts the objects of one resource down to `PartialObjectMetadata`.
+///
+/// Compiled-in kinds keep the bytes of their metadata; custom resources get them in the order of Go's struct, as the API
+/// server puts them through it. Values are never written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// The version that is told.
+    pub version: MetaVersion,
+    /// How the resource's whole objects are laid out.
+    pub layout: Layout,
+}
+
+/// One field of a Go struct.
+struct Field {
+    name: &'static str,
+    /// The fields of its items, if it is a list of structs.
+    items: &'static [Self],
+}
+
+const fn leaf(name: &'static str) -> Field {
+    Field { name, items: &[] }
+}
+
+/// Go's `ObjectMeta`, in its order (protocol.md §5.5).
+const METADATA: &[Field] = &[
+    leaf("name"),
+    leaf("generateName"),
+    leaf("namespace"),
+    leaf("selfLink"),
+    leaf("uid"),
+    leaf("resourceVersion"),
+    leaf("generation"),
+    leaf("creationTimestamp"),
+    leaf("deletionTimestamp"),
+    leaf("deletionGracePeriodSeconds"),
+    leaf("labels"),
+    leaf("annotations"),
+    Field {
+        name: "ownerReferences",
+        items: &[
+            leaf("apiVersion"),
+            leaf("kind"),
+            leaf("name"),
+            leaf("uid"),
+            leaf("controller"),
+            leaf("blockOwnerDeletion"),
+        ],
+    },
+    leaf("finalizers"),
+    Field {
+        name: "managedFields",
+        items: &[
+            leaf("manager"),
+            leaf("operation"),
+            leaf("apiVersion"),
+            leaf("time"),
+            leaf("fieldsType"),
+            leaf("fieldsV1"),
+            leaf("subresource"),
+        ],
+    },
+];
+
+impl Partial {
+    /// Cuts an object in memory. It was scanned when it came, so there is nothing in it that cannot be read.
+    #[must_use]
+    pub fn of(self, object: &Object) -> Vec<u8> {
+        let cut = self.object(object.bytes());
+        debug_assert!(cut.is_ok(), "objects in memory have been scanned");
+        cut.unwrap_or_else(|_| b"{}".to_vec())
+    }
+
+    /// Cuts one whole object.
+    ///
+    /// # Errors
+    /// The bytes are not one whole object.
+    pub fn object(self, object: &[u8]) -> Result<Vec<u8>, ScanError> {
+        let mut out = Vec::with_capacity(object.len().min(1024));
+        self.put_object(object, &mut out)?;
+        Ok(out)
+    }
+
+    /// Cuts the object of one event line; ERROR events pass as they are.
+    ///
+    /// # Errors
+    /// The bytes are not an event around one whole object.
+    pub fn event_line(self, line: &[u8]) -> Result<Vec<u8>, ScanError> {
+        let event = members(line)?;
+        let value = |name| {
+            let found = event.iter().find(|(key, _)| *key == name);
+            found.map_or(b"".as_slice(), |(_, span)| span.of(line))
+        };
+        let kind = value("type");
+        if kind == b"\"ERROR\"" {
+            return Ok(line.to_vec());
+        }
+        let mut out = Vec::with_capacity(line.len().min(1024));
+        out.extend_from_slice(b"{\"type\":");
+        out.extend_from_slice(kind);
+        out.extend_from_slice(b",\"object\":");
+        self.put_object(value("object"), &mut out)?;
+        out.extend_from_slice(b"}\n");
+        Ok(out)
+    }
+
+    fn put_object(self, object: &[u8], out: &mut Vec<u8>) -> Result<(), ScanError> {
+        let metadata = members(object)?
+            .into_iter()
+            .find_map(|(key, span)| (key == "metadata").then(|| span.of(object)));
+        let metadata = metadata.unwrap_or(b"{}");
+        let head = "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"";
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(self.version.api_version().as_bytes());
+        out.extend_from_slice(b"\",\"metadata\":");
+        match self.layout {
+            Layout::Typed => out.extend_from_slice(metadata),
+            Layout::Dynamic => put_in_order(metadata, METADATA, out)?,
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// Writes an object's members in the order of `fields`; others, and `null`, are left out, as Go's encoder does it.
+fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+    let members = members(object)?;
+    let mut before = b'{';
+    for field in fields {
+        let found = members.iter().find(|(key, _)| *key == field.name);
+        let value = found.map_or(b"null".as_slice(), |(_, span)| span.of(object));
+        if value == b"null" {
+            continue;
+        }
+        out.extend_from_slice(&[before, b'"']);
+        before = b',';
+        out.extend_from_slice(field.name.as_bytes());
+        out.extend_from_slice(b"\":");
+        if field.items.is_empty() {
+            out.extend_from_slice(value);
+        } else {
+            put_items(value, field.items, out)?;
+        }
+    }
+    if before == b'{' {
+        out.push(b'{');
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn put_items(array: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+    out.push(b'[');
+    for (index, span) in elements(array)?.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put_in_order(span.of(array), fields, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
