@@ -28,8 +28,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let url = "http://127.0.0.1:8001".parse()?;
-//!     let source = UpstreamSource::Url { url, ca_file: None };
+//!     let source = UpstreamSource::url("http://127.0.0.1:8001")?;
 //!     let client = Arc::new(Client::connect(source).await?);
 //!
 //!     let factory = SharedInformerFactory::new(client);

@@ -62,8 +62,8 @@ impl Cluster {
             Some(source) => (source, None),
             None => {
                 let server = embedded(objects, churn_per_second).await?;
-                let url = format!("http://{}/", server.address()).parse()?;
-                (UpstreamSource::Url { url, ca_file: None }, Some(server))
+                let source = UpstreamSource::url(&format!("http://{}/", server.address()))?;
+                (source, Some(server))
             }
         };
         let client = Arc::new(Client::connect(source).await?);

@@ -32,8 +32,7 @@ impl Stage {
     pub(crate) async fn set() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = apiserver::start(listener, Options::default()).unwrap();
-        let url = format!("http://{}/", server.address()).parse().unwrap();
-        let source = UpstreamSource::Url { url, ca_file: None };
+        let source = UpstreamSource::url(&format!("http://{}/", server.address())).unwrap();
         Self {
             client: Arc::new(Client::connect(source).await.unwrap()),
             server,
