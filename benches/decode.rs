@@ -19,7 +19,6 @@ const ROUND_COUNT: u32 = 15;
 const CHUNK_LEN: usize = 16 * 1024;
 
 fn main() -> std::io::Result<()> {
-    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
     let lines: Vec<String> = (0..EVENT_COUNT).map(line).collect();
     let stream: Vec<u8> = lines.join("\n").into_bytes();
     let spans: Vec<_> = lines
@@ -32,20 +31,33 @@ fn main() -> std::io::Result<()> {
         .zip(&spans)
         .map(|(line, span)| span.of(line.as_bytes()))
         .collect();
-    let list = list_body(&objects);
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "{} bytes per event", stream.len() / EVENT_COUNT)?;
     let mut report = |name: &str, each: &mut dyn FnMut() -> usize| {
         writeln!(out, "{name:28} {:>9.3} µs per event", micros(best(each)))
     };
+    report_scanners(&mut report, &lines, &objects, &stream)?;
+    report_serde(&mut report, &lines, &objects)
+}
+
+type Report<'a> = dyn FnMut(&str, &mut dyn FnMut() -> usize) -> std::io::Result<()> + 'a;
+
+fn report_scanners(
+    report: &mut Report<'_>,
+    lines: &[String],
+    objects: &[&[u8]],
+    stream: &[u8],
+) -> std::io::Result<()> {
+    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
+    let list = list_body(objects);
     report("copy (floor)", &mut || {
         lines
             .iter()
             .map(|line| black_box(line.as_bytes().to_vec()).len())
             .sum()
     })?;
-    report("LineFramer", &mut || frame(&stream))?;
+    report("LineFramer", &mut || frame(stream))?;
     report("scan_event", &mut || {
         lines
             .iter()
@@ -72,11 +84,27 @@ fn main() -> std::io::Result<()> {
             .iter()
             .map(|item| watch_form(item, "Pod", "v1", Layout::Typed).len())
             .sum()
-    })?;
+    })
+}
+
+fn report_serde(
+    report: &mut Report<'_>,
+    lines: &[String],
+    objects: &[&[u8]],
+) -> std::io::Result<()> {
     report("serde_json, same fields", &mut || {
         lines
             .iter()
             .filter(|line| serde_json::from_str::<Event<'_>>(line).is_ok())
+            .count()
+    })?;
+    // What a typed informer does after scan_line.
+    report("serde_json, whole typed pod", &mut || {
+        objects
+            .iter()
+            .filter(|object| {
+                serde_json::from_slice::<k8s_openapi::api::core::v1::Pod>(object).is_ok()
+            })
             .count()
     })?;
     report("serde_json::Value", &mut || {

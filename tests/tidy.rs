@@ -5,6 +5,8 @@
     reason = "a rule that cannot read its file has failed"
 )]
 
+#[path = "tidy/behaviours.rs"]
+mod behaviours;
 #[path = "tidy/documents.rs"]
 mod documents;
 #[path = "tidy/edges.rs"]

@@ -211,6 +211,14 @@ impl<V> DeltaFifo<V> {
         .await;
     }
 
+    /// Waits until the queue has synced without anything to pop, by an empty first replacement, or is closed. Safe to cancel.
+    pub async fn synced_without_deltas(&self) {
+        self.wait(&self.filled, |pending| {
+            pending.is_closed() || pending.has_synced()
+        })
+        .await;
+    }
+
     /// Waits until fewer deltas wait than the bound allows, or the queue is closed. Safe to cancel.
     pub async fn writable(&self) {
         self.wait(&self.room, |pending| {

@@ -16,7 +16,8 @@ const QUEUE_LEN_MAX: usize = 1_024;
 /// Callbacks for the changes of a collection. Any `Fn(&Notification<T>)` is one, too.
 ///
 /// One handler is called from one thread at a time, in order; which thread that is may change. It may block: the others
-/// are not held up. It must not wait for its own removal or for the informer's end.
+/// are not held up, as long as the runtime has blocking threads left (see [`Processor`](super::Processor)). It must not wait
+/// for its own removal or for the informer's end. If it panics, that is counted and told, and the next call follows.
 pub trait EventHandler<T>: Send + Sync + 'static {
     /// An object is there that was not, or was before the handler was added: then `in_initial_list`.
     #[expect(unused_variables, reason = "by default nobody cares")]
@@ -59,7 +60,9 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
     /// What waits is merged, so that of each object at most one change is left: the one from what the handler was told to
-    /// what is there now. It may leave out states between, and objects that came and went.
+    /// what is there now. It may leave out states between, and objects that came and went; one that was deleted and made
+    /// again is told as updated. A queue then holds at most as many as it may, or twice as many as there are objects that
+    /// changed since it was last empty, whichever is more.
     Merge,
     /// The informer takes in no more until the handler has caught up. Nothing is left out, and everybody waits.
     Block,

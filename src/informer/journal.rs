@@ -91,6 +91,11 @@ pub(super) fn log_failures(collection: &Collection) -> OnFailure {
     let resource = collection.gvr.to_string();
     let paces = Mutex::new([Pace::default(); FailureKind::ALL.len()]);
     Arc::new(move |failure| {
+        // History that is gone is everyday business where little happens.
+        if matches!(failure, WatchFailure::Refused { status, .. } if status.is_expired()) {
+            tracing::debug!(%resource, %failure, "listing again");
+            return;
+        }
         let mut paces = paces.lock().unwrap_or_else(PoisonError::into_inner);
         let due = paces[failure.kind() as usize].due(Instant::now());
         drop(paces);
@@ -121,5 +126,23 @@ impl Pace {
         }
         self.logged_at = Some(now);
         Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_one_kind_are_logged_once_a_minute_with_the_number_left_out() {
+        let mut pace = Pace::default();
+        let mut logged = Vec::new();
+        for second in 0..150 {
+            if let Some(left_out) = pace.due(Instant::now()) {
+                logged.push((second, left_out));
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(logged, [(0, 0), (60, 59), (120, 59)]);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
 use crew::Crew;
-use listener::{Common, Wake};
+use listener::{Shared, Wake};
 use resync::Resync;
 
 mod crew;
@@ -27,6 +27,11 @@ pub use registration::Registration;
 
 /// The handlers and streams of one informer. Clones are the same.
 ///
+/// Handlers are served on the runtime's blocking threads, by few workers that go from one handler to the next. A handler that
+/// blocks keeps its worker and another one is started, so one thread per stuck handler is needed, and of those a runtime has
+/// 512 unless it was built otherwise (`max_blocking_threads`). Nothing is delivered while all of them are taken. A runtime that
+/// is dropped waits for calls that run.
+///
 /// Notifications come from one place, one after the other. Whoever adds a handler keeps them out meanwhile, so that the
 /// state it gives and the changes after it join without a gap.
 pub struct Processor<T: Send + Sync + 'static> {
@@ -42,7 +47,7 @@ pub struct ProcessorEnd {
 
 pub(super) struct Inner<T: Send + Sync + 'static> {
     crew: Crew<Listener<T>>,
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     members: Mutex<Members<T>>,
     resync_changed: Notify,
 }
@@ -69,7 +74,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
         Self {
             inner: Arc::new(Inner {
                 crew: Crew::new(runtime),
-                common: Arc::new(Common::new(on_panic)),
+                shared: Arc::new(Shared::new(on_panic)),
                 members: Mutex::new(Members {
                     all: Vec::new(),
                     blocking: Vec::new(),
@@ -93,8 +98,8 @@ impl<T: Send + Sync + 'static> Processor<T> {
         let resync = options
             .resync_period
             .and_then(|period| Resync::new(period, now));
-        let common = Arc::clone(&self.inner.common);
-        let listener = Arc::new(Listener::of_callbacks(handler, options, present, common));
+        let shared = Arc::clone(&self.inner.shared);
+        let listener = Arc::new(Listener::of_callbacks(handler, options, present, shared));
         self.inner.join(&listener, resync);
         Registration {
             listener,
@@ -105,8 +110,8 @@ impl<T: Send + Sync + 'static> Processor<T> {
     /// Adds a stream, which is told the same. Streams take no part in resyncs.
     #[must_use]
     pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
-        let common = Arc::clone(&self.inner.common);
-        let listener = Arc::new(Listener::of_stream(options.into(), present, common));
+        let shared = Arc::clone(&self.inner.shared);
+        let listener = Arc::new(Listener::of_stream(options.into(), present, shared));
         self.inner.join(&listener, None);
         Subscription::new(listener, Arc::downgrade(&self.inner))
     }
@@ -172,7 +177,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
     /// is no limit: that is what the policy asks for. Safe to cancel.
     pub async fn ready(&self) {
         loop {
-            let room = self.inner.common.room.notified();
+            let room = self.inner.shared.room.notified();
             if !self.inner.is_held_back() {
                 return;
             }
@@ -195,13 +200,13 @@ impl<T: Send + Sync + 'static> Processor<T> {
     /// Calls that panicked, of all handlers that ever were.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.inner.common.panics()
+        self.inner.shared.panics()
     }
 
     /// Ends everything: nothing more is queued; what handlers have waiting is delivered within `grace`, then dropped; streams
     /// give what they have and end. Returns when no call runs any more and all threads are given back. A call that never
     /// returns makes this wait for ever, so put a limit on it where handlers are not trusted; cancelled and called again it
-    /// goes on. Not to be called by a handler.
+    /// goes on. Not to be called by a handler, nor without the runtime that handlers run on.
     pub async fn shutdown(&self, grace: Duration) -> ProcessorEnd {
         let left = self.inner.close();
         // Safe to cut short: waiting holds nothing.
@@ -256,6 +261,9 @@ impl<T: Send + Sync + 'static> Inner<T> {
     }
 
     fn tell(&self, changes: &[Notification<T>], concerns: impl Fn(&Member<T>) -> bool) {
+        if changes.is_empty() {
+            return;
+        }
         let mut wakes = Wakes::default();
         let mut gone = Vec::new();
         let mut members = self.locked();
@@ -314,7 +322,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
             .collect();
         drop(members);
         left.iter().for_each(|listener| listener.close().task());
-        self.common.room.notify_waiters();
+        self.shared.room.notify_waiters();
         left
     }
 }
@@ -368,4 +376,4 @@ impl<T: Send + Sync + 'static> fmt::Debug for Processor<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
 
 use super::Cached;
 use super::delta_fifo::{DeltaFifo, QueueError};
@@ -33,13 +35,13 @@ pub(super) struct QueueSink<T> {
     making: Making<T>,
     journal: Arc<Journal>,
     /// Initial data on its way; `None` for an object that is there but cannot be made: the state known of it stays.
-    side: HashMap<ObjectKey, Option<Arc<Cached<T>>>>,
+    side: HashMap<ObjectKey, Option<Arc<Cached<T>>>, RandomState>,
     /// Changes that will be queued together, in the order they came.
     batch: Vec<Change<T>>,
     version: Option<ResourceVersion>,
     /// What was changed at `version`: an event of the same version and key is a repetition, one of another key is a
     /// part of the same transaction.
-    changed_at_version: HashSet<ObjectKey>,
+    changed_at_version: HashSet<ObjectKey, RandomState>,
 }
 
 enum Change<T> {
@@ -58,10 +60,10 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
             queue,
             making,
             journal,
-            side: HashMap::new(),
+            side: HashMap::default(),
             batch: Vec::new(),
             version: None,
-            changed_at_version: HashSet::new(),
+            changed_at_version: HashSet::default(),
         }
     }
 
@@ -172,7 +174,7 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
 
 impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
     fn restart(&mut self) {
-        self.side = HashMap::new();
+        self.side = HashMap::default();
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
@@ -191,7 +193,7 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         }
         self.stands_at(version);
         let mut objects = Vec::with_capacity(self.side.len());
-        let mut kept = HashSet::new();
+        let mut kept: HashSet<ObjectKey, RandomState> = HashSet::default();
         for (key, made) in std::mem::take(&mut self.side) {
             let Some(object) = made else {
                 kept.insert(key);

@@ -19,6 +19,32 @@ use crate::upstream::sink::Sink;
 const FRAME_LEN_MAX: usize = 64 << 20;
 
 /// Lists, watches, relists and backs off as client-go's reflector does, for those who want no store, or one of their own.
+///
+/// Its queue waits for whoever pops it: while the queue is full, nothing is read, and the bytes stay with the server.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use k8s_openapi::api::core::v1::Pod;
+/// use kube_fanout::informer::{Cached, DeltaFifo, Indexer, ListWatch, Reflector, cached_key};
+/// use kube_fanout::upstream::client::{Client, ConnectError, UpstreamSource};
+///
+/// # async fn follow() -> Result<(), ConnectError> {
+/// let client = Client::connect(UpstreamSource::url("http://127.0.0.1:8001")?).await?;
+/// let store: Arc<Indexer<Cached<Pod>>> = Arc::new(Indexer::new(cached_key()));
+/// let queue = Arc::new(DeltaFifo::new(cached_key(), store));
+/// let pods = ListWatch::<Pod>::of_kind().in_namespace("default");
+/// let reflector = Reflector::new(Arc::new(client), pods);
+/// tokio::spawn(reflector.run_into(Arc::clone(&queue)));
+/// loop {
+///     queue.filled().await;
+///     queue.pop(|key, deltas, _| {
+///         println!("{key}: {} changes", deltas.len());
+///         Ok::<(), ()>(())
+///     });
+/// }
+/// # }
+/// ```
 pub struct Reflector<T, F> {
     fetch: Arc<F>,
     list_watch: ListWatch<T>,
@@ -125,3 +151,6 @@ impl<T, F> fmt::Debug for Reflector<T, F> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

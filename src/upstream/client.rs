@@ -45,6 +45,20 @@ pub enum Rebuild {
 }
 
 /// The way to one API server. Cheap to clone; all clones share connections.
+///
+/// ```no_run
+/// use kube_fanout::upstream::client::{Client, ConnectError, UpstreamSource};
+///
+/// # async fn connect() -> Result<(), ConnectError> {
+/// // As kubectl does, with the file's current context:
+/// let client = Client::connect(UpstreamSource::kubeconfig("/home/me/.kube/config")).await?;
+/// // In a pod, as its service account:
+/// let client = Client::connect(UpstreamSource::InCluster).await?;
+/// // Without credentials: `kubectl proxy`, a gateway, the embedded API server:
+/// let client = Client::connect(UpstreamSource::url("http://127.0.0.1:8001")?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,

@@ -266,4 +266,4 @@ impl From<UpstreamWentBack> for DriverEnd {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

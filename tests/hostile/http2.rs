@@ -152,12 +152,15 @@ async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
     let mut tasks = JoinSet::new();
     let mut sender = connect(stage.address, &mut tasks).await;
     let answer = ask(&mut sender, "/api/v1/pods?watch=1").await;
-    let begun = stage.metric(RECEIVED, PODS_ONLY).await;
-    stage.apiserver.set_churn(1_000);
-    stage
-        .metric_reaches(RECEIVED, PODS_ONLY, begun + 1_000.0)
-        .await;
-    stage.apiserver.set_churn(0);
+    // What comes at once may be given to the watcher as one piece, however much it is: so it comes in turns.
+    for _ in 0..5 {
+        let begun = stage.metric(RECEIVED, PODS_ONLY).await;
+        stage.apiserver.set_churn(1_000);
+        stage
+            .metric_reaches(RECEIVED, PODS_ONLY, begun + 200.0)
+            .await;
+        stage.apiserver.set_churn(0);
+    }
     let whole = tokio::time::timeout(PATIENCE, answer.into_body().collect());
     let whole = whole.await.unwrap().unwrap().to_bytes();
     let last = whole.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();

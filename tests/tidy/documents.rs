@@ -268,3 +268,19 @@ fn the_program_ends_with_the_documented_codes() {
         "kube-fanout: --auth review is not built yet",
     );
 }
+
+#[test]
+fn every_example_can_be_started_and_is_told_of() {
+    let manifest = read("Cargo.toml").unwrap();
+    let examples = manifest.split("[[example]]").skip(1);
+    let names = examples.filter_map(|example| example.split('"').nth(1));
+    let names: Vec<&str> = names.collect();
+    assert!(!names.is_empty());
+    let (launcher, page) = (read("kube-fanout").unwrap(), read("README.md").unwrap());
+    let choice = format!(" {}) name=", names.join(" | "));
+    assert!(launcher.contains(&choice), "kube-fanout: no {choice:?}");
+    for name in names {
+        let command = format!("./kube-fanout example {name}");
+        assert!(page.contains(&command), "README.md: no {command:?}");
+    }
+}

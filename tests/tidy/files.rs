@@ -21,7 +21,7 @@ const GRANTED_NAMES: &[&str] = &["EventHandler"];
 const DECLARATIONS: &[&str] = &["struct", "enum", "trait", "type", "union"];
 
 fn all() -> Vec<Source> {
-    let folders = ["src", "tests", "benches", "loadtest", "fuzz"];
+    let folders = ["src", "tests", "benches", "docs", "loadtest", "fuzz"];
     folders.into_iter().flat_map(sources).collect()
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Contents<V> {
     index_panics: u64,
 }
 
-/// Members that were looked up while the lock is held up to so many: as many as a write may have to copy.
+/// So many objects at most are looked up while the lock is held: as many as a write may have to copy.
 const LOCKED_LOOKUPS_MAX: usize = 256;
 
 /// What the lock has to be held for, of reading all that have one value.

@@ -71,7 +71,7 @@ impl<S: Serve> Crew<S> {
 
 impl<S: Serve> Shared<S> {
     fn locked(&self) -> MutexGuard<'_, Roster<Arc<S>>> {
-        // Nothing that may panic runs under this lock but pushes.
+        // Nothing of a handler's runs under this lock.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

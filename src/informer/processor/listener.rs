@@ -1,5 +1,6 @@
 //! One recipient of notifications: its queue, and what became of it.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,7 +59,7 @@ pub struct HandlerCounts {
 }
 
 /// What all recipients of a processor share.
-pub(super) struct Common {
+pub(super) struct Shared {
     pub(super) on_panic: PanicHook,
     pub(super) panics: Mutex<u64>,
     /// A queue with [`Overflow::Block`] is below its bound again.
@@ -111,7 +112,7 @@ impl Wake {
 pub(in crate::informer) struct Listener<T> {
     name: Arc<str>,
     overflow: Overflow,
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     /// Also looked at between two calls, without the lock.
     ended: OnceLock<HandlerEnd>,
     progress: watch::Sender<Progress>,
@@ -155,29 +156,29 @@ impl<T: Send + Sync + 'static> Listener<T> {
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
         present: Present<T>,
-        common: Arc<Common>,
+        shared: Arc<Shared>,
     ) -> Self {
-        Self::new(Recipient::Callbacks(handler), options, present, common)
+        Self::new(Recipient::Callbacks(handler), options, present, shared)
     }
 
     pub(super) fn of_stream(
         options: HandlerOptions,
         present: Present<T>,
-        common: Arc<Common>,
+        shared: Arc<Shared>,
     ) -> Self {
-        Self::new(Recipient::Stream(None), options, present, common)
+        Self::new(Recipient::Stream(None), options, present, shared)
     }
 
     fn new(
         recipient: Recipient<T>,
         options: HandlerOptions,
         present: Present<T>,
-        common: Arc<Common>,
+        shared: Arc<Shared>,
     ) -> Self {
         Self {
             name: options.name,
             overflow: options.overflow,
-            common,
+            shared,
             ended: OnceLock::new(),
             progress: watch::Sender::default(),
             state: Mutex::new(State {
@@ -265,7 +266,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
             progress.ended = true;
             progress.quiet |= quiet;
         });
-        self.common.room.notify_waiters();
+        self.shared.room.notify_waiters();
         match recipient {
             Recipient::Stream(Some(waker)) => Wake::Task(waker),
             Recipient::Stream(None) | Recipient::Callbacks(_) | Recipient::Gone => Wake::Nobody,
@@ -357,35 +358,36 @@ impl<T: Send + Sync + 'static> Listener<T> {
         let room = was_full && !state.queue.is_full();
         drop(state);
         if room && self.blocks() {
-            self.common.room.notify_waiters();
+            self.shared.room.notify_waiters();
         }
         Some((handler, synced_at))
     }
 
-    /// One call. What the notification holds is dropped where a panic is caught.
+    /// One call.
     fn tell(&self, handler: &dyn EventHandler<T>, notification: Notification<T>) {
-        let key = notification.key().clone();
-        let told = catch_unwind(AssertUnwindSafe(move || {
+        let told = catch_unwind(AssertUnwindSafe(|| {
             handler.on_notification(&notification);
         }));
-        let Err(payload) = told else {
-            return;
-        };
-        let message = payload
-            .downcast_ref::<&str>()
-            .map(|&text| text.to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
+        if let Err(payload) = told {
+            self.report(notification.key().clone(), &*payload);
+        }
+        // The last reference to an object may be this one, and how it is dropped is the user's, too.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(notification))));
+    }
+
+    fn report(&self, key: ObjectKey, payload: &(dyn Any + Send)) {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         self.locked().counts.panics += 1;
-        self.common.count_panic();
+        self.shared.count_panic();
         let panic = HandlerPanic {
             handler: Arc::clone(&self.name),
             key,
-            message,
+            message: text.unwrap_or_default().to_owned(),
         };
         // A hook that panics has nobody left to tell.
         drop(catch_unwind(AssertUnwindSafe(|| {
-            (self.common.on_panic)(&panic);
+            (self.shared.on_panic)(&panic);
         })));
     }
 
@@ -441,7 +443,7 @@ impl<T: Send + Sync + 'static> Serve for Listener<T> {
     }
 }
 
-impl Common {
+impl Shared {
     pub(super) fn new(on_panic: PanicHook) -> Self {
         Self {
             on_panic,

@@ -78,9 +78,11 @@ impl<T: Send + Sync + 'static> Telling<T> {
     pub(super) async fn run(&self, synced: impl Fn()) {
         let mut is_synced = false;
         loop {
-            // Both may be dropped at any point: they only wait.
+            // All may be dropped at any point: they only wait.
             tokio::select! {
                 () = self.queue.filled() => {}
+                // An initial list of nothing.
+                () = self.queue.synced_without_deltas(), if !is_synced => {}
                 () = self.resync_due() => {
                     if self.processor.resync_wanted(Instant::now().into_std()) {
                         self.queue.resync();

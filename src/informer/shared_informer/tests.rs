@@ -155,6 +155,23 @@ async fn the_initial_list_is_told_as_such_and_what_follows_is_not() {
 }
 
 #[tokio::test]
+async fn what_the_server_calls_a_change_does_not_matter_only_whether_the_object_was_known() {
+    let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
+    let told = Told::default();
+    scene.informer.add_handler(told.handler());
+    let odd = [
+        marker(5),
+        event("MODIFIED", "x", 6),
+        event("ADDED", "x", 7),
+        event("DELETED", "unknown", 8),
+    ];
+    say(&feed, &odd).await;
+    scene.has_read(feed).await;
+    scene.informer.shutdown().await;
+    assert_eq!(told.take(), ["add 6 false", "update 6 7"]);
+}
+
+#[tokio::test]
 async fn the_store_is_synced_only_with_the_marker() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
     say(&feed, &[event("ADDED", "x", 3)]).await;
@@ -164,6 +181,18 @@ async fn the_store_is_synced_only_with_the_marker() {
     say(&feed, &[marker(3)]).await;
     scene.informer.synced().await.unwrap();
     assert_eq!(stored(&scene.informer), ["a/x 3"]);
+}
+
+#[tokio::test]
+async fn an_empty_collection_is_synced_with_the_marker() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    let registration = scene.informer.add_handler(|_: &Notification<Raw>| {});
+    // Until then the informer has begun to wait.
+    tokio::task::yield_now().await;
+    say(&feed, &[marker(3)]).await;
+    scene.informer.synced().await.unwrap();
+    registration.synced().await.unwrap();
+    assert_eq!(scene.informer.store().len(), 0);
 }
 
 #[tokio::test]

@@ -30,6 +30,26 @@ pub enum UpstreamSource {
 }
 
 impl UpstreamSource {
+    /// The current context of a kubeconfig file.
+    #[must_use]
+    pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
+        Self::Kubeconfig {
+            path: path.into(),
+            context: None,
+        }
+    }
+
+    /// An address, trusting the system's authorities if it is `https`.
+    ///
+    /// # Errors
+    /// The text is no URL. Whether it is one of an API server is seen when connecting.
+    pub fn url(text: &str) -> Result<Self, ConnectError> {
+        let url = text.parse().map_err(|_| ConnectError::NoUrl {
+            text: text.to_owned(),
+        })?;
+        Ok(Self::Url { url, ca_file: None })
+    }
+
     /// Reads files and environment; blocks.
     pub(super) fn read(&self) -> Result<Config, ConnectError> {
         let config = match self {
@@ -117,6 +137,12 @@ pub enum ConnectError {
     BadUrl {
         /// The address.
         url: Uri,
+    },
+    /// The address is not even a URL.
+    #[error("{text:?} is no URL: expected http://host:port or https://host:port")]
+    NoUrl {
+        /// What was given.
+        text: String,
     },
     /// The bundle of certificate authorities is unusable.
     #[error("unusable certificate authority: {reason}")]

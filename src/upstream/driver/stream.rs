@@ -102,7 +102,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     self.sink.tick();
                 }
                 Next::End if !framer.is_mid_frame() => {
-                    self.observe(Input::WatchEnded);
+                    self.ended();
                     return Ok(StreamEnd::Clean);
                 }
                 Next::End => return Ok(self.cut("the stream ended within a frame")),
@@ -215,6 +215,14 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         self.sink.publish();
         self.failed(Asked::Watch, fault);
         Flow::Over(StreamEnd::Unreadable)
+    }
+
+    /// Ended between two frames, which is how watches end, but not initial data.
+    fn ended(&mut self) {
+        if self.observe(Input::WatchEnded) == Effect::Restarted {
+            let fault = Fault::cut("the stream ended before its initial data did");
+            self.tally.failed(fault.trouble(Asked::Watch));
+        }
     }
 
     fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {

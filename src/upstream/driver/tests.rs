@@ -1,6 +1,7 @@
 //! The driver against a scripted upstream, under a clock that stands until all wait.
 
-mod simulation;
+pub(crate) mod scripted;
+pub(crate) mod simulation;
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body::Frame;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -20,70 +21,7 @@ use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillState, FillTally};
 use crate::upstream::reflector::{InitialVersion, ReflectorOptions, Streaming};
 use crate::view::Hub;
-
-/// A body that is fed by the test; it ends when the test lets go.
-#[derive(Debug)]
-struct Piped(mpsc::Receiver<Result<Bytes, String>>);
-
-impl Body for Piped {
-    type Data = Bytes;
-    type Error = String;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-        self.0
-            .poll_recv(context)
-            .map(|came| came.map(|came| came.map(Frame::data)))
-    }
-}
-
-type Reply = Result<Response<Piped>, FetchError>;
-
-/// One request of the driver.
-#[derive(Debug)]
-struct Asked {
-    path: String,
-    reply: oneshot::Sender<Reply>,
-}
-
-type Feed = mpsc::Sender<Result<Bytes, String>>;
-
-impl Asked {
-    /// Answers 200 with a body to be fed.
-    fn open(self) -> Feed {
-        let (feed, body) = mpsc::channel(64);
-        let _ = self.reply.send(Ok(Response::new(Piped(body))));
-        feed
-    }
-
-    /// Answers with all of a body.
-    async fn whole(self, code: u16, text: &str) {
-        let (feed, body) = mpsc::channel(1);
-        let mut response = Response::new(Piped(body));
-        *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
-        let _ = self.reply.send(Ok(response));
-        let _ = feed.send(Ok(Bytes::copy_from_slice(text.as_bytes()))).await;
-    }
-
-    async fn refuse(self, code: u16) {
-        let text = format!("{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"code\":{code}}}");
-        self.whole(code, &text).await;
-    }
-}
-
-struct Script(mpsc::Sender<Asked>);
-
-impl Fetch for Script {
-    type Body = Piped;
-
-    async fn get(&self, path: String, _: Purpose) -> Reply {
-        let (reply, answer) = oneshot::channel();
-        self.0.send(Asked { path, reply }).await.unwrap();
-        answer.await.unwrap()
-    }
-}
+use scripted::{Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of};
 
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
@@ -160,12 +98,12 @@ struct Scene {
 
 impl Scene {
     fn new(streaming: Streaming) -> Self {
-        let (send, asked) = mpsc::channel(4);
+        let (script, asked) = Script::new();
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
         let writer = Writer::new(kind(Layout::Typed), keep(1000), hub);
         let cache = Arc::clone(writer.cache());
         let notes = Arc::new(Notes::default());
-        let driver = driver(Script(send), writer, streaming, &notes);
+        let driver = driver(script, writer, streaming, &notes);
         Self {
             asked,
             cache,
@@ -218,27 +156,6 @@ impl Scene {
     }
 }
 
-/// What a request asks for, without the random parts.
-fn sort_of(path: &str) -> String {
-    let query = path.split_once('?').map_or("", |(_, query)| query);
-    let value = |name: &str| {
-        query.split('&').find_map(|pair| {
-            let (key, value) = pair.split_once('=')?;
-            (key == name).then_some(value)
-        })
-    };
-    let version = value("resourceVersion").unwrap_or("latest");
-    if value("sendInitialEvents").is_some() {
-        format!("stream {version}")
-    } else if value("watch").is_some() {
-        format!("watch {version}")
-    } else if let Some(token) = value("continue") {
-        format!("page {token}")
-    } else {
-        format!("list {version}")
-    }
-}
-
 /// An object that was never made anew.
 fn sample(key: &str, version: u64) -> Sample {
     let mut sample = Sample::new(key, version);
@@ -251,19 +168,6 @@ fn line(word: &str, key: &str, version: u64) -> String {
     format!("{{\"type\":\"{word}\",\"object\":{json}}}\n")
 }
 
-fn bookmark(version: u64) -> String {
-    format!(
-        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}}}\n"
-    )
-}
-
-fn marker(version: u64) -> String {
-    let annotation = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}";
-    bookmark(version).replacen("\"}", &format!("\"{annotation}"), 1)
-}
-
-const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old\",\"reason\":\"Expired\",\"code\":410}}\n";
-
 fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
     let item = |(key, version): &(&str, u64)| {
         let (json, prefix_len) = sample(key, *version).json();
@@ -274,16 +178,6 @@ fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
         "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{}]}}\n",
         items.join(",")
     )
-}
-
-/// Sends, and lets the driver take it: the stopped clock moves on only when nobody has anything left to do.
-async fn push(feed: &Feed, lines: &[String]) {
-    feed.send(Ok(Bytes::from(lines.concat()))).await.unwrap();
-    settled().await;
-}
-
-async fn settled() {
-    tokio::time::sleep(Duration::from_millis(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -473,8 +367,7 @@ async fn a_refused_watch_is_asked_for_again_and_the_state_stays() {
     for code in [429, 500, 503, 401, 504] {
         scene.asked("watch 5").await.refuse(code).await;
     }
-    let Asked { reply, .. } = scene.asked("watch 5").await;
-    let _ = reply.send(Err(FetchError("no route".into())));
+    scene.asked("watch 5").await.fail();
     let feed = scene.asked("watch 5").await.open();
     push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
     scene.holds(&["a/x 6"], 6);
@@ -520,4 +413,58 @@ async fn what_arrives_together_is_published_together() {
     settled().await;
     scene.holds(&["a/x 9"], 9);
     assert_eq!(scene.notes.take(), ["applied 4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_changes_of_one_version_are_all_kept_and_repetitions_left_out() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[line("ADDED", "a/y", 7), line("ADDED", "b/z", 7)]).await;
+    push(&feed, &[line("ADDED", "a/y", 7), line("DELETED", "a/x", 7)]).await;
+    drop(feed);
+    let feed = scene.asked("watch 7").await.open();
+    push(&feed, &[line("ADDED", "b/z", 7), line("DELETED", "a/x", 7)]).await;
+    scene.holds(&["a/y 7", "b/z 7"], 7);
+    assert_eq!(
+        scene.history(),
+        ["ADDED a/y 7", "ADDED b/z 7", "DELETED a/x 7"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_of_another_form_than_json_are_not_taken_for_empty_ones() {
+    let mut scene = Scene::new(Streaming::Preferred);
+    let binary = "application/vnd.kubernetes.protobuf;stream=watch";
+    let feed = scene.asked("stream latest").await.answer(200, binary);
+    let _ = feed.send(Ok(Bytes::from_static(b"k8s\0"))).await;
+    let feed = scene.asked("list latest").await.answer(200, "text/html");
+    let _ = feed.send(Ok(Bytes::from(list(&[], 7, "")))).await;
+    let table = list(&[], 7, "").replace("ConfigMapList", "Table");
+    scene.asked("list latest").await.whole(200, &table).await;
+    let asked = scene.asked("list latest").await;
+    assert_eq!(scene.state(), None);
+    asked.whole(200, &list(&[("a/x", 3)], 7, "")).await;
+    scene.asked("watch 7").await;
+    scene.holds(&["a/x 3"], 7);
+    let notes = scene.notes.take();
+    let rejected = notes
+        .iter()
+        .filter(|note| *note == "rejected WrongContentType");
+    assert_eq!(rejected.count(), 3, "{notes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_with_one_bad_item_changes_nothing_and_is_asked_for_again() {
+    let (mut scene, feed) = Scene::live().await;
+    push(&feed, &[EXPIRED.into()]).await;
+    scene.asked("stream latest").await.refuse(422).await;
+    let good = list(&[("a/y", 8), ("a/z", 8)], 9, "");
+    let bad = good.replace("\"name\":\"z\"", "\"name\":\"\"");
+    scene.asked("list latest").await.whole(200, &bad).await;
+    let cut = &good[..good.len() - 20];
+    scene.asked("list latest").await.whole(200, cut).await;
+    let asked = scene.asked("list latest").await;
+    scene.holds(&["a/x 3"], 5);
+    asked.whole(200, &list(&[("a/z", 8)], 9, "")).await;
+    scene.asked("watch 9").await;
+    scene.holds(&["a/z 8"], 9);
 }

@@ -1,1 +1,313 @@
-//! Placeholder of tests.
+//! Order, merging, bounds, and that what is told explains the store.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::informer::processor::tests::samples::{
+    Held, Replay, Store, added, deleted, initial, object, updated, word,
+};
+
+fn queue(len_max: usize, overflow: Overflow) -> Queue<u64> {
+    Queue::new(Present::nothing(), len_max, overflow)
+}
+
+/// Everything that waits, in words.
+fn told(queue: &mut Queue<u64>) -> Vec<String> {
+    let mut out = VecDeque::new();
+    queue.take(usize::MAX, &mut out);
+    out.iter().map(word).collect()
+}
+
+/// Merges these, and nothing else.
+#[track_caller]
+fn check_merged(changes: &[Notification<u64>], expected: &[&str]) {
+    let mut queue = queue(1_000, Overflow::Merge);
+    for change in changes {
+        queue.push(change.clone()).unwrap();
+    }
+    queue.merge();
+    let merged = (changes.len() - expected.len()) as u64;
+    assert_eq!(queue.merged(), merged);
+    assert_eq!(told(&mut queue), expected);
+}
+
+#[test]
+fn below_its_bound_a_queue_tells_every_change_in_order() {
+    let mut queue = queue(4, Overflow::Merge);
+    for change in [
+        added("a", 1),
+        updated("a", 1, 2),
+        deleted("a", 3),
+        added("a", 4),
+    ] {
+        queue.push(change).unwrap();
+    }
+    assert_eq!(told(&mut queue), ["+a1", "a1>2", "-a3", "+a4"]);
+    assert_eq!(queue.merged(), 0);
+}
+
+#[test]
+fn an_object_added_and_updated_is_told_as_added_in_its_last_state() {
+    check_merged(&[added("a", 1), updated("a", 1, 2)], &["+a2"]);
+    check_merged(&[initial("a", 1), updated("a", 1, 2)], &["^a2"]);
+}
+
+#[test]
+fn an_object_added_and_deleted_is_not_told() {
+    check_merged(&[added("a", 1), deleted("a", 2)], &[]);
+    check_merged(&[added("a", 1), deleted("a", 2), added("a", 3)], &["+a3"]);
+}
+
+#[test]
+fn updates_of_an_object_are_told_as_one_from_the_first_state_to_the_last() {
+    let changes = [updated("a", 1, 2), updated("a", 2, 2), updated("a", 2, 3)];
+    check_merged(&changes, &["a1>3"]);
+}
+
+#[test]
+fn an_object_updated_and_deleted_is_told_as_deleted() {
+    check_merged(&[updated("a", 1, 2), deleted("a", 3)], &["-a3"]);
+    let unknown = Notification::Deleted {
+        object: object("a", 2),
+        final_state_known: false,
+    };
+    check_merged(&[updated("a", 1, 2), unknown], &["?a2"]);
+}
+
+#[test]
+fn an_object_deleted_and_made_again_is_told_as_updated() {
+    check_merged(&[deleted("a", 2), added("a", 3)], &["a2>3"]);
+    let changes = [
+        updated("a", 1, 2),
+        deleted("a", 3),
+        added("a", 4),
+        updated("a", 4, 5),
+    ];
+    check_merged(&changes, &["a3>5"]);
+    let again = [&changes[..], &[deleted("a", 6)]].concat();
+    check_merged(&again, &["-a6"]);
+}
+
+#[test]
+fn merged_changes_stand_where_their_object_was_first_mentioned() {
+    let changes = [
+        updated("b", 1, 2),
+        added("a", 3),
+        updated("c", 1, 4),
+        updated("a", 3, 5),
+        updated("b", 2, 6),
+    ];
+    check_merged(&changes, &["b1>6", "+a5", "c1>4"]);
+}
+
+#[test]
+fn merging_never_reaches_into_the_initial_state() {
+    let present = Present::from(vec![object("a", 1), object("b", 2)]);
+    let mut queue = Queue::new(present, 1, Overflow::Merge);
+    for change in [updated("a", 1, 3), deleted("a", 4), added("a", 5)] {
+        queue.push(change).unwrap();
+    }
+    queue.merge();
+    assert_eq!(told(&mut queue), ["^a1", "^b2", "a4>5"]);
+}
+
+#[test]
+fn the_initial_state_is_read_as_it_is_told() {
+    let read = Arc::new(std::sync::Mutex::new(0));
+    let counted = Arc::clone(&read);
+    let objects = (0..100_000).map(move |version| {
+        *counted.lock().unwrap() += 1;
+        object("a", version)
+    });
+    let mut queue = Queue::new(Present::new(100_000, objects), 10, Overflow::Merge);
+    let mut out = VecDeque::new();
+    queue.take(3, &mut out);
+    assert_eq!((*read.lock().unwrap(), out.len()), (3, 3));
+    assert_eq!(queue.len(), 99_997);
+}
+
+#[test]
+fn a_queue_that_gives_up_takes_no_more_than_its_bound() {
+    let mut queue = queue(2, Overflow::Remove);
+    assert_eq!(queue.push(added("a", 1)), Ok(()));
+    assert_eq!(queue.push(updated("a", 1, 2)), Ok(()));
+    assert_eq!(queue.push(updated("a", 2, 3)), Err(Overflowed));
+    queue.take(1, &mut VecDeque::new());
+    assert_eq!(queue.push(updated("a", 2, 3)), Ok(()));
+}
+
+#[test]
+fn a_queue_that_blocks_keeps_everything_and_says_when_it_is_full() {
+    let mut queue = queue(2, Overflow::Block);
+    queue.push(added("a", 1)).unwrap();
+    assert!(!queue.is_full());
+    queue.push(updated("a", 1, 2)).unwrap();
+    assert!(queue.is_full());
+    queue.push(updated("a", 2, 3)).unwrap();
+    assert_eq!(told(&mut queue), ["+a1", "a1>2", "a2>3"]);
+}
+
+#[test]
+fn merging_is_not_tried_again_before_the_queue_has_doubled() {
+    let mut queue = queue(1, Overflow::Merge);
+    let mut merges = 0;
+    for version in 0..1_000 {
+        let before = queue.merge_at;
+        queue.push(added(&format!("n{version}"), version)).unwrap();
+        merges += usize::from(queue.merge_at != before);
+    }
+    assert!(merges <= 11, "{merges}");
+    told(&mut queue);
+    assert_eq!(queue.merge_at, 1);
+    assert!(queue.changes.capacity() <= ROOM_KEPT);
+}
+
+#[test]
+fn the_end_of_the_initial_list_keeps_its_place_when_changes_are_merged() {
+    let mut queue = queue(1_000, Overflow::Merge);
+    for change in [initial("a", 1), initial("b", 2), initial("c", 3)] {
+        queue.push(change).unwrap();
+    }
+    queue.end_initial_list();
+    for change in [added("d", 4), deleted("b", 5), updated("a", 1, 6)] {
+        queue.push(change).unwrap();
+    }
+    queue.merge();
+    let mut out = VecDeque::new();
+    assert_eq!(queue.take(1, &mut out), None);
+    assert_eq!(queue.take(100, &mut out), Some(2));
+    let words: Vec<_> = out.iter().map(word).collect();
+    assert_eq!(words, ["^a6", "^c3", "+d4"]);
+    assert!(queue.is_done());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8),
+    Delete(u8),
+    Again(u8),
+    Take(usize),
+    EndInitialList,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few names, so that most steps concern one that was changed before.
+    prop_oneof![
+        4 => (0..6_u8).prop_map(Step::Put),
+        3 => (0..6_u8).prop_map(Step::Delete),
+        1 => (0..6_u8).prop_map(Step::Again),
+        2 => (1..8_usize).prop_map(Step::Take),
+        1 => Just(Step::EndInitialList),
+    ]
+}
+
+/// The queue, what it should lead to, and what must hold at every moment.
+struct Trial {
+    store: Store,
+    queue: Queue<u64>,
+    replay: Replay,
+    touched: std::collections::BTreeSet<String>,
+    /// What the store held when the initial list ended; gone once the queue said so.
+    initial: Option<Held>,
+    ended: bool,
+}
+
+impl Trial {
+    fn new(names: &[u8], len_max: usize, overflow: Overflow) -> Self {
+        let store = Store::of(names.iter().map(u8::to_string));
+        let present = Present::from(store.present());
+        Self {
+            store,
+            queue: Queue::new(present, len_max, overflow),
+            replay: Replay::default(),
+            touched: std::collections::BTreeSet::new(),
+            initial: None,
+            ended: false,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let change = match step {
+            Step::Put(name) => Some(self.store.put(&name.to_string())),
+            Step::Delete(name) => self.store.delete(&name.to_string()),
+            Step::Again(name) => self.store.again(&name.to_string()),
+            Step::Take(count) => {
+                self.take(*count);
+                None
+            }
+            Step::EndInitialList => {
+                if !self.ended {
+                    self.ended = true;
+                    self.initial = Some(self.store.held.clone());
+                }
+                self.queue.end_initial_list();
+                None
+            }
+        };
+        if let Some(change) = change {
+            self.touched.insert(change.key().name().to_owned());
+            self.queue.push(change).unwrap();
+        }
+        let bound = self.queue.len_max.max(2 * self.touched.len());
+        let len = self.queue.changes.len();
+        assert!(
+            self.queue.overflow == Overflow::Block || len <= bound,
+            "{len} of {bound}"
+        );
+    }
+
+    fn take(&mut self, count: usize) {
+        let mut out = VecDeque::new();
+        let end = self.queue.take(count, &mut out);
+        for place in 0..=out.len() {
+            if end == Some(place) {
+                self.check_initial_list_is_told();
+            }
+            if let Some(notification) = out.get(place) {
+                self.replay.told(notification);
+            }
+        }
+        if self.queue.changes.is_empty() {
+            self.touched.clear();
+        }
+    }
+
+    fn check_initial_list_is_told(&mut self) {
+        let initial = self
+            .initial
+            .take()
+            .expect("it ends once, after it was said to");
+        for (name, version) in initial {
+            let now = self.store.held.get(&name);
+            let told = self.replay.held.get(&name);
+            assert!(told.is_some_and(|&told| told >= version) || now != Some(&version));
+        }
+    }
+
+    fn finish(mut self) {
+        self.step(&Step::EndInitialList);
+        while !self.queue.is_done() {
+            self.take(3);
+        }
+        assert_eq!(self.replay.held, self.store.held);
+        assert_eq!(self.initial, None);
+        assert_eq!(self.queue.len(), 0);
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_at_any_pace_explains_the_store(
+        names in proptest::collection::vec(0..6_u8, 0..5),
+        steps in proptest::collection::vec(step(), 0..200),
+        len_max in 1..12_usize,
+        merge in any::<bool>(),
+    ) {
+        let overflow = if merge { Overflow::Merge } else { Overflow::Block };
+        let mut trial = Trial::new(&names, len_max, overflow);
+        for step in &steps {
+            trial.step(step);
+        }
+        trial.finish();
+    }
+}

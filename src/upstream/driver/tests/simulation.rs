@@ -27,17 +27,17 @@ struct Past {
 }
 
 /// The API server: all history, of which clients may see what lies above `floor`.
-struct Model {
-    dice: Dice,
+pub(crate) struct Model {
+    pub(crate) dice: Dice,
     past: Vec<Past>,
     revision: u64,
     floor: u64,
-    calm: bool,
+    pub(crate) calm: bool,
     waiting: Vec<Waker>,
 }
 
 impl Model {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             dice: Dice(seed),
             past: Vec::new(),
@@ -48,13 +48,13 @@ impl Model {
         }
     }
 
-    fn state_at(&self, version: u64) -> BTreeMap<String, Sample> {
+    pub(crate) fn state_at(&self, version: u64) -> BTreeMap<String, Sample> {
         let after = self.past.partition_point(|past| past.version <= version);
         let last = after.checked_sub(1).map(|at| &self.past[at]);
         last.map_or_else(BTreeMap::new, |past| past.state.clone())
     }
 
-    fn write(&mut self) {
+    pub(crate) fn write(&mut self) {
         self.revision += 1 + self.dice.below(2);
         let version = self.revision;
         let key = format!("a/{:02}", self.dice.below(KEYS));
@@ -98,9 +98,9 @@ fn event(word: &str, sample: &Sample) -> String {
     format!("{{\"type\":\"{word}\",\"object\":{}}}\n", sample.json().0)
 }
 
-type Shared = Arc<Mutex<Model>>;
+pub(crate) type Shared = Arc<Mutex<Model>>;
 
-struct Server(Shared);
+pub(crate) struct Server(pub(crate) Shared);
 
 impl Fetch for Server {
     type Body = Answer;
@@ -182,7 +182,7 @@ fn pages(model: &Model, version: u64, after: &str) -> Response<Answer> {
 }
 
 /// A body as the model gives it: what is written, then, of a watch, what happens.
-struct Answer {
+pub(crate) struct Answer {
     text: Vec<u8>,
     /// A watch, and the version up to which `text` tells.
     watching: Option<(Shared, u64)>,

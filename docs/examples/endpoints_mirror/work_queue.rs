@@ -1,0 +1,202 @@
+//! Keys that wait to be looked at: each once, however often it is added, and again after a pause if looking at it failed.
+//!
+//! What client-go's `workqueue` does: a key that is added while somebody works on it waits until that work is done, so that no
+//! two workers ever have the same key. Holds no key twice and is therefore as short as there are keys.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube_fanout::resource::ObjectKey;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First pause after a failure; it doubles with each further one.
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub(crate) struct WorkQueue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<ObjectKey>,
+    /// Those in `ready`, and those to be put there when the work on them is done.
+    wanted: HashSet<ObjectKey>,
+    in_work: HashSet<ObjectKey>,
+    /// Failed ones, by the end of their pause.
+    paused: BTreeSet<(Instant, ObjectKey)>,
+    failures: HashMap<ObjectKey, u32>,
+    closed: bool,
+}
+
+impl WorkQueue {
+    /// Wants a key to be looked at.
+    pub(crate) fn add(&self, key: ObjectKey) {
+        self.state().want(key);
+        self.changed.notify_one();
+    }
+
+    /// The next key, when there is one; `None` once closed. Say [`WorkQueue::succeeded`] or [`WorkQueue::failed`] of it afterwards.
+    pub(crate) async fn next(&self) -> Option<ObjectKey> {
+        loop {
+            let wakes_at = {
+                let mut state = self.state();
+                if state.closed {
+                    // The other workers are to hear of it as well.
+                    self.changed.notify_one();
+                    return None;
+                }
+                state.end_pauses(Instant::now());
+                if let Some(key) = state.take() {
+                    if !state.ready.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return Some(key);
+                }
+                state.paused.first().map(|(at, _)| *at)
+            };
+            match wakes_at {
+                Some(at) => {
+                    // Time out or told: either way it is looked at again.
+                    let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// The key was looked at and is as it should be.
+    pub(crate) fn succeeded(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        state.failures.remove(key);
+        state.put_down(key);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The key is to be looked at again after a pause.
+    pub(crate) fn failed(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        let failures = state.failures.entry(key.clone()).or_default();
+        let pause = PAUSE_FIRST
+            .saturating_mul(1 << (*failures).min(16))
+            .min(PAUSE_MAX);
+        *failures += 1;
+        state.paused.insert((Instant::now() + pause, key.clone()));
+        state.put_down(key);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Nobody gets a key any more.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn want(&mut self, key: ObjectKey) {
+        if self.wanted.insert(key.clone()) && !self.in_work.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<ObjectKey> {
+        let key = self.ready.pop_front()?;
+        self.wanted.remove(&key);
+        self.in_work.insert(key.clone());
+        Some(key)
+    }
+
+    fn put_down(&mut self, key: &ObjectKey) {
+        self.in_work.remove(key);
+        if self.wanted.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    fn end_pauses(&mut self, now: Instant) {
+        while self.paused.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, key)) = self.paused.pop_first() {
+                self.want(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("ns", name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_once_however_often_it_is_added() {
+        let queue = WorkQueue::default();
+        for name in ["a", "b", "a", "a"] {
+            queue.add(key(name));
+        }
+        assert_eq!(queue.next().await, Some(key("a")));
+        assert_eq!(queue.next().await, Some(key("b")));
+        queue.close();
+        assert_eq!(queue.next().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_added_during_its_work_is_given_out_when_that_is_done() {
+        let queue = WorkQueue::default();
+        queue.add(key("a"));
+        assert_eq!(queue.next().await, Some(key("a")));
+        queue.add(key("a"));
+        queue.add(key("b"));
+        assert_eq!(queue.next().await, Some(key("b")));
+        queue.succeeded(&key("a"));
+        assert_eq!(queue.next().await, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_key_comes_again_after_a_pause_that_doubles() {
+        let queue = WorkQueue::default();
+        queue.add(key("a"));
+        let mut waits_ms = Vec::new();
+        for _ in 0..11 {
+            let began_at = Instant::now();
+            assert_eq!(queue.next().await, Some(key("a")));
+            waits_ms.push(began_at.elapsed().as_millis());
+            queue.failed(&key("a"));
+        }
+        assert_eq!(
+            waits_ms,
+            [0, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000]
+        );
+        assert_eq!(queue.next().await, Some(key("a")));
+        queue.succeeded(&key("a"));
+        queue.add(key("a"));
+        queue.next().await;
+        queue.failed(&key("a"));
+        let began_at = Instant::now();
+        queue.next().await;
+        assert_eq!(began_at.elapsed(), PAUSE_FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_worker_hears_of_a_new_key_and_of_the_end() {
+        let queue = WorkQueue::default();
+        let (got, ()) = tokio::join!(queue.next(), async { queue.add(key("a")) });
+        assert_eq!(got, Some(key("a")));
+        let (first, second, ()) = tokio::join!(queue.next(), queue.next(), async { queue.close() });
+        assert_eq!((first, second), (None, None));
+    }
+}

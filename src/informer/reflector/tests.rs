@@ -1,0 +1,769 @@
+//! Reading against a scripted server, under a clock that stands until all wait; a queue and a store stand behind it.
+
+mod simulation;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+use crate::informer::{
+    DeltaKind, FailureKind, Indexer, InformerCounts, KeyError, KeyFn, KnownObjects, Metadata, Raw,
+    Subject, TransformError, cached_key,
+};
+use crate::resource::Gvr;
+use crate::upstream::driver::Purpose;
+use crate::upstream::driver::tests::scripted::{
+    Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
+};
+use crate::upstream::reflector::RelistReason;
+
+/// Objects that can be read have texts as their data.
+#[derive(Deserialize)]
+struct ConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+/// What a test's objects say of themselves.
+trait Said: Send + Sync + 'static {
+    fn said(&self) -> String;
+}
+
+impl Said for ConfigMap {
+    fn said(&self) -> String {
+        self.data
+            .get("k")
+            .map_or_else(String::new, |value| format!(" {value}"))
+    }
+}
+
+impl Said for Metadata {
+    fn said(&self) -> String {
+        format!(" {}", self.metadata.uid.as_deref().unwrap_or_default())
+    }
+}
+
+impl Said for Raw {
+    fn said(&self) -> String {
+        format!(" {} bytes", self.bytes().len())
+    }
+}
+
+fn config_maps() -> ListWatch<ConfigMap> {
+    ListWatch::typed(&Gvr::new("", "v1", "configmaps"))
+}
+
+/// An object whose data is the JSON `data`.
+fn object(key: &str, version: u64, data: &str) -> String {
+    let (namespace, name) = key.split_once('/').unwrap();
+    format!(
+        "{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u1\",\"resourceVersion\":\"{version}\"}},\"data\":{data}}}"
+    )
+}
+
+fn event(word: &str, key: &str, version: u64, data: &str) -> String {
+    let object = object(key, version, data);
+    format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")
+}
+
+/// One that can be read.
+fn line(word: &str, key: &str, version: u64) -> String {
+    event(word, key, version, "{}")
+}
+
+/// One that is no `ConfigMap`.
+fn odd(word: &str, key: &str, version: u64) -> String {
+    event(word, key, version, "7")
+}
+
+fn list(items: &[String], version: u64, token: &str) -> String {
+    format!(
+        "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{}]}}\n",
+        items.join(",")
+    )
+}
+
+struct Scene<T> {
+    asked: mpsc::Receiver<Asked>,
+    queue: Arc<DeltaFifo<Cached<T>>>,
+    store: Arc<Indexer<Cached<T>>>,
+    failures: Arc<Mutex<Vec<String>>>,
+    counts: Counts,
+    task: JoinHandle<()>,
+}
+
+impl<T: Said> Scene<T> {
+    fn new(list_watch: ListWatch<T>) -> Self {
+        Self::with(list_watch, cached_key(), |reflector| reflector)
+    }
+
+    fn with(
+        list_watch: ListWatch<T>,
+        key: KeyFn<Cached<T>>,
+        change: impl FnOnce(Reflector<T, Script>) -> Reflector<T, Script>,
+    ) -> Self {
+        let (script, asked) = Script::new();
+        let store = Arc::new(Indexer::new(Arc::clone(&key)));
+        let known = Arc::clone(&store) as Arc<dyn KnownObjects<Cached<T>>>;
+        let queue = Arc::new(DeltaFifo::bounded(key, known, 4));
+        let failures = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&failures);
+        let reflector =
+            Reflector::new(Arc::new(script), list_watch).on_failure(Arc::new(move |failure| {
+                let source = std::error::Error::source(failure);
+                let source = source.map_or_else(String::new, |source| format!(": {source}"));
+                told.lock().unwrap().push(format!("{failure}{source}"));
+            }));
+        let reflector = change(reflector);
+        let counts = reflector.counts().clone();
+        Self {
+            asked,
+            task: tokio::spawn(reflector.run_into(Arc::clone(&queue))),
+            queue,
+            store,
+            failures,
+            counts,
+        }
+    }
+
+    /// The next request, which must be of this sort; the clock runs on while the driver waits to send it.
+    async fn asked(&mut self, sort: &str) -> Asked {
+        let asked = self.asked.recv().await.unwrap();
+        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
+        asked
+    }
+
+    /// Pops all that is queued and stores it; what it was, in words.
+    fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let mut take = |deltas: &[crate::informer::Delta<Cached<T>>]| {
+            for delta in deltas {
+                let object = delta.subject.object().unwrap();
+                let known = match delta.subject {
+                    Subject::Object(_) => "",
+                    Subject::FinalStateUnknown { .. } => " ?",
+                };
+                let (kind, key, version) = (delta.kind, object.key(), object.resource_version());
+                told.push(format!("{kind:?} {key} {version}{}{known}", object.said()));
+                if delta.kind == DeltaKind::Deleted {
+                    self.store.remove(object.key());
+                } else {
+                    self.store.put(Arc::clone(object)).unwrap();
+                }
+            }
+        };
+        while let Some(popped) = self.queue.pop(|_, deltas, _| {
+            take(deltas);
+            Ok::<_, ()>(())
+        }) {
+            popped.unwrap();
+        }
+        // A replacement has no order.
+        told.sort_by_key(|told| !told.starts_with("Replaced"));
+        told
+    }
+
+    /// Key and version of all that is stored.
+    fn stored(&self) -> Vec<String> {
+        let mut keys = KnownObjects::keys(&*self.store);
+        keys.sort();
+        let version = |key| {
+            KnownObjects::object(&*self.store, key)
+                .unwrap()
+                .resource_version()
+        };
+        keys.iter()
+            .map(|key| format!("{key} {}", version(key)))
+            .collect()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        std::mem::take(&mut self.failures.lock().unwrap())
+    }
+
+    fn counts(&self) -> InformerCounts {
+        self.counts.snapshot()
+    }
+
+    /// Watching from version 5 with `a/x 3` in the store, streamed.
+    async fn go_live(mut self) -> (Self, Feed) {
+        let feed = self.asked("stream 0").await.open();
+        push(&feed, &[line("ADDED", "a/x", 3), marker(5)]).await;
+        self.told();
+        assert_eq!(self.stored(), ["a/x 3"]);
+        (self, feed)
+    }
+}
+
+async fn live() -> (Scene<ConfigMap>, Feed) {
+    Scene::new(config_maps()).go_live().await
+}
+
+fn last_version(scene: &Scene<ConfigMap>) -> Option<u64> {
+    scene.counts().last_version.map(|version| version.0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_start_replaces_all_at_once_and_changes_follow_by_the_servers_word() {
+    let mut scene = Scene::new(config_maps());
+    let feed = scene.asked("stream 0").await.open();
+    push(&feed, &[line("ADDED", "b/y", 4), line("ADDED", "a/x", 3)]).await;
+    assert!(scene.told().is_empty() && last_version(&scene).is_none());
+    push(&feed, &[marker(5)]).await;
+    assert_eq!(scene.told().len(), 2);
+    let lines = [
+        line("MODIFIED", "a/new", 6),
+        line("ADDED", "a/x", 7),
+        line("DELETED", "b/y", 8),
+    ];
+    push(&feed, &lines).await;
+    assert_eq!(
+        scene.told(),
+        ["Updated a/new 6", "Added a/x 7", "Deleted b/y 8"]
+    );
+    assert_eq!(scene.stored(), ["a/new 6", "a/x 7"]);
+    assert!(scene.failures().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_within_initial_data_count_and_data_that_broke_off_does_not() {
+    let mut scene = Scene::new(config_maps());
+    let feed = scene.asked("stream 0").await.open();
+    push(&feed, &[line("ADDED", "a/lost", 2)]).await;
+    drop(feed);
+    let feed = scene.asked("stream 0").await.open();
+    let lines = [
+        line("ADDED", "a/x", 3),
+        line("ADDED", "a/gone", 4),
+        line("DELETED", "a/gone", 6),
+        line("MODIFIED", "a/x", 7),
+        marker(7),
+    ];
+    push(&feed, &lines).await;
+    assert_eq!(scene.told(), ["Replaced a/x 7"]);
+    assert_eq!(
+        scene.failures(),
+        ["the connection for a watch failed: the stream ended before its initial data did"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paged_start_replaces_when_the_last_page_has_come() {
+    let mut scene = Scene::new(config_maps().in_pages(1));
+    let pages = [
+        list(&[object("a/x", 3, "{}")], 7, "t1"),
+        list(&[object("a/y", 6, "{}")], 7, ""),
+    ];
+    scene.asked("list 0").await.whole(200, &pages[0]).await;
+    let asked = scene.asked("page t1").await;
+    assert!(asked.path.contains("limit=1"), "{}", asked.path);
+    assert!(scene.told().is_empty());
+    asked.whole(200, &pages[1]).await;
+    scene.asked("watch 7").await;
+    assert_eq!(scene.told().len(), 2);
+    assert_eq!(last_version(&scene), Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_streams_are_refused_pages_are_asked_for() {
+    let mut scene = Scene::new(config_maps());
+    scene.asked("stream 0").await.refuse(422).await;
+    let whole = list(&[object("a/x", 3, "{}")], 7, "");
+    scene.asked("list 0").await.whole(200, &whole).await;
+    scene.asked("watch 7").await;
+    assert_eq!(scene.told(), ["Replaced a/x 3"]);
+    assert_eq!(scene.failures(), ["the server refused a watch: 422  ()"]);
+    assert_eq!(scene.counts().relists(RelistReason::StreamRefused), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_follow_events_and_bookmarks_and_watches_resume_from_them() {
+    let (mut scene, feed) = live().await;
+    assert_eq!(last_version(&scene), Some(5));
+    push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
+    assert_eq!(last_version(&scene), Some(6));
+    push(&feed, &[bookmark(9)]).await;
+    assert_eq!(last_version(&scene), Some(9));
+    drop(feed);
+    scene.asked("watch 9").await;
+    let counts = scene.counts();
+    assert_eq!(
+        (counts.events, counts.replaced, counts.watches_opened),
+        (1, 1, 1)
+    );
+    assert!(counts.bytes > 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_history_leads_to_a_relist_of_the_latest_and_what_vanished_is_told() {
+    let (mut scene, feed) = live().await;
+    push(&feed, &[line("ADDED", "a/y", 6), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    push(&feed, &[line("ADDED", "a/y", 8), marker(9)]).await;
+    assert_eq!(
+        scene.told(),
+        ["Replaced a/y 8", "Added a/y 6", "Deleted a/x 3 ?"]
+    );
+    assert_eq!(
+        scene.failures(),
+        ["the server refused a watch: 410 Expired (too old)"]
+    );
+    assert_eq!(scene.counts().relists(RelistReason::Expired), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_broke_off_is_resumed_without_a_list() {
+    let (mut scene, feed) = live().await;
+    let half = line("MODIFIED", "a/x", 7)[..40].to_owned();
+    push(&feed, &[line("MODIFIED", "a/x", 6), half]).await;
+    drop(feed);
+    scene.asked("watch 6").await.fail();
+    scene.asked("watch 6").await.refuse(503).await;
+    let feed = scene.asked("watch 6").await.open();
+    push(&feed, &[line("MODIFIED", "a/x", 7)]).await;
+    assert_eq!(scene.told(), ["Updated a/x 6", "Updated a/x 7"]);
+    assert_eq!(
+        scene.failures(),
+        [
+            "the connection for a watch failed: the stream ended within a frame",
+            "the connection for a watch failed: no route",
+            "the server refused a watch: 503  ()",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_back_off_as_client_go_does() {
+    let (mut scene, feed) = live().await;
+    drop(feed);
+    let mut asked_at = Instant::now();
+    for step_ms in [0, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
+        scene.asked("watch 5").await.fail();
+        let waited = asked_at.elapsed();
+        let step = Duration::from_millis(step_ms);
+        // A millisecond more is the clock's grain.
+        let longest = step * 2 + Duration::from_millis(1);
+        assert!((step..=longest).contains(&waited), "{step:?}: {waited:?}");
+        asked_at = Instant::now();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_without_an_event_is_not_opened_again_at_once() {
+    let (mut scene, feed) = live().await;
+    drop(feed);
+    drop(scene.asked("watch 5").await.open());
+    let ended_at = Instant::now();
+    scene.asked("watch 5").await;
+    assert!(ended_at.elapsed() >= Duration::from_millis(800));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_ask_for_five_to_ten_minutes_and_for_bookmarks() {
+    let (mut scene, mut feed) = live().await;
+    let mut seen = std::collections::BTreeSet::new();
+    for version in 6..26 {
+        push(&feed, &[bookmark(version)]).await;
+        drop(feed);
+        let asked = scene.asked(&format!("watch {version}")).await;
+        assert!(asked.path.contains("allowWatchBookmarks=true"));
+        let (_, seconds) = asked.path.split_once("timeoutSeconds=").unwrap();
+        let seconds: u64 = seconds.split_once('&').unwrap().0.parse().unwrap();
+        assert!((300..600).contains(&seconds), "{seconds}");
+        seen.insert(seconds);
+        feed = asked.open();
+    }
+    assert!(seen.len() > 1, "all alike");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_keeps_its_last_good_state() {
+    let (scene, feed) = live().await;
+    push(&feed, &[odd("MODIFIED", "a/x", 6), line("ADDED", "a/y", 7)]).await;
+    assert_eq!(scene.told(), ["Added a/y 7"]);
+    assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
+    let failures = scene.failures();
+    assert_eq!(failures.len(), 1);
+    assert!(
+        failures[0].starts_with("a/x at version 6 cannot be decoded: "),
+        "{failures:?}"
+    );
+    assert_eq!(scene.counts().failures(FailureKind::Undecodable), 1);
+    push(&feed, &[line("MODIFIED", "a/x", 8)]).await;
+    assert_eq!(scene.told(), ["Updated a/x 8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_cannot_be_decoded_is_told_with_the_last_state_known() {
+    let (scene, feed) = live().await;
+    push(
+        &feed,
+        &[line("MODIFIED", "a/x", 6), odd("DELETED", "a/x", 7)],
+    )
+    .await;
+    assert_eq!(scene.told(), ["Updated a/x 6", "Deleted a/x 6 ?"]);
+    push(&feed, &[line("ADDED", "a/y", 8)]).await;
+    scene.told();
+    push(
+        &feed,
+        &[odd("DELETED", "a/y", 9), odd("DELETED", "a/never", 10)],
+    )
+    .await;
+    assert_eq!(scene.told(), ["Deleted a/y 8 ?"]);
+    assert!(scene.stored().is_empty());
+    assert_eq!(scene.counts().failures(FailureKind::Undecodable), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_with_an_object_that_cannot_be_decoded_tells_no_end_of_it() {
+    let (mut scene, feed) = live().await;
+    // One is stored, one still queued, one unknown.
+    push(&feed, &[line("ADDED", "a/queued", 6), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    let lines = [
+        odd("ADDED", "a/queued", 8),
+        odd("ADDED", "a/x", 8),
+        odd("ADDED", "a/never", 8),
+        line("ADDED", "a/z", 8),
+        marker(9),
+    ];
+    push(&feed, &lines).await;
+    assert_eq!(scene.told(), ["Replaced a/z 8", "Added a/queued 6"]);
+    assert_eq!(scene.stored(), ["a/queued 6", "a/x 3", "a/z 8"]);
+    assert_eq!(scene.counts().failures(FailureKind::Undecodable), 3);
+    // Once it is truly gone, a list tells so.
+    push(&feed, &[EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    push(&feed, &[marker(12)]).await;
+    assert_eq!(scene.told().len(), 3);
+    assert!(scene.stored().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transform_hook_changes_refuses_and_may_panic() {
+    let transform: Transform<ConfigMap> = Arc::new(|cached| {
+        let data = &mut cached.object_mut().data;
+        match data.get("k").map(String::as_str) {
+            Some("refuse") => return Err(TransformError::new("no such thing")),
+            Some("panic") => panic!("at {}", 7),
+            _ => data.insert("k".into(), "changed".into()),
+        };
+        Ok(())
+    });
+    let scene = Scene::with(config_maps(), cached_key(), |reflector| {
+        reflector.transformed(transform)
+    });
+    let (scene, feed) = scene.go_live().await;
+    let with = |version, data| event("MODIFIED", "a/x", version, data);
+    let lines = [
+        with(6, "{\"k\":\"old\"}"),
+        with(7, "{\"k\":\"refuse\"}"),
+        with(8, "{\"k\":\"panic\"}"),
+        event("DELETED", "a/x", 9, "{\"k\":\"panic\"}"),
+    ];
+    push(&feed, &lines).await;
+    assert_eq!(
+        scene.told(),
+        ["Updated a/x 6 changed", "Deleted a/x 6 changed ?"]
+    );
+    assert_eq!(
+        scene.failures(),
+        [
+            "a/x at version 7 cannot be transformed: no such thing",
+            "transforming a/x at version 8 panicked: at 7",
+            "transforming a/x at version 9 panicked: at 7",
+        ]
+    );
+    assert_eq!(scene.counts().failures(FailureKind::Panicked), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decoder_that_panics_is_a_failure_of_one_object() {
+    #[derive(Deserialize)]
+    #[serde(from = "serde_json::Value")]
+    struct Fragile;
+    impl From<serde_json::Value> for Fragile {
+        fn from(value: serde_json::Value) -> Self {
+            assert!(value["data"].is_object(), "data is no object");
+            Self
+        }
+    }
+    impl Said for Fragile {
+        fn said(&self) -> String {
+            String::new()
+        }
+    }
+    let scene = Scene::new(ListWatch::<Fragile>::typed(&Gvr::new(
+        "",
+        "v1",
+        "configmaps",
+    )));
+    let (scene, feed) = scene.go_live().await;
+    push(&feed, &[odd("ADDED", "a/y", 6), line("ADDED", "a/z", 7)]).await;
+    assert_eq!(scene.told(), ["Added a/z 7"]);
+    assert_eq!(
+        scene.failures(),
+        ["decoding a/y at version 6 panicked: data is no object"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_function_that_fails_leaves_objects_at_their_last_state() {
+    let key: KeyFn<Cached<ConfigMap>> = Arc::new(|object| match &*object.said() {
+        " bad" => Err(KeyError::new("no key today")),
+        _ => Ok(object.key().clone()),
+    });
+    let scene = Scene::with(config_maps(), key, |reflector| reflector);
+    let (mut scene, feed) = scene.go_live().await;
+    let bad = |word, version| event(word, "a/x", version, "{\"k\":\"bad\"}");
+    push(&feed, &[bad("MODIFIED", 6), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    push(
+        &feed,
+        &[bad("ADDED", 8), line("ADDED", "a/y", 7), marker(9)],
+    )
+    .await;
+    assert_eq!(scene.told(), ["Replaced a/y 7"]);
+    assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
+    push(&feed, &[bad("DELETED", 10)]).await;
+    assert_eq!(scene.told(), ["Deleted a/x 3 ?"]);
+    assert_eq!(scene.counts().failures(FailureKind::Key), 3);
+    assert!(scene.failures()[0].starts_with("a/x at version 6 cannot be queued"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_hook_that_panics_is_counted_and_harms_nobody() {
+    let scene = Scene::with(config_maps(), cached_key(), |reflector| {
+        reflector.on_failure(Arc::new(|_| panic!("hook")))
+    });
+    let (scene, feed) = scene.go_live().await;
+    push(&feed, &[odd("MODIFIED", "a/x", 6), line("ADDED", "a/y", 7)]).await;
+    assert_eq!(scene.told(), ["Added a/y 7"]);
+    assert_eq!(scene.counts().hook_panics, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_went_back_is_believed_and_told_of() {
+    let (mut scene, feed) = live().await;
+    push(&feed, &[bookmark(50), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    push(
+        &feed,
+        &[
+            line("ADDED", "a/y", 2),
+            marker(4),
+            line("MODIFIED", "a/y", 5),
+        ],
+    )
+    .await;
+    assert_eq!(
+        scene.told(),
+        ["Replaced a/y 2", "Updated a/y 5", "Deleted a/x 3 ?"]
+    );
+    assert_eq!(last_version(&scene), Some(5));
+    assert_eq!(
+        scene.failures()[1],
+        "the server went back from version 50 to 4"
+    );
+    drop(feed);
+    scene.asked("watch 5").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_go_back_or_repeat_are_left_out_and_others_of_one_version_are_not() {
+    let (mut scene, feed) = live().await;
+    let lines = [
+        line("MODIFIED", "a/x", 7),
+        line("ADDED", "a/y", 7),
+        line("MODIFIED", "a/x", 7),
+        line("MODIFIED", "a/x", 6),
+        bookmark(6),
+    ];
+    push(&feed, &lines).await;
+    assert_eq!(scene.told(), ["Updated a/x 7", "Added a/y 7"]);
+    drop(feed);
+    let feed = scene.asked("watch 7").await.open();
+    push(&feed, &[line("ADDED", "a/y", 7), line("ADDED", "a/z", 7)]).await;
+    assert_eq!(scene.told(), ["Added a/z 7"]);
+    assert_eq!(scene.counts().ignored, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_list_told_at_its_own_version_is_not_told_again() {
+    let mut scene = Scene::new(config_maps());
+    let feed = scene.asked("stream 0").await.open();
+    push(
+        &feed,
+        &[line("ADDED", "a/x", 5), marker(5), line("ADDED", "a/x", 5)],
+    )
+    .await;
+    assert_eq!(scene.told(), ["Replaced a/x 5"]);
+    assert_eq!(scene.counts().ignored, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_list() {
+    for (word, with) in [
+        ("\"name\":\"y\"", "\"name\":\"\""),
+        ("\"resourceVersion\":\"7\",", ""),
+    ] {
+        let (mut scene, mut feed) = live().await;
+        let text = line("ADDED", "a/y", 7).replace(
+            "\"uid\":\"u1\",\"resourceVersion\":\"7\"",
+            "\"resourceVersion\":\"7\",\"uid\":\"u1\"",
+        );
+        let bad = text.replace(word, with);
+        assert_ne!(bad, text);
+        for _ in 0..3 {
+            push(&feed, std::slice::from_ref(&bad)).await;
+            if let Ok(asked) =
+                tokio::time::timeout(Duration::from_secs(60), scene.asked.recv()).await
+            {
+                let asked = asked.unwrap();
+                let sort = sort_of(&asked.path);
+                feed = asked.open();
+                if sort == "stream 5" {
+                    break;
+                }
+                assert_eq!(sort, "watch 5");
+            }
+        }
+        push(
+            &feed,
+            &[line("ADDED", "a/x", 3), line("ADDED", "a/y", 7), marker(8)],
+        )
+        .await;
+        scene.told();
+        assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
+        let counts = scene.counts();
+        assert_eq!(counts.failures(FailureKind::Unreadable), 3);
+        assert_eq!(counts.relists(RelistReason::Unparsable), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_cut_short_or_no_json_leave_the_store_as_it_is() {
+    let (mut scene, feed) = live().await;
+    push(&feed, &[EXPIRED.into()]).await;
+    scene.asked("stream latest").await.refuse(422).await;
+    let whole = list(&[object("a/x", 8, "{}"), object("a/y", 8, "{}")], 9, "");
+    let cut = Bytes::from(whole[..whole.len() / 2].to_owned());
+    // The connection breaks; the answer ends early; protobuf; a table.
+    let feed = scene.asked("list latest").await.open();
+    feed.send(Ok(cut.clone())).await.unwrap();
+    feed.send(Err("connection reset".into())).await.unwrap();
+    let feed = scene.asked("list latest").await.open();
+    feed.send(Ok(cut)).await.unwrap();
+    drop(feed);
+    let binary = "application/vnd.kubernetes.protobuf";
+    drop(scene.asked("list latest").await.answer(200, binary));
+    let table = list(&[], 9, "").replace("ConfigMapList", "Table");
+    scene.asked("list latest").await.whole(200, &table).await;
+    let asked = scene.asked("list latest").await;
+    assert!(scene.told().is_empty());
+    assert_eq!(scene.stored(), ["a/x 3"]);
+    let failures = scene.failures().split_off(2);
+    let starts = [
+        "the connection for a list failed: connection reset",
+        "the answer to a list cannot be read: expected",
+        "the answer to a list cannot be read: content type \"application/vnd.kubernetes.protobuf\"",
+        "the answer to a list cannot be read: a Table came",
+    ];
+    assert_eq!(failures.len(), starts.len(), "{failures:?}");
+    for (failure, start) in failures.iter().zip(starts) {
+        assert!(failure.starts_with(start), "{failure}");
+    }
+    asked.whole(200, &whole).await;
+    scene.asked("watch 9").await;
+    scene.told();
+    assert_eq!(scene.stored(), ["a/x 8", "a/y 8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_gone_for_long_keeps_its_store_until_a_list_says_otherwise() {
+    let (mut scene, feed) = live().await;
+    drop(feed);
+    for _ in 0..5 {
+        scene.asked("watch 5").await.refuse(404).await;
+    }
+    scene.asked("stream 5").await.refuse(404).await;
+    for _ in 0..20 {
+        scene.asked("list 5").await.refuse(404).await;
+    }
+    let asked_at = Instant::now();
+    let asked = scene.asked("list 5").await;
+    assert!((30..61).contains(&asked_at.elapsed().as_secs()));
+    assert_eq!(scene.stored(), ["a/x 3"]);
+    asked.whole(200, &list(&[], 90, "")).await;
+    let feed = scene.asked("watch 90").await.open();
+    push(&feed, &[line("ADDED", "a/new", 91)]).await;
+    assert_eq!(scene.told(), ["Deleted a/x 3 ?", "Added a/new 91"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_is_asked_for_and_kept_of_whole_objects() {
+    let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
+    let asked = scene.asked("stream 0").await;
+    assert_eq!(asked.purpose, Purpose::WatchMetadata);
+    let feed = asked.open();
+    push(&feed, &[odd("ADDED", "a/x", 3), marker(5)]).await;
+    assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_no_metadata_alone_is_asked_for_whole_objects() {
+    let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
+    scene.asked("stream 0").await.refuse(406).await;
+    let asked = scene.asked("list 0").await;
+    assert_eq!(asked.purpose, Purpose::Read);
+    asked
+        .whole(200, &list(&[object("a/x", 3, "{}")], 7, ""))
+        .await;
+    assert_eq!(scene.asked("watch 7").await.purpose, Purpose::Watch);
+    assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn raw_objects_are_the_bytes_that_came() {
+    let scene = Scene::new(ListWatch::raw(&Gvr::new("", "v1", "configmaps")));
+    let (scene, feed) = scene.go_live().await;
+    push(&feed, &[odd("MODIFIED", "a/x", 6)]).await;
+    let len = object("a/x", 6, "7").len();
+    assert_eq!(scene.told(), [format!("Updated a/x 6 {len} bytes")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_queue_is_full_nothing_is_read() {
+    let (scene, feed) = live().await;
+    for version in 6..40 {
+        feed.send(Ok(Bytes::from(line("MODIFIED", "a/x", version))))
+            .await
+            .unwrap();
+        settled().await;
+    }
+    // The queue takes 4, and what came with the last of them.
+    assert_eq!(scene.queue.delta_count(), 4);
+    assert_eq!(last_version(&scene), Some(9));
+    scene.told();
+    settled().await;
+    assert_eq!(last_version(&scene), Some(39));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_queue_ends_the_reading_whatever_it_waits_for() {
+    let (scene, _feed) = live().await;
+    scene.queue.close();
+    scene.task.await.unwrap();
+    let mut scene = Scene::new(config_maps());
+    scene.asked("stream 0").await.fail();
+    settled().await;
+    scene.queue.close();
+    scene.task.await.unwrap();
+}

@@ -1,0 +1,72 @@
+//! Informers shared through a factory.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube_fanout::informer::{ListWatch, SharedInformerFactory};
+
+use crate::stage::{Stage, soon, until};
+
+#[tokio::test]
+async fn who_asks_for_the_same_shares_one_informer() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    let all = || ListWatch::<ConfigMap>::of_kind();
+    let one = factory.informer(all());
+    assert!(Arc::ptr_eq(one.store(), factory.informer(all()).store()));
+    let others = [
+        factory.informer(all().in_namespace("n")),
+        factory.informer(all().with_labels("state=0")),
+        factory.informer(all().with_fields("metadata.name=a0")),
+    ];
+    for other in &others {
+        assert!(!Arc::ptr_eq(one.store(), other.store()));
+    }
+    factory.informer(ListWatch::metadata(&one.collection().gvr));
+    factory.start();
+    soon("all lists", factory.wait_for_cache_sync())
+        .await
+        .unwrap();
+    assert_eq!(stage.server.watch_count(), 5);
+    factory.shutdown().await;
+}
+
+#[tokio::test]
+async fn starting_again_starts_what_was_asked_for_since() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    let maps = factory.informer(ListWatch::<ConfigMap>::of_kind());
+    factory.start();
+    let pods = factory.informer(ListWatch::<Pod>::of_kind());
+    // Nobody waits for what was not started.
+    soon("the first list", factory.wait_for_cache_sync())
+        .await
+        .unwrap();
+    assert!(maps.has_synced());
+    assert!(!pods.has_synced());
+    factory.start();
+    soon("both lists", factory.wait_for_cache_sync())
+        .await
+        .unwrap();
+    assert!(pods.has_synced());
+    assert_eq!(stage.server.watch_count(), 2);
+    factory.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_factory_is_the_end_of_its_informers() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    let maps = factory.informer(ListWatch::<ConfigMap>::of_kind());
+    factory.start();
+    soon("the first list", factory.wait_for_cache_sync())
+        .await
+        .unwrap();
+    soon("the end", factory.shutdown()).await;
+    until("the watch's end", || stage.server.watch_count() == 0).await;
+    factory.start();
+    maps.start();
+    stage.put("a0", "1").await;
+    assert_eq!(stage.server.watch_count(), 0);
+    soon("the end, again", factory.shutdown()).await;
+}

@@ -1,0 +1,206 @@
+//! An API server with config maps, a client, and handlers that write down what they are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
+use kube_fanout::upstream::client::{Client, UpstreamSource};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// So long a condition may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
+
+/// A server and a client of it.
+pub(crate) struct Stage {
+    pub(crate) server: Apiserver,
+    pub(crate) client: Arc<Client>,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = apiserver::start(listener, Options::default()).unwrap();
+        let source = UpstreamSource::url(&format!("http://{}/", server.address())).unwrap();
+        Self {
+            client: Arc::new(Client::connect(source).await.unwrap()),
+            server,
+        }
+    }
+
+    /// An informer of all config maps.
+    pub(crate) fn informer(&self) -> SharedInformer<ConfigMap> {
+        SharedInformer::new(Arc::clone(&self.client), ListWatch::of_kind())
+    }
+
+    /// One with so many of them in the server, called `a0`, `a1`, …, each at state `0`.
+    pub(crate) async fn with_objects(count: usize) -> Self {
+        let stage = Self::set().await;
+        for number in 0..count {
+            stage.put(&format!("a{number}"), "0").await;
+        }
+        stage
+    }
+
+    /// Writes a state of a config map in the namespace `n`, which is made if it is not there.
+    pub(crate) async fn put(&self, name: &str, state: &str) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": {"state": state}},
+            "data": {"state": state},
+        });
+        let there = format!("/api/v1/namespaces/n/configmaps/{name}");
+        let (status, _) = self.send(Method::PATCH, &there, Some(&object)).await;
+        if status == StatusCode::NOT_FOUND {
+            let path = "/api/v1/namespaces/n/configmaps";
+            let (status, answer) = self.send(Method::POST, path, Some(&object)).await;
+            assert_eq!(status, StatusCode::CREATED, "{answer}");
+        }
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        let there = format!("/api/v1/namespaces/n/configmaps/{name}");
+        let (status, answer) = self.send(Method::DELETE, &there, None).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> (StatusCode, Value) {
+        let sort = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let bytes = body.map_or_else(Bytes::new, |value| value.to_string().into());
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(CONTENT_TYPE, sort).body(bytes).unwrap();
+        let answer = self.client.send(request).await.unwrap();
+        let status = answer.status();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap())
+    }
+
+    pub(crate) fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
+        let order = Order {
+            fault,
+            verb,
+            resource: None,
+            count,
+        };
+        self.server.order(order).unwrap();
+    }
+
+    /// Ends all watches and refuses new ones while something is written whose history is then forgotten.
+    pub(crate) async fn unseen(&self, writes: impl Future<Output = ()>) {
+        let refuse = Fault::Refuse {
+            code: 503,
+            retry_after_seconds: 1,
+        };
+        self.order(refuse, Some(Verb::Watch), 1000);
+        self.order(Fault::EndWatches, None, 1);
+        let refused = self.server.fault_counts().refused;
+        until("a watch refused", || {
+            self.server.fault_counts().refused > refused
+        })
+        .await;
+        writes.await;
+        self.order(Fault::Compact, None, 1);
+        self.order(Fault::Clear, None, 1);
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < give_up_at, "not in time: {what}");
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// Waits for something that must come.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not in time: {what}"),
+    }
+}
+
+/// What was told, one line each: `+a0 1 (initial)`, `a0 1>2`, `-a0 2`, `-a0 2?` if that may not be the final state.
+#[derive(Clone)]
+pub(crate) struct Journal(Arc<watch::Sender<Vec<String>>>);
+
+impl Journal {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::default()))
+    }
+
+    pub(crate) fn note(&self, line: String) {
+        self.0.send_modify(|lines| lines.push(line));
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.send_modify(Vec::clear);
+    }
+
+    /// Waits for so many lines, which must be these.
+    pub(crate) async fn tells(&self, expected: &[&str]) {
+        let mut lines = self.0.subscribe();
+        let enough = lines.wait_for(|lines| lines.len() >= expected.len());
+        if timeout(PATIENCE, enough).await.is_err() {
+            panic!("{expected:?} wanted, told was {:?}", self.lines());
+        }
+        assert_eq!(self.lines(), expected);
+    }
+}
+
+pub(crate) fn state_of(object: &ConfigMap) -> &str {
+    let state = object.data.as_ref().and_then(|data| data.get("state"));
+    state.map_or("-", String::as_str)
+}
+
+impl EventHandler<ConfigMap> for Journal {
+    fn on_add(&self, object: &Arc<Cached<ConfigMap>>, in_initial_list: bool) {
+        let initial = if in_initial_list { " (initial)" } else { "" };
+        let name = object.key().name();
+        self.note(format!("+{name} {}{initial}", state_of(object)));
+    }
+
+    fn on_update(&self, old: &Arc<Cached<ConfigMap>>, new: &Arc<Cached<ConfigMap>>) {
+        let reborn = if old.uid() == new.uid() {
+            ""
+        } else {
+            " (another)"
+        };
+        let name = new.key().name();
+        self.note(format!(
+            "{name} {}>{}{reborn}",
+            state_of(old),
+            state_of(new)
+        ));
+    }
+
+    fn on_delete(&self, object: &Arc<Cached<ConfigMap>>, final_state_known: bool) {
+        let known = if final_state_known { "" } else { "?" };
+        let name = object.key().name();
+        self.note(format!("-{name} {}{known}", state_of(object)));
+    }
+}
