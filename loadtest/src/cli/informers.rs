@@ -109,7 +109,7 @@ pub struct Informers {
     /// How long an informer rests before its memory is read, such as 5s.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub settle: Duration,
-    /// Leave out the last part, in which all run at once.
+    /// Leave out the turns in which informers of one form run at once.
     #[arg(long)]
     pub apart_only: bool,
     /// Write the figures to this file too.

@@ -1,5 +1,5 @@
 //! `informers`: client-go, kube-rs and this project's informer on the same pods under the same churn, first one after the other with
-//! CPU and memory measured, then all at once; each store must be what the server holds.
+//! CPU and memory measured, then those of one form at once; each store must be what the server holds.
 
 mod child;
 mod rows;
@@ -7,7 +7,7 @@ mod rows;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::cli::informers::{Informers, SeedPods, Written};
 use crate::pods::{Churn, Held, held, seed as seed_pods};
@@ -23,6 +23,9 @@ const ROW_WAIT: Duration = Duration::from_secs(240);
 /// How long an informer may lag behind the last write.
 const LAG_WAIT: Duration = Duration::from_secs(30);
 
+/// How much of the free memory informers may take that run at once; the API server grows meanwhile.
+const MEMORY_SHARE: f64 = 0.7;
+
 const MIB: f64 = 1024.0 * 1024.0;
 const SYNC_CPU: &str = "CPU until synced, s";
 const SYNC_PEAK: &str = "peak memory until synced, MiB";
@@ -36,7 +39,7 @@ const COMPARED: [&str; 6] = [SYNC_CPU, SYNC_PEAK, REST, CHURN_CPU, CHURN_PEAK, C
 /// When the scenario is given up.
 pub fn limit(flags: &Informers) -> Duration {
     let rows = u32::try_from(ROWS.len()).unwrap_or(u32::MAX);
-    SEED_WAIT + (flags.churn + flags.settle * 2 + ROW_WAIT) * (rows + 1)
+    SEED_WAIT + (flags.churn + flags.settle * 2 + ROW_WAIT) * (rows + 4)
 }
 
 /// Runs `seed-pods`.
@@ -73,24 +76,34 @@ pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
         target,
     };
     let mut sheets = Vec::new();
+    let mut at_once = Sheet::new("informers, at once");
     for form in Form::ALL {
         let mut sheet = Sheet::new(format!("informers, {}", form.title()));
+        let mut measured = Vec::new();
         let wanted = ROWS.iter().filter(|row| row.form == form);
         for row in wanted.filter(|row| row.wanted(flags)) {
             let load = load();
             eprintln!("{} (load {load})", row.id());
-            scene.measure(row, &mut sheet).await?;
+            let peak = scene.measure(row, &mut sheet).await?;
             sheet.note(format!(
                 "{}: the machine's load was {load} at its start",
                 row.name
             ));
+            measured.push((row, peak));
+        }
+        if measured.is_empty() {
+            continue;
         }
         compare(&mut sheet);
         sheets.push(sheet);
+        if !flags.apart_only {
+            eprintln!("{}, at once (load {})", form.title(), load());
+            at_once.column(form.word());
+            scene.together(measured, &mut at_once).await?;
+        }
     }
     if !flags.apart_only {
-        eprintln!("all at once (load {})", load());
-        sheets.push(scene.together().await?);
+        sheets.push(at_once);
     }
     Ok(sheets)
 }
@@ -105,8 +118,8 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// One informer by itself.
-    async fn measure(&mut self, row: &Row, sheet: &mut Sheet) -> Result<()> {
+    /// One informer by itself; the most memory that it took, bytes.
+    async fn measure(&mut self, row: &Row, sheet: &mut Sheet) -> Result<f64> {
         sheet.column(row.name);
         let started = Informer::start(row.id(), row.command(self.flags)?).await?;
         let (mut informer, synced, took) = started;
@@ -150,7 +163,7 @@ impl Scene<'_> {
         }
         let store = informer.state().await?;
         self.before = held(&self.target).await?;
-        let equal = self.check(row.name, &store, sheet);
+        let equal = self.check(&row.id(), &store, sheet);
         sheet.figure("store is the server's state", f64::from(u8::from(equal)));
         if equal {
             let start = &store.hash[..16];
@@ -159,7 +172,8 @@ impl Scene<'_> {
                 row.name, store.objects
             ));
         }
-        informer.end().await
+        informer.end().await?;
+        Ok(rested.peak_rss)
     }
 
     fn tell_churn(&self, sheet: &mut Sheet, before: &Said, after: &Said) {
@@ -169,17 +183,22 @@ impl Scene<'_> {
         sheet.figure(CHURN_CPU, (after.cpu_ms - before.cpu_ms) / written * 1e3);
     }
 
-    /// All informers at the same changes.
-    async fn together(&mut self) -> Result<Sheet> {
-        let mut sheet = Sheet::new("informers, all at once");
+    /// Informers at the same changes: as many of these as the machine has memory for, client-go's and ours before the others.
+    async fn together(&mut self, mut rows: Vec<(&Row, f64)>, sheet: &mut Sheet) -> Result<()> {
+        rows.sort_by_key(|(row, _)| !matches!(row.name, "client-go" | "ours"));
+        let mut room = available()? * MEMORY_SHARE;
         let mut informers = Vec::new();
-        for row in ROWS.iter().filter(|row| row.wanted(self.flags)) {
+        for (row, peak) in rows {
+            if peak > room {
+                sheet.note(format!("{}: left out, the memory would not do", row.id()));
+                continue;
+            }
+            room -= peak;
             let (informer, ..) = Informer::start(row.id(), row.command(self.flags)?).await?;
             informers.push((row.id(), informer));
         }
         let last = self.write().await?;
         self.before = held(&self.target).await?;
-        sheet.column("all");
         sheet.figure("informers", informers.len() as f64);
         let mut equal: u32 = 0;
         for (name, mut informer) in informers {
@@ -190,15 +209,13 @@ impl Scene<'_> {
                 ));
             }
             let store = informer.state().await?;
-            equal += u32::from(self.check(&name, &store, &mut sheet));
+            equal += u32::from(self.check(&name, &store, sheet));
             informer.end().await?;
         }
         sheet.figure("stores that are the server's state", f64::from(equal));
-        sheet.note(format!(
-            "the server: {} objects, SHA-256 {}",
-            self.before.objects, self.before.hash
-        ));
-        Ok(sheet)
+        let Held { objects, hash } = &self.before;
+        sheet.note(format!("the server: {objects} objects, SHA-256 {hash}"));
+        Ok(())
     }
 
     /// One turn of churn; the last version written.
@@ -238,6 +255,16 @@ fn compare(sheet: &mut Sheet) {
 fn target(flags: &Written) -> Result<Target> {
     let ca = flags.ca.as_deref();
     Target::new(&flags.target, flags.token.as_deref(), ca.map(Path::new))
+}
+
+/// Memory that nobody uses, bytes.
+fn available() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    Ok(kib.context("/proc/meminfo")? * 1024.0)
 }
 
 /// The machine's load average of the last minute: figures from a busy machine say little.

@@ -26,7 +26,7 @@ impl Form {
     pub const ALL: [Self; 4] = [Self::Typed, Self::Bare, Self::Dynamic, Self::Metadata];
 
     /// As rows are asked for.
-    const fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Typed => "typed",
             Self::Bare => "bare",
