@@ -122,12 +122,15 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
             .map_or(Ordering::Greater, |held| version.cmp(&held))
         {
             Ordering::Less => return false,
+            // Lists and bookmarks tell of all that happened up to their version.
+            Ordering::Equal if self.changed_at_version.is_empty() => return false,
             Ordering::Equal => {}
             Ordering::Greater => self.stands_at(version),
         }
         self.changed_at_version.insert(object.key().clone())
     }
 
+    /// Everything up to this version is known.
     fn stands_at(&mut self, version: ResourceVersion) {
         self.version = Some(version);
         self.changed_at_version.clear();
@@ -199,9 +202,6 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
                 kept.insert(key);
                 continue;
             };
-            if object.resource_version() == version {
-                self.changed_at_version.insert(key.clone());
-            }
             match self.queue.key_of(&object) {
                 Ok(_) => objects.push(object),
                 Err(source) => {

@@ -212,7 +212,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     }
 
     /// Stops following, tells handlers what is queued for them (for at most five seconds), and waits until all tasks and
-    /// callbacks are done. The store stays readable. Not to be waited for by a handler.
+    /// callbacks are done. The store stays readable. Not to be waited for by a handler; one that never returns makes this
+    /// wait for ever, so put a limit on it where handlers are not trusted.
     pub async fn shutdown(&self) {
         self.telling.close();
         self.lifecycle.ended().await;

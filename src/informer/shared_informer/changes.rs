@@ -55,8 +55,10 @@ fn put<T>(
         };
         return Ok(Some((added, Audience::All)));
     };
-    // A relist tells of every object; those that did not change are news to nobody.
-    let unchanged = kind == DeltaKind::Replaced && old.resource_version() == new.resource_version();
+    // A relist tells of every object; those that did not change are news to nobody. A server that was restored from a
+    // backup gives versions a second time, so equal ones alone prove nothing.
+    let same = old.resource_version() == new.resource_version() && old.uid() == new.uid();
+    let unchanged = kind == DeltaKind::Replaced && same;
     let audience = if unchanged || kind == DeltaKind::Sync {
         Audience::Resync
     } else {
