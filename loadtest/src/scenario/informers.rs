@@ -17,7 +17,7 @@ use child::{Informer, Said};
 use rows::{Form, ROWS, Row};
 
 /// When seeding is given up.
-pub const SEED_WAIT: Duration = Duration::from_secs(600);
+pub const SEED_WAIT: Duration = Duration::from_secs(1_200);
 /// What one row may take besides churn and rest.
 const ROW_WAIT: Duration = Duration::from_secs(240);
 /// How long an informer may lag behind the last write.
