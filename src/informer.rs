@@ -77,7 +77,7 @@
 //!
 //! | client-go | here |
 //! |---|---|
-//! | `ListWatch`, `NewListWatchFromClient` | [`ListWatch`]: `of_kind`, `typed`, `raw`, `metadata` |
+//! | `ListWatch`, `NewListWatchFromClient` | [`ListWatch`]: `of_kind`, `typed`, `packed_kind`, `raw`, `metadata` |
 //! | `NewSharedIndexInformer` | [`SharedInformer::new`] |
 //! | `NewSharedInformerFactory`, `Core().V1().Pods()` | [`SharedInformerFactory::new`], [`SharedInformerFactory::informer`] |
 //! | `dynamicinformer`, `unstructured.Unstructured` | [`ListWatch::raw`], [`Raw`] |
@@ -203,7 +203,7 @@
 //! # What it costs
 //!
 //! An object is decoded once, and stored once: store, queues, handlers and lists share it. [`ListWatch::raw`] keeps the bytes as
-//! they came and decodes where somebody looks, [`ListWatch::metadata`] has the server send no more than metadata; a transform that
+//! they came and decodes where somebody looks, [`ListWatch::packed_kind`] does the same with a type, [`ListWatch::metadata`] has the server send no more than metadata; a transform that
 //! drops `managedFields` saves more. Initial data is decoded as it streams in and never lies twice in memory. Reading an
 //! index or a key costs a lock for one lookup; a [`StoreSnapshot`] costs nothing to make. A resync makes one notification per
 //! object, and is rarely worth it.
@@ -221,6 +221,7 @@ mod list_watch;
 mod lister;
 mod metadata;
 mod notification;
+mod packed;
 mod processor;
 mod queue_sink;
 mod raw;
@@ -245,6 +246,7 @@ pub use list_watch::{DecodeError, ListWatch};
 pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
+pub use packed::Packed;
 pub use processor::{
     HandlerCounts, HandlerEnd, HandlerPanic, PanicHook, Present, Processor, ProcessorEnd,
     Registration,

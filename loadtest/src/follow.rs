@@ -61,6 +61,8 @@ pub fn run(flags: &Follow) -> Result<()> {
         let following = match flags.reader {
             Reader::Typed => own::typed(&flags.kubeconfig).await?,
             Reader::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
+            Reader::Packed => own::packed(&flags.kubeconfig).await?,
+            Reader::PackedBare => own::packed_bare(&flags.kubeconfig).await?,
             Reader::Raw => own::raw(&flags.kubeconfig).await?,
             Reader::Metadata => own::metadata(&flags.kubeconfig).await?,
             Reader::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{Metadata, Raw};
+use super::{Metadata, Packed, Raw};
 use crate::resource::{Gvr, Object};
 use crate::upstream::driver::Collection;
 use crate::upstream::reflector::{InitialVersion, Streaming};
@@ -61,6 +61,23 @@ impl ListWatch<Raw> {
     #[must_use]
     pub fn raw(gvr: &Gvr) -> Self {
         Self::new(gvr, Arc::new(|object| Ok(Raw::of(object))))
+    }
+}
+
+impl<T> ListWatch<Packed<T>> {
+    /// All objects of a resource, kept as they come and read as `T` where somebody looks.
+    #[must_use]
+    pub fn packed(gvr: &Gvr) -> Self {
+        Self::new(gvr, Arc::new(|object| Ok(Packed::new(Raw::of(object)))))
+    }
+
+    /// The same of one of k8s-openapi's kinds.
+    #[must_use]
+    pub fn packed_kind() -> Self
+    where
+        T: k8s_openapi::Resource,
+    {
+        Self::packed(&Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT))
     }
 }
 

@@ -71,7 +71,11 @@ pub enum Reader {
     Typed,
     /// The same, without managed fields.
     TypedBare,
-    /// Ours, with objects kept as bytes.
+    /// Ours, with pods kept as bytes and decoded where somebody looks.
+    Packed,
+    /// The same, without managed fields.
+    PackedBare,
+    /// Ours, with objects of any kind kept as bytes.
     Raw,
     /// Ours, metadata only.
     Metadata,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube_fanout::informer::{Cached, EventHandler, InformerOptions, ListWatch, SharedInformer};
+use kube_fanout::informer::{
+    Cached, EventHandler, InformerOptions, ListWatch, Packed, SharedInformer,
+};
 use kube_fanout::resource::Gvr;
 use kube_fanout::upstream::client::{Client, UpstreamSource};
 
@@ -51,6 +53,25 @@ pub async fn typed_bare(kubeconfig: &Path) -> Result<Following> {
         ..InformerOptions::default()
     };
     follow(kubeconfig, ListWatch::<Pod>::of_kind(), options).await
+}
+
+/// The same, decoded where somebody looks.
+pub async fn packed(kubeconfig: &Path) -> Result<Following> {
+    let options = InformerOptions::default();
+    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind(), options).await
+}
+
+/// The same without managed fields.
+pub async fn packed_bare(kubeconfig: &Path) -> Result<Following> {
+    let options = InformerOptions {
+        transform: Some(Arc::new(|pod: &mut Cached<Packed<Pod>>| {
+            let raw = pod.object_mut().raw_mut();
+            *raw = raw.clone().without_managed_fields();
+            Ok(())
+        })),
+        ..InformerOptions::default()
+    };
+    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind(), options).await
 }
 
 /// Pods as the bytes that came.

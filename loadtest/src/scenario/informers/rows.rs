@@ -81,6 +81,7 @@ pub const ROWS: &[Row] = &[
     ),
     own("kube-rs", Form::Typed, Reader::KubeRs),
     own("ours", Form::Typed, Reader::Typed),
+    own("ours-packed", Form::Typed, Reader::Packed),
     go(
         "client-go",
         Form::Bare,
@@ -88,6 +89,7 @@ pub const ROWS: &[Row] = &[
     ),
     own("kube-rs", Form::Bare, Reader::KubeRsBare),
     own("ours", Form::Bare, Reader::TypedBare),
+    own("ours-packed", Form::Bare, Reader::PackedBare),
     go("client-go", Form::Dynamic, &["--client=dynamic"]),
     own("kube-rs", Form::Dynamic, Reader::KubeRsDynamic),
     own("ours", Form::Dynamic, Reader::Raw),
