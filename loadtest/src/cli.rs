@@ -1,5 +1,7 @@
 //! Flags.
 
+pub mod informers;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +30,12 @@ pub enum Scenario {
     IdleMemory(Idle),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
     SocketLoop(SocketLoop),
+    /// client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.
+    Informers(informers::Informers),
+    /// Makes the pods for that.
+    SeedPods(informers::SeedPods),
+    /// One informer of that, in a process of its own; answers lines on its input.
+    Follow(informers::Follow),
 }
 
 /// Flags of all scenarios that need a server.

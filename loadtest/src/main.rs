@@ -4,7 +4,10 @@
 
 mod cli;
 mod client;
+mod follow;
+mod http2;
 mod lister;
+mod pods;
 mod process;
 mod recorder;
 mod recording;
@@ -28,6 +31,10 @@ use clap::Parser;
 use cli::{Churning, Flags, Scenario};
 use sheet::Sheet;
 
+/// The gateway's allocator: what its informers use in a program of its kind, and kube-rs's beside them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What a run may take besides its measured window, per run within a scenario.
 const SPARE: Duration = Duration::from_secs(60);
 
@@ -45,30 +52,34 @@ fn main() -> ExitCode {
 
 /// Runs a scenario; true if nothing was wrong.
 fn run(scenario: &Scenario) -> Result<bool> {
-    if let Scenario::SocketLoop(flags) = scenario {
-        return socket_loop::run(flags).map(|()| true);
+    match scenario {
+        Scenario::SocketLoop(flags) => return socket_loop::run(flags).map(|()| true),
+        Scenario::Follow(flags) => return follow::run(flags).map(|()| true),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     let limit = limit(scenario);
-    let (sheet, json) = runtime.block_on(async {
+    let (sheets, json) = runtime.block_on(async {
         tokio::time::timeout(limit, play(scenario))
             .await
             .with_context(|| format!("not over after {limit:?}"))?
     })?;
     // Nothing of value is left; a connection that hangs shall not keep the process.
     runtime.shutdown_background();
-    println!("{sheet}");
-    if let Some(file) = json {
-        sheet.write_json(&file)?;
+    for sheet in &sheets {
+        println!("{sheet}");
     }
-    Ok(sheet.is_clean())
+    if let Some(file) = json {
+        sheet::write_json(&sheets, &file)?;
+    }
+    Ok(sheets.iter().all(Sheet::is_clean))
 }
 
-async fn play(scenario: &Scenario) -> Result<(Sheet, Option<PathBuf>)> {
-    Ok(match scenario {
+async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
+    let (sheet, json) = match scenario {
         Scenario::Steady(flags) => (
             scenario::steady::run(flags).await?,
             flags.server.json.clone(),
@@ -83,8 +94,15 @@ async fn play(scenario: &Scenario) -> Result<(Sheet, Option<PathBuf>)> {
         Scenario::IdleMemory(flags) => {
             (scenario::idle::run(flags).await?, flags.server.json.clone())
         }
-        Scenario::SocketLoop(_) => anyhow::bail!("invariant: served above"),
-    })
+        Scenario::Informers(flags) => {
+            return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
+        }
+        Scenario::SeedPods(flags) => (scenario::informers::seed(flags).await?, None),
+        Scenario::SocketLoop(_) | Scenario::Follow(_) => {
+            anyhow::bail!("invariant: served above")
+        }
+    };
+    Ok((vec![sheet], json))
 }
 
 /// When a scenario is given up.
@@ -97,6 +115,9 @@ fn limit(scenario: &Scenario) -> Duration {
             flags.round_wait * u32::try_from(flags.rounds).unwrap_or(u32::MAX) + SPARE
         }
         Scenario::IdleMemory(flags) => flags.settle * 2 + SPARE,
+        Scenario::Informers(flags) => scenario::informers::limit(flags),
+        Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,
+        Scenario::Follow(_) => Duration::MAX,
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// CPU and memory of one process at one moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,6 +57,40 @@ impl Usage {
     /// If `/proc` is not there.
     pub fn own() -> Result<Self> {
         Self::of(std::process::id())
+    }
+}
+
+/// What this process has used since it began.
+#[derive(Debug, Clone, Copy)]
+pub struct Used {
+    /// User and system time of all threads, finer than [`Usage`] has it.
+    pub cpu: Duration,
+    /// Resident memory, bytes.
+    pub rss: u64,
+    /// The most there was of it, bytes.
+    pub peak_rss: u64,
+}
+
+impl Used {
+    /// Until now.
+    ///
+    /// # Errors
+    /// If `/proc` is not there.
+    pub fn now() -> Result<Self> {
+        let clock = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+            kib.map(|kib| kib * 1024)
+                .with_context(|| format!("/proc/self/status: {name}"))
+        };
+        Ok(Self {
+            cpu,
+            rss: bytes("VmRSS:")?,
+            peak_rss: bytes("VmHWM:")?,
+        })
     }
 }
 

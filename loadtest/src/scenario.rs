@@ -2,6 +2,7 @@
 
 pub mod herd;
 pub mod idle;
+pub mod informers;
 pub mod stalled;
 pub mod steady;
 pub mod watch_run;

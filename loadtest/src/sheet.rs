@@ -55,6 +55,21 @@ impl Sheet {
         *cells.get(column)?
     }
 
+    /// Adds a row with a figure's ratios to that of the first column.
+    pub fn ratios(&mut self, name: &str) {
+        let Some((_, cells)) = self.rows.iter().find(|(one, _)| one == name) else {
+            return;
+        };
+        let first = cells.first().copied().flatten();
+        let of_first = |cell: &Option<f64>| Some((*cell)? / first.filter(|first| *first > 0.0)?);
+        let ratios = cells.iter().map(of_first).collect();
+        let quantity = name
+            .rsplit_once(", ")
+            .map_or(name, |(quantity, _)| quantity);
+        let row = format!("{quantity} / {}", self.columns[0]);
+        self.rows.push((row, ratios));
+    }
+
     /// Something was wrong with the server's answers: the test fails.
     pub fn fault(&mut self, text: String) {
         self.faults.push(text);
@@ -70,11 +85,7 @@ impl Sheet {
         self.faults.is_empty()
     }
 
-    /// Writes the figures to a file.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_json(&self, file: &Path) -> Result<()> {
+    fn to_json(&self) -> Value {
         let mut runs = Map::new();
         for (column, name) in self.columns.iter().enumerate() {
             let figures: Map<String, Value> = self
@@ -84,10 +95,21 @@ impl Sheet {
                 .collect();
             runs.insert(name.clone(), Value::Object(figures));
         }
-        let document = json!({"scenario": self.title, "runs": runs, "faults": self.faults, "notes": self.notes, "passed": self.is_clean()});
-        std::fs::write(file, serde_json::to_vec_pretty(&document)?)
-            .with_context(|| file.display().to_string())
+        json!({"scenario": self.title, "runs": runs, "faults": self.faults, "notes": self.notes, "passed": self.is_clean()})
     }
+}
+
+/// Writes the figures of one sheet, or a list of several, to a file.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(sheets: &[Sheet], file: &Path) -> Result<()> {
+    let document = match sheets {
+        [sheet] => sheet.to_json(),
+        sheets => sheets.iter().map(Sheet::to_json).collect(),
+    };
+    std::fs::write(file, serde_json::to_vec_pretty(&document)?)
+        .with_context(|| file.display().to_string())
 }
 
 fn cell(value: Option<f64>) -> String {

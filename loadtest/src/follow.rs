@@ -1,0 +1,124 @@
+//! One informer in a process of its own, so that its CPU and memory are those of the process. Speaks on its standard streams as
+//! `tests/real/apiserver/informer` does: a line when it has synced, then an answer to each line, until the input ends.
+
+mod kube_rs;
+mod own;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+
+use crate::cli::informers::{Follow, Reader};
+use crate::pods::digest;
+use crate::process::Used;
+
+/// What an informer's handler has seen; one writer, so nothing hangs on the order of these.
+#[derive(Debug, Default)]
+pub struct Seen {
+    updates: AtomicU64,
+    version: AtomicU64,
+}
+
+impl Seen {
+    /// An object changed, was added after the beginning, or went away.
+    pub fn change(&self, resource_version: u64) {
+        // Relaxed: figures that are asked for until they are high enough.
+        self.updates.fetch_add(1, Ordering::Relaxed);
+        self.version.fetch_max(resource_version, Ordering::Relaxed);
+    }
+}
+
+/// An informer at work.
+pub struct Following {
+    /// What its handler has seen.
+    pub seen: Arc<Seen>,
+    /// Resolves when the store holds the beginning.
+    pub synced: BoxFuture<'static, Result<()>>,
+    /// The lines `namespace/name/resourceVersion` of the store.
+    pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Objects in the store.
+    pub len: Box<dyn Fn() -> usize + Send + Sync>,
+    /// Ends it.
+    pub end: BoxFuture<'static, ()>,
+}
+
+/// Runs one informer until standard input ends.
+///
+/// # Errors
+/// If it cannot begin.
+pub fn run(flags: &Follow) -> Result<()> {
+    // As many threads as the machine has processors: what a program has that does not think about it.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let begun = Instant::now();
+        let following = match flags.reader {
+            Reader::Typed => own::typed(&flags.kubeconfig).await?,
+            Reader::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
+            Reader::Raw => own::raw(&flags.kubeconfig).await?,
+            Reader::Metadata => own::metadata(&flags.kubeconfig).await?,
+            Reader::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,
+            Reader::KubeRsBare => kube_rs::typed_bare(&flags.kubeconfig).await?,
+            Reader::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
+            Reader::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
+        };
+        follow(following, begun).await
+    })
+}
+
+async fn follow(following: Following, begun: Instant) -> Result<()> {
+    let Following {
+        seen,
+        synced,
+        lines,
+        len,
+        end,
+    } = following;
+    synced.await?;
+    let sync_ms = begun.elapsed().as_secs_f64() * 1e3;
+    // Before anything is made of the store.
+    let used = Used::now()?;
+    say(
+        "synced",
+        Some(used),
+        json!({"syncMs": sync_ms, "objects": len()}),
+    );
+    let mut asked = BufReader::new(stdin()).lines();
+    while let Some(line) = asked.next_line().await? {
+        // Relaxed: see Seen.
+        let progress = json!({
+            "updates": seen.updates.load(Ordering::Relaxed),
+            "resourceVersions": [seen.version.load(Ordering::Relaxed).to_string()],
+        });
+        match line.as_str() {
+            "usage" => say("usage", Some(Used::now()?), progress),
+            _ => {
+                let held = digest(lines());
+                let hashes = json!({ held.hash: 1 });
+                say(
+                    "state",
+                    None,
+                    json!({"objects": [held.objects], "hashes": hashes}),
+                );
+            }
+        }
+    }
+    end.await;
+    Ok(())
+}
+
+fn say(event: &str, used: Option<Used>, mut fields: Value) {
+    fields["event"] = event.into();
+    if let Some(used) = used {
+        fields["cpuMs"] = (used.cpu.as_secs_f64() * 1e3).into();
+        fields["rss"] = used.rss.into();
+        fields["peakRss"] = used.peak_rss.into();
+    }
+    println!("{fields}");
+}

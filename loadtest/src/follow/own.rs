@@ -1,0 +1,106 @@
+//! This project's informer, with one handler that counts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use kube_fanout::informer::{Cached, EventHandler, InformerOptions, ListWatch, SharedInformer};
+use kube_fanout::resource::Gvr;
+use kube_fanout::upstream::client::{Client, UpstreamSource};
+
+use super::{Following, Seen};
+
+struct Counter(Arc<Seen>);
+
+impl Counter {
+    fn change<T>(&self, object: &Cached<T>) {
+        self.0.change(object.resource_version().0);
+    }
+}
+
+impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
+    fn on_add(&self, object: &Arc<Cached<T>>, in_initial_list: bool) {
+        if !in_initial_list {
+            self.change(object);
+        }
+    }
+
+    fn on_update(&self, _old: &Arc<Cached<T>>, new: &Arc<Cached<T>>) {
+        self.change(new);
+    }
+
+    fn on_delete(&self, object: &Arc<Cached<T>>, _final_state_known: bool) {
+        self.change(object);
+    }
+}
+
+/// k8s-openapi's pods.
+pub async fn typed(kubeconfig: &Path) -> Result<Following> {
+    let options = InformerOptions::default();
+    follow(kubeconfig, ListWatch::<Pod>::of_kind(), options).await
+}
+
+/// The same without managed fields.
+pub async fn typed_bare(kubeconfig: &Path) -> Result<Following> {
+    let options = InformerOptions {
+        transform: Some(Arc::new(|pod: &mut Cached<Pod>| {
+            pod.object_mut().metadata.managed_fields = None;
+            Ok(())
+        })),
+        ..InformerOptions::default()
+    };
+    follow(kubeconfig, ListWatch::<Pod>::of_kind(), options).await
+}
+
+/// Pods as the bytes that came.
+pub async fn raw(kubeconfig: &Path) -> Result<Following> {
+    follow(
+        kubeconfig,
+        ListWatch::raw(&pods()),
+        InformerOptions::default(),
+    )
+    .await
+}
+
+/// The metadata of pods.
+pub async fn metadata(kubeconfig: &Path) -> Result<Following> {
+    follow(
+        kubeconfig,
+        ListWatch::metadata(&pods()),
+        InformerOptions::default(),
+    )
+    .await
+}
+
+fn pods() -> Gvr {
+    Gvr::new("", "v1", "pods")
+}
+
+async fn follow<T: Send + Sync + 'static>(
+    kubeconfig: &Path,
+    list_watch: ListWatch<T>,
+    options: InformerOptions<T>,
+) -> Result<Following> {
+    let source = UpstreamSource::Kubeconfig {
+        path: kubeconfig.to_owned(),
+        context: None,
+    };
+    let client = Client::connect(source).await?;
+    let informer = SharedInformer::with_options(Arc::new(client), list_watch, options);
+    let seen = Arc::new(Seen::default());
+    informer.add_handler(Counter(Arc::clone(&seen)));
+    informer.start();
+    let (ready, listed, counted) = (informer.clone(), informer.clone(), informer.clone());
+    let line = |object: &Arc<Cached<T>>| {
+        let (key, version) = (object.key(), object.resource_version());
+        format!("{}/{}/{version}\n", key.namespace(), key.name())
+    };
+    Ok(Following {
+        seen,
+        synced: Box::pin(async move { Ok(ready.synced().await?) }),
+        lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),
+        len: Box::new(move || counted.store().len()),
+        end: Box::pin(async move { informer.shutdown().await }),
+    })
+}

@@ -1,0 +1,127 @@
+//! One HTTP/2 connection over hyper for many calls at a time: where the writer must be fast. Does not connect again when it breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::target::Target;
+
+/// How long one answer may take, body included: a page of a long list on a machine that is busy.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// Receive window: pages of lists are megabytes long.
+const WINDOW_LEN: u32 = 8 << 20;
+
+/// A connection; clones share it.
+#[derive(Debug, Clone)]
+pub struct Http2 {
+    target: Arc<Target>,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// GET, POST, …
+    pub method: Method,
+    /// Path and query.
+    pub path: &'a str,
+    /// `accept`.
+    pub accept: &'a str,
+    /// `content-type` of the body.
+    pub content: &'a str,
+    /// `user-agent`, which names the manager of the fields that are written.
+    pub agent: &'a str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl<'a> Call<'a> {
+    /// Reads something.
+    pub const fn get(path: &'a str, accept: &'a str) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            accept,
+            content: "application/json",
+            agent: "kube-fanout-loadtest",
+            body: Vec::new(),
+        }
+    }
+}
+
+impl Http2 {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the server does not answer or does not speak HTTP/2.
+    pub async fn connect(target: &Target) -> Result<Self> {
+        let stream = target.connect("h2").await?;
+        let (sender, connection) = Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(WINDOW_LEN)
+            .initial_connection_window_size(WINDOW_LEN)
+            .handshake(TokioIo::new(stream))
+            .await
+            .context("HTTP/2")?;
+        // Ends when the last sender is dropped or the peer closes.
+        tokio::spawn(connection);
+        Ok(Self {
+            target: Arc::new(target.clone()),
+            sender,
+        })
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the connection is gone.
+    pub async fn call(&self, call: Call<'_>) -> Result<(StatusCode, Bytes)> {
+        let path = call.path.to_owned();
+        let calling = async {
+            let scheme = if self.target.tls.is_some() {
+                "https"
+            } else {
+                "http"
+            };
+            let mut request = Request::builder()
+                .method(call.method)
+                .uri(format!("{scheme}://{}{}", self.target.authority, call.path))
+                .header("accept", call.accept)
+                .header("content-type", call.content)
+                .header("user-agent", call.agent);
+            if let Some(token) = &self.target.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let request = request.body(Full::new(Bytes::from(call.body)))?;
+            let mut sender = self.sender.clone();
+            sender.ready().await?;
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            Ok::<_, anyhow::Error>((status, body))
+        };
+        tokio::time::timeout(ANSWER_WAIT, calling)
+            .await
+            .with_context(|| format!("{path}: no answer within {ANSWER_WAIT:?}"))?
+            .with_context(|| path.clone())
+    }
+
+    /// As [`Http2::call`], but every answer besides success and `accepted` is an error.
+    ///
+    /// # Errors
+    /// As [`Http2::call`], or if the server refuses.
+    pub async fn demand(&self, call: Call<'_>, accepted: &[StatusCode]) -> Result<Bytes> {
+        let (method, path) = (call.method.clone(), call.path.to_owned());
+        let (status, body) = self.call(call).await?;
+        if !status.is_success() && !accepted.contains(&status) {
+            let said = String::from_utf8_lossy(&body[..body.len().min(300)]);
+            bail!("{method} {path}: {status}: {said}");
+        }
+        Ok(body)
+    }
+}

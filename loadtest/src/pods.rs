@@ -1,0 +1,65 @@
+//! Pods as a cluster's controllers and kubelets leave them: made in number, changed at a rate, and listed to compare with.
+
+mod body;
+mod churn;
+mod held;
+mod seed;
+
+pub use churn::Churn;
+pub use held::{Held, digest, held};
+pub use seed::seed;
+
+#[cfg(test)]
+mod tests;
+
+/// Which pods there are: a pod is its number.
+#[derive(Debug, Clone, Copy)]
+pub struct Fleet {
+    /// How many.
+    pub pods: usize,
+    /// Namespaces that they are spread over.
+    pub namespaces: usize,
+    /// Nodes that they are spread over.
+    pub nodes: usize,
+}
+
+impl Fleet {
+    /// The namespace of a pod.
+    pub fn namespace(&self, number: usize) -> String {
+        format!("team-{:02}", number % self.namespaces.max(1))
+    }
+
+    /// The name of a pod.
+    pub fn name(&self, number: usize) -> String {
+        format!(
+            "{}-{:05x}",
+            self.replica_set(number),
+            number / self.namespaces.max(1)
+        )
+    }
+
+    /// The node of a pod.
+    pub fn node(&self, number: usize) -> usize {
+        // Not in step with the namespaces.
+        (number / self.namespaces.max(1) + number) % self.nodes.max(1)
+    }
+
+    /// The deployment of a pod: about ten pods in each.
+    fn deployment(&self, number: usize) -> String {
+        format!("orders-api-{}", number / self.namespaces.max(1) / 10)
+    }
+
+    fn replica_set(&self, number: usize) -> String {
+        format!("{}-{}", self.deployment(number), self.template(number))
+    }
+
+    /// The hash of the pod template that the deployment names its replica set by.
+    fn template(&self, number: usize) -> String {
+        let deployment = number / self.namespaces.max(1) / 10 * self.namespaces.max(1)
+            + number % self.namespaces.max(1);
+        format!(
+            "{:010x}",
+            deployment.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xff_ffff_ffff
+        )
+    }
+}

@@ -1,0 +1,93 @@
+//! Makes the pods that are not there, as fast as the server takes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hyper::{Method, StatusCode};
+use tokio::task::JoinSet;
+
+use super::Fleet;
+use crate::http2::{Call, Http2};
+use crate::target::Target;
+
+/// Connections: a server reads and writes each by a single thread.
+const CONNECTIONS: usize = 2;
+
+/// What was made.
+#[derive(Debug)]
+pub struct Seeded {
+    /// Pods that were not there before.
+    pub made: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// Length of the last answer, bytes: a pod as the server gives it.
+    pub pod_len: usize,
+}
+
+/// Makes all pods of the fleet, `in_flight` at a time.
+///
+/// # Errors
+/// If the server refuses one.
+pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<Seeded> {
+    let begun = Instant::now();
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut lanes = JoinSet::new();
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(Http2::connect(target).await?);
+    }
+    for lane in 0..in_flight.max(1) {
+        let http2 = connections[lane % CONNECTIONS].clone();
+        let next = Arc::clone(&next);
+        lanes.spawn(async move {
+            let (mut made, mut pod_len) = (0, 0);
+            loop {
+                // Relaxed: each number is given out once, nothing else hangs on it.
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= fleet.pods {
+                    return Ok::<_, anyhow::Error>((made, pod_len));
+                }
+                if let Some(len) = create(&http2, &fleet, number).await? {
+                    made += 1;
+                    pod_len = len;
+                }
+            }
+        });
+    }
+    let (mut made, mut pod_len) = (0, 0);
+    while let Some(lane) = lanes.join_next().await {
+        let (of_lane, len) = lane??;
+        made += of_lane;
+        pod_len = pod_len.max(len);
+    }
+    Ok(Seeded {
+        made,
+        took: begun.elapsed(),
+        pod_len,
+    })
+}
+
+/// The length of the pod, if it was not there.
+async fn create(http2: &Http2, fleet: &Fleet, number: usize) -> Result<Option<usize>> {
+    let path = format!("/api/v1/namespaces/{}/pods", fleet.namespace(number));
+    let call = Call {
+        method: Method::POST,
+        path: &path,
+        accept: "application/json",
+        content: "application/json",
+        agent: "kube-controller-manager",
+        body: serde_json::to_vec(&fleet.pod(number))?,
+    };
+    let (status, body) = http2.call(call).await?;
+    if status == StatusCode::CONFLICT {
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        status.is_success(),
+        "POST {path}: {status}: {}",
+        String::from_utf8_lossy(&body[..body.len().min(300)])
+    );
+    Ok(Some(body.len()))
+}

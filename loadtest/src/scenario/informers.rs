@@ -1,0 +1,276 @@
+//! `informers`: client-go, kube-rs and this project's informer on the same pods under the same churn, first one after the other with
+//! CPU and memory measured, then those of one form at once; each store must be what the server holds.
+
+mod child;
+mod rows;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cli::informers::{Informers, SeedPods, Written};
+use crate::pods::{Churn, Held, held, seed as seed_pods};
+use crate::sheet::Sheet;
+use crate::target::Target;
+use child::{Informer, Said};
+use rows::{Form, ROWS, Row};
+
+/// When seeding is given up.
+pub const SEED_WAIT: Duration = Duration::from_secs(1_200);
+/// What one row may take besides churn and rest.
+const ROW_WAIT: Duration = Duration::from_secs(240);
+/// How long an informer may lag behind the last write.
+const LAG_WAIT: Duration = Duration::from_secs(30);
+
+/// How much of the free memory informers may take that run at once; the API server grows meanwhile.
+const MEMORY_SHARE: f64 = 0.7;
+
+const MIB: f64 = 1024.0 * 1024.0;
+const SYNC_CPU: &str = "CPU until synced, s";
+const SYNC_PEAK: &str = "peak memory until synced, MiB";
+const REST: &str = "memory at rest after sync, MiB";
+const CHURN_CPU: &str = "CPU per 1,000 changes, ms";
+const CHURN_PEAK: &str = "peak memory, MiB";
+const CHURN_REST: &str = "memory at rest after churn, MiB";
+/// Figures that are compared with the first column of their sheet.
+const COMPARED: [&str; 6] = [SYNC_CPU, SYNC_PEAK, REST, CHURN_CPU, CHURN_PEAK, CHURN_REST];
+
+/// When the scenario is given up.
+pub fn limit(flags: &Informers) -> Duration {
+    let rows = u32::try_from(ROWS.len()).unwrap_or(u32::MAX);
+    SEED_WAIT + (flags.churn + flags.settle * 2 + ROW_WAIT) * (rows + 4)
+}
+
+/// Runs `seed-pods`.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn seed(flags: &SeedPods) -> Result<Sheet> {
+    let target = target(&flags.written)?;
+    let seeded = seed_pods(&target, flags.written.fleet(), flags.in_flight).await?;
+    let mut sheet = Sheet::new("seed-pods");
+    sheet.column("pods");
+    sheet.figure("made", seeded.made as f64);
+    sheet.figure("seconds", seeded.took.as_secs_f64());
+    sheet.figure("per second", seeded.made as f64 / seeded.took.as_secs_f64());
+    sheet.figure("length of one, bytes", seeded.pod_len as f64);
+    Ok(sheet)
+}
+
+/// Runs the scenario.
+///
+/// # Errors
+/// If it could not be run; stores that differ are faults in the sheets.
+pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
+    let target = target(&flags.written)?;
+    let mut scene = Scene {
+        flags,
+        churn: Churn {
+            fleet: flags.written.fleet(),
+            rate: flags.rate,
+            duration: flags.churn,
+        },
+        turn: 0,
+        before: held(&target).await?,
+        target,
+    };
+    let mut sheets = Vec::new();
+    let mut at_once = Sheet::new("informers, at once");
+    for form in Form::ALL {
+        let mut sheet = Sheet::new(format!("informers, {}", form.title()));
+        let mut measured = Vec::new();
+        let wanted = ROWS.iter().filter(|row| row.form == form);
+        for row in wanted.filter(|row| row.wanted(flags)) {
+            let load = load();
+            eprintln!("{} (load {load})", row.id());
+            let peak = scene.measure(row, &mut sheet).await?;
+            sheet.note(format!(
+                "{}: the machine's load was {load} at its start",
+                row.name
+            ));
+            measured.push((row, peak));
+        }
+        if measured.is_empty() {
+            continue;
+        }
+        if measured.len() > 1 && measured[0].0.collects() {
+            compare(&mut sheet);
+        }
+        sheets.push(sheet);
+        if !flags.apart_only {
+            eprintln!("{}, at once (load {})", form.title(), load());
+            at_once.column(form.word());
+            scene.together(measured, &mut at_once).await?;
+        }
+    }
+    if !flags.apart_only {
+        sheets.push(at_once);
+    }
+    Ok(sheets)
+}
+
+struct Scene<'a> {
+    flags: &'a Informers,
+    target: Target,
+    churn: Churn,
+    turn: usize,
+    /// What the server holds, as nothing writes between two turns.
+    before: Held,
+}
+
+impl Scene<'_> {
+    /// One informer by itself; the most memory that it took, bytes.
+    async fn measure(&mut self, row: &Row, sheet: &mut Sheet) -> Result<f64> {
+        sheet.column(row.name);
+        let started = Informer::start(row.id(), row.command(self.flags)?).await?;
+        let (mut informer, synced, took) = started;
+        sheet.figure("process start to synced, s", took.as_secs_f64());
+        sheet.figure("list begun to synced, s", synced.sync_ms / 1e3);
+        sheet.figure(SYNC_CPU, synced.cpu_ms / 1e3);
+        sheet.figure(SYNC_PEAK, synced.peak_rss / MIB);
+        sheet.figure("objects", synced.objects as f64);
+        if synced.objects != self.before.objects {
+            let (has, server) = (synced.objects, self.before.objects);
+            sheet.fault(format!(
+                "{}: synced with {has} objects, the server has {server}",
+                row.name
+            ));
+        }
+        tokio::time::sleep(self.flags.settle).await;
+        let rested = informer.usage().await?;
+        sheet.figure(REST, rested.rss / MIB);
+        sheet.figure("CPU of the rest, ms", rested.cpu_ms - synced.cpu_ms);
+
+        let last = self.write().await?;
+        let (churned, there) = informer.reach(last, LAG_WAIT).await?;
+        if !there {
+            sheet.fault(format!(
+                "{}: has not seen version {last} after {LAG_WAIT:?}",
+                row.name
+            ));
+        }
+        self.tell_churn(sheet, &rested, &churned);
+        tokio::time::sleep(self.flags.settle).await;
+        let rested = informer.usage().await?;
+        sheet.figure(CHURN_PEAK, rested.peak_rss / MIB);
+        sheet.figure(CHURN_REST, rested.rss / MIB);
+        if row.collects() {
+            let collected = informer.collect().await?;
+            sheet.figure("live heap, MiB", collected.heap_in_use / MIB);
+            sheet.figure(
+                "memory after forced collection, MiB",
+                collected.rss_collected / MIB,
+            );
+        }
+        let store = informer.state().await?;
+        self.before = held(&self.target).await?;
+        let equal = self.check(&row.id(), &store, sheet);
+        sheet.figure("store is the server's state", f64::from(u8::from(equal)));
+        if equal {
+            let start = &store.hash[..16];
+            sheet.note(format!(
+                "{}: {} objects, SHA-256 {start}…",
+                row.name, store.objects
+            ));
+        }
+        informer.end().await?;
+        Ok(rested.peak_rss)
+    }
+
+    fn tell_churn(&self, sheet: &mut Sheet, before: &Said, after: &Said) {
+        let changes = after.updates.saturating_sub(before.updates);
+        sheet.figure("changes told of", changes as f64);
+        let written = (self.churn.rate * self.churn.duration.as_secs_f64()).max(1.0);
+        sheet.figure(CHURN_CPU, (after.cpu_ms - before.cpu_ms) / written * 1e3);
+    }
+
+    /// Informers at the same changes: as many of these as the machine has memory for, client-go's and ours before the others.
+    async fn together(&mut self, mut rows: Vec<(&Row, f64)>, sheet: &mut Sheet) -> Result<()> {
+        rows.sort_by_key(|(row, _)| !matches!(row.name, "client-go" | "ours"));
+        let mut room = available()? * MEMORY_SHARE;
+        let mut informers = Vec::new();
+        for (row, peak) in rows {
+            if peak > room {
+                sheet.note(format!("{}: left out, the memory would not do", row.id()));
+                continue;
+            }
+            room -= peak;
+            let (informer, ..) = Informer::start(row.id(), row.command(self.flags)?).await?;
+            informers.push((row.id(), informer));
+        }
+        let last = self.write().await?;
+        self.before = held(&self.target).await?;
+        sheet.figure("informers", informers.len() as f64);
+        let mut equal: u32 = 0;
+        for (name, mut informer) in informers {
+            let (_, there) = informer.reach(last, LAG_WAIT).await?;
+            if !there {
+                sheet.fault(format!(
+                    "{name}: has not seen version {last} after {LAG_WAIT:?}"
+                ));
+            }
+            let store = informer.state().await?;
+            equal += u32::from(self.check(&name, &store, sheet));
+            informer.end().await?;
+        }
+        sheet.figure("stores that are the server's state", f64::from(equal));
+        let Held { objects, hash } = &self.before;
+        sheet.note(format!("the server: {objects} objects, SHA-256 {hash}"));
+        Ok(())
+    }
+
+    /// One turn of churn; the last version written.
+    async fn write(&mut self) -> Result<u64> {
+        self.turn += 1;
+        let churned = self.churn.run(&self.target, self.turn).await?;
+        let wanted = self.churn.duration;
+        if churned.took > wanted.mul_f64(1.2) {
+            eprintln!(
+                "the writer is slow: {} changes took {:?} instead of {wanted:?}",
+                churned.count, churned.took
+            );
+        }
+        Ok(churned.last)
+    }
+
+    /// Whether a store is what the server holds; it is a fault if not.
+    fn check(&self, name: &str, store: &Held, sheet: &mut Sheet) -> bool {
+        let equal = *store == self.before;
+        if !equal {
+            sheet.fault(format!(
+                "{name} holds {store:?}, the server {:?}",
+                self.before
+            ));
+        }
+        equal
+    }
+}
+
+/// Adds the ratios to the first column, which is client-go's.
+fn compare(sheet: &mut Sheet) {
+    for name in COMPARED {
+        sheet.ratios(name);
+    }
+}
+
+fn target(flags: &Written) -> Result<Target> {
+    let ca = flags.ca.as_deref();
+    Target::new(&flags.target, flags.token.as_deref(), ca.map(Path::new))
+}
+
+/// Memory that nobody uses, bytes.
+fn available() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    Ok(kib.context("/proc/meminfo")? * 1024.0)
+}
+
+/// The machine's load average of the last minute: figures from a busy machine say little.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}

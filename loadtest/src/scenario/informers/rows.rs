@@ -1,0 +1,162 @@
+//! The informers that are compared: what each is called, and how its program is started.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tokio::process::Command;
+
+use crate::cli::informers::{Informers, Reader};
+
+/// What a store keeps of an object: only rows of one form are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A struct made for the kind.
+    Typed,
+    /// The same without managed fields, as controllers keep them that mind their memory.
+    Bare,
+    /// Whatever the kind.
+    Dynamic,
+    /// Metadata.
+    Metadata,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Typed, Self::Bare, Self::Dynamic, Self::Metadata];
+
+    /// As rows are asked for.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Typed => "typed",
+            Self::Bare => "bare",
+            Self::Dynamic => "dynamic",
+            Self::Metadata => "metadata",
+        }
+    }
+
+    /// In words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Typed => "typed objects",
+            Self::Bare => "typed objects without managed fields",
+            Self::Dynamic => "dynamic objects",
+            Self::Metadata => "metadata only",
+        }
+    }
+}
+
+/// The program of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// client-go, with the flags that matter and its garbage collector's aim (GOGC), if another than its own.
+    ClientGo(&'static [&'static str], Option<&'static str>),
+    /// This one, as `follow`.
+    Own(Reader),
+}
+
+/// One informer to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Its name.
+    pub name: &'static str,
+    /// What it keeps.
+    pub form: Form,
+    /// How it is started.
+    pub program: Program,
+}
+
+/// The first row of each form is what the others are compared with.
+pub const ROWS: &[Row] = &[
+    go("client-go", Form::Typed, &["--client=typed"]),
+    Row {
+        name: "client-go-gogc50",
+        form: Form::Typed,
+        program: Program::ClientGo(&["--client=typed"], Some("50")),
+    },
+    go(
+        "client-go-proto",
+        Form::Typed,
+        &["--client=typed", "--content-type=protobuf"],
+    ),
+    own("kube-rs", Form::Typed, Reader::KubeRs),
+    own("ours", Form::Typed, Reader::Typed),
+    go(
+        "client-go",
+        Form::Bare,
+        &["--client=typed", "--drop-managed-fields"],
+    ),
+    own("kube-rs", Form::Bare, Reader::KubeRsBare),
+    own("ours", Form::Bare, Reader::TypedBare),
+    go("client-go", Form::Dynamic, &["--client=dynamic"]),
+    own("kube-rs", Form::Dynamic, Reader::KubeRsDynamic),
+    own("ours", Form::Dynamic, Reader::Raw),
+    // Always protobuf: client-go's metadata client sees to that by itself.
+    go("client-go", Form::Metadata, &["--client=metadata"]),
+    own("kube-rs", Form::Metadata, Reader::KubeRsMetadata),
+    own("ours", Form::Metadata, Reader::Metadata),
+];
+
+const fn go(name: &'static str, form: Form, flags: &'static [&'static str]) -> Row {
+    Row {
+        name,
+        form,
+        program: Program::ClientGo(flags, None),
+    }
+}
+
+const fn own(name: &'static str, form: Form, reader: Reader) -> Row {
+    Row {
+        name,
+        form,
+        program: Program::Own(reader),
+    }
+}
+
+impl Row {
+    /// Form and name: no other row has both.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.form.word(), self.name)
+    }
+
+    /// Whether the flags ask for it.
+    pub fn wanted(&self, flags: &Informers) -> bool {
+        let id = self.id();
+        flags.rows.is_empty() || flags.rows.iter().any(|part| id.contains(&**part))
+    }
+
+    /// Whether its garbage collector can be asked what it would give back.
+    pub const fn collects(&self) -> bool {
+        matches!(self.program, Program::ClientGo(..))
+    }
+
+    /// The command that starts it.
+    pub fn command(&self, flags: &Informers) -> Result<Command> {
+        let mut command = match self.program {
+            Program::ClientGo(of_row, gogc) => {
+                let mut command = Command::new(&flags.client_go);
+                command
+                    .args(["--resource=pods", "--watch-list=on", "--interactive"])
+                    .args(["--content-hash=false", "--duration=1h"])
+                    .args(of_row);
+                if let Some(gogc) = gogc {
+                    command.env("GOGC", gogc);
+                }
+                command
+            }
+            Program::Own(reader) => {
+                let value = reader.to_possible_value().context("a reader's name")?;
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["follow", "--reader", value.get_name()]);
+                command
+            }
+        };
+        command
+            .arg("--kubeconfig")
+            .arg(&flags.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+}
