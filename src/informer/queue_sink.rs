@@ -14,7 +14,7 @@ use super::delta_fifo::{DeltaFifo, QueueError};
 use super::failure::{Step, TransformError, WatchFailure};
 use super::journal::Journal;
 use super::key::KeyError;
-use super::list_watch::Decode;
+use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 
@@ -23,7 +23,7 @@ pub type Transform<T> = Arc<dyn Fn(&mut Cached<T>) -> Result<(), TransformError>
 
 /// What becomes of objects between the wire and the queue.
 pub(super) struct Making<T> {
-    pub(super) decode: Decode<T>,
+    pub(super) list_watch: ListWatch<T>,
     pub(super) transform: Option<Transform<T>>,
 }
 
@@ -140,7 +140,7 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
 impl<T> Making<T> {
     fn make(&self, object: &Object) -> Result<Cached<T>, WatchFailure> {
         let (key, version) = (object.key(), object.resource_version());
-        let decoded = guarded(object, Step::Decode, || (self.decode)(object))?;
+        let decoded = guarded(object, Step::Decode, || self.list_watch.make(object))?;
         let decoded = decoded.map_err(|source| WatchFailure::Undecodable {
             key: key.clone(),
             version,

@@ -94,7 +94,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
     pub async fn run_into(self, queue: Arc<DeltaFifo<Cached<T>>>) {
         let journal = self.journal();
         let making = Making {
-            decode: Arc::clone(&self.list_watch.decode),
+            list_watch: self.list_watch.clone(),
             transform: self.transform.clone(),
         };
         let sink = QueueSink::new(Arc::clone(&queue), making, Arc::clone(&journal));

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube_fanout::informer::{
-    Cached, EventHandler, InformerOptions, ListWatch, Packed, SharedInformer,
-};
+use kube_fanout::informer::{Cached, EventHandler, ListWatch, Packed, SharedInformer};
 use kube_fanout::resource::Gvr;
 use kube_fanout::upstream::client::{Client, UpstreamSource};
 
@@ -39,59 +37,34 @@ impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
 
 /// k8s-openapi's pods.
 pub async fn typed(kubeconfig: &Path) -> Result<Following> {
-    let options = InformerOptions::default();
-    follow(kubeconfig, ListWatch::<Pod>::of_kind(), options).await
+    follow(kubeconfig, ListWatch::<Pod>::of_kind()).await
 }
 
 /// The same without managed fields.
 pub async fn typed_bare(kubeconfig: &Path) -> Result<Following> {
-    let options = InformerOptions {
-        transform: Some(Arc::new(|pod: &mut Cached<Pod>| {
-            pod.object_mut().metadata.managed_fields = None;
-            Ok(())
-        })),
-        ..InformerOptions::default()
-    };
-    follow(kubeconfig, ListWatch::<Pod>::of_kind(), options).await
+    let pods = ListWatch::<Pod>::of_kind().without_managed_fields();
+    follow(kubeconfig, pods).await
 }
 
-/// The same, decoded where somebody looks.
+/// Pods decoded where somebody looks.
 pub async fn packed(kubeconfig: &Path) -> Result<Following> {
-    let options = InformerOptions::default();
-    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind(), options).await
+    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind()).await
 }
 
 /// The same without managed fields.
 pub async fn packed_bare(kubeconfig: &Path) -> Result<Following> {
-    let options = InformerOptions {
-        transform: Some(Arc::new(|pod: &mut Cached<Packed<Pod>>| {
-            let raw = pod.object_mut().raw_mut();
-            *raw = raw.clone().without_managed_fields();
-            Ok(())
-        })),
-        ..InformerOptions::default()
-    };
-    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind(), options).await
+    let pods = ListWatch::<Packed<Pod>>::packed_kind().without_managed_fields();
+    follow(kubeconfig, pods).await
 }
 
 /// Pods as the bytes that came.
 pub async fn raw(kubeconfig: &Path) -> Result<Following> {
-    follow(
-        kubeconfig,
-        ListWatch::raw(&pods()),
-        InformerOptions::default(),
-    )
-    .await
+    follow(kubeconfig, ListWatch::raw(&pods())).await
 }
 
 /// The metadata of pods.
 pub async fn metadata(kubeconfig: &Path) -> Result<Following> {
-    follow(
-        kubeconfig,
-        ListWatch::metadata(&pods()),
-        InformerOptions::default(),
-    )
-    .await
+    follow(kubeconfig, ListWatch::metadata(&pods())).await
 }
 
 fn pods() -> Gvr {
@@ -101,14 +74,13 @@ fn pods() -> Gvr {
 async fn follow<T: Send + Sync + 'static>(
     kubeconfig: &Path,
     list_watch: ListWatch<T>,
-    options: InformerOptions<T>,
 ) -> Result<Following> {
     let source = UpstreamSource::Kubeconfig {
         path: kubeconfig.to_owned(),
         context: None,
     };
     let client = Client::connect(source).await?;
-    let informer = SharedInformer::with_options(Arc::new(client), list_watch, options);
+    let informer = SharedInformer::new(Arc::new(client), list_watch);
     let seen = Arc::new(Seen::default());
     informer.add_handler(Counter(Arc::clone(&seen)));
     informer.start();

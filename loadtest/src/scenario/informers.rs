@@ -94,7 +94,9 @@ pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
         if measured.is_empty() {
             continue;
         }
-        compare(&mut sheet);
+        if measured.len() > 1 && measured[0].0.collects() {
+            compare(&mut sheet);
+        }
         sheets.push(sheet);
         if !flags.apart_only {
             eprintln!("{}, at once (load {})", form.title(), load());
@@ -245,7 +247,7 @@ impl Scene<'_> {
     }
 }
 
-/// Adds the ratios to the first column.
+/// Adds the ratios to the first column, which is client-go's.
 fn compare(sheet: &mut Sheet) {
     for name in COMPARED {
         sheet.ratios(name);

@@ -767,3 +767,22 @@ async fn a_closed_queue_ends_the_reading_whatever_it_waits_for() {
     scene.queue.close();
     scene.task.await.unwrap();
 }
+
+#[test]
+fn managed_fields_are_left_out_where_asked_and_always_of_metadata() {
+    let with = "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"x\",\"resourceVersion\":\"3\",\"managedFields\":[{\"manager\":\"m\"}]}}";
+    let parts = crate::decode::scan_object(with.as_bytes(), FieldTable::default()).unwrap();
+    let object = crate::resource::Object::new(parts, with.as_bytes());
+    let gvr = Gvr::new("", "v1", "configmaps");
+    let raw = |list_watch: ListWatch<Raw>| {
+        let made = list_watch.make(&object).unwrap();
+        String::from_utf8(made.bytes().to_vec()).unwrap()
+    };
+    assert_eq!(raw(ListWatch::raw(&gvr)), with);
+    assert!(!raw(ListWatch::raw(&gvr).without_managed_fields()).contains("managedFields"));
+    let metadata =
+        |list_watch: ListWatch<Metadata>| list_watch.make(&object).unwrap().metadata.managed_fields;
+    assert_eq!(metadata(ListWatch::metadata(&gvr)), None);
+    let kept = metadata(ListWatch::metadata(&gvr).with_managed_fields());
+    assert_eq!(kept.unwrap().len(), 1);
+}

@@ -93,12 +93,8 @@ pub const ROWS: &[Row] = &[
     go("client-go", Form::Dynamic, &["--client=dynamic"]),
     own("kube-rs", Form::Dynamic, Reader::KubeRsDynamic),
     own("ours", Form::Dynamic, Reader::Raw),
+    // Always protobuf: client-go's metadata client sees to that by itself.
     go("client-go", Form::Metadata, &["--client=metadata"]),
-    go(
-        "client-go-proto",
-        Form::Metadata,
-        &["--client=metadata", "--content-type=protobuf"],
-    ),
     own("kube-rs", Form::Metadata, Reader::KubeRsMetadata),
     own("ours", Form::Metadata, Reader::Metadata),
 ];

@@ -15,8 +15,10 @@ const fn is_odd(version: u64) -> bool {
 }
 
 fn plain(pages: bool) -> ListWatch<Plain> {
-    let decode = |object: &crate::resource::Object| {
-        if is_odd(object.resource_version().0) {
+    let decode = |object: Raw| {
+        let object: Metadata = object.read()?;
+        let version = object.metadata.resource_version.unwrap_or_default();
+        if is_odd(version.parse().unwrap()) {
             let error = serde_json::from_str::<u8>("{}").unwrap_err();
             return Err(DecodeError::new(error));
         }
@@ -27,6 +29,7 @@ fn plain(pages: bool) -> ListWatch<Plain> {
     ListWatch {
         collection: raw.collection,
         decode: Arc::new(decode),
+        managed_fields: raw.managed_fields,
         metadata_only: raw.metadata_only,
         streaming: raw.streaming,
         page_len: raw.page_len,
