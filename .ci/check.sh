@@ -71,6 +71,8 @@ step_deny() {
 
 step_real() {
     [ -x tests/real/run.sh ] || { skip "tests/real/run.sh is not there"; return; }
+    # Its informers are compared with client-go's.
+    cargo build --locked --package kube-fanout-loadtest || return
     tests/real/run.sh
 }
 

@@ -1,6 +1,8 @@
 """The informers suite: a hundred client-go informers through the gateway, and one of each sort at the server, during
-writes; afterwards all stores hold the same."""
+writes; afterwards all stores hold the same. So do this project's own informers, at the server and through the gateway."""
 import json
+import os
+import pathlib
 import subprocess
 import threading
 import time
@@ -24,14 +26,46 @@ SORTS = [  # name, resource, flags
 ]
 
 
+READERS = ["typed", "typed-bare", "packed", "raw", "metadata"]  # forms of this project's own informer
+TOP = pathlib.Path(__file__).resolve().parents[3]
+
+
+def follower():
+    """The program that runs one of our own informers, or None."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
+    found = [path for path in (target / profile / "kube-fanout-loadtest" for profile in ("release", "debug")) if path.exists()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def kubeconfig(stack, endpoint, path):
+    """A kubeconfig file for an endpoint."""
+    cluster = {"server": endpoint.url()}
+    if endpoint.tls:
+        cluster["certificate-authority"] = str(stack.pki / "ca.crt")
+    user = {"token": (stack.pki / "admin.token").read_text().strip()}
+    context = {"cluster": "one", "user": "one"}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "one"}
+    for key, name, value in (("clusters", "cluster", cluster), ("users", "user", user), ("contexts", "context", context)):
+        config[key] = [{"name": "one", name: value}]
+    path.write_text(json.dumps(config))
+    return path
+
+
 class Informers:
     """One process of the informer program, asked for its state line by line."""
 
     def __init__(self, stack, endpoint, resource, flags, count, log):
+        self._start(self._arguments(stack, endpoint, resource, flags, count), log)
+
+    @staticmethod
+    def _arguments(stack, endpoint, resource, flags, count):
         args = [str(stacks.home() / "bin" / "informer"), "--server", endpoint.url(), "--resource", resource, "--count", str(count), "--duration=10m", "--interactive", *flags]
         args += ["--token", f"@{stack.pki / 'admin.token'}"]
         if endpoint.tls:
             args += ["--ca", str(stack.pki / "ca.crt")]
+        return args
+
+    def _start(self, args, log):
         self.log = open(log, "ab")
         self.process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
 
@@ -61,6 +95,13 @@ class Informers:
             self.process.wait(10)
         self.process.stdout.close()
         self.log.close()
+
+
+class Follower(Informers):
+    """One of this project's own informers, in a process that speaks the same."""
+
+    def __init__(self, program, config, reader, log):
+        self._start([str(program), "follow", "--reader", reader, "--kubeconfig", str(config)], log)
 
 
 def churn(api, failures):
@@ -95,13 +136,23 @@ def converge(sorts, seconds=60):
         time.sleep(0.3)
 
 
+def agreed(one, hashes, seconds=20):
+    """The state of an informer when it is the others', or the last seen."""
+    end = time.monotonic() + seconds
+    while True:
+        state = one.state()
+        if set(state["hashes"]) == hashes or time.monotonic() > end:
+            return state
+        time.sleep(0.3)
+
+
 def run(report):
     program = stacks.home() / "bin" / "informer"
     if not program.exists():
         report.skip("informers", f"{program} is missing: real-apiserver.sh informer")
         return
     with Stack("informers", fixtures.with_widgets) as stack:
-        api, sorts = fixtures.Api(stack.server), {}
+        api, sorts, own = fixtures.Api(stack.server), {}, {}
         for i in range(30):
             api.create(fixtures.pods("ns0"), fixtures.pod(f"before{i}"))
             api.create(fixtures.widgets("ns0"), fixtures.widget(f"before{i}"))
@@ -114,6 +165,13 @@ def run(report):
                 through = stack.plain if "HTTP/1.1" in name else stack.tls
                 log = stack.state / f"informers-{i}.log"
                 sorts[name] = (Informers(stack, through, resource, flags, EACH, log), Informers(stack, stack.server, resource, flags, 1, log))
+            if follower():
+                for where, endpoint in (("the server", stack.server), ("the gateway, HTTP/1.1", stack.plain), ("the gateway, TLS", stack.tls)):
+                    config = kubeconfig(stack, endpoint, stack.state / f"own-{len(own)}.kubeconfig")
+                    for reader in READERS:
+                        own[f"{reader}, {where}"] = Follower(follower(), config, reader, stack.state / "own-informers.log")
+            else:
+                report.skip("our own informers", "cargo build -p kube-fanout-loadtest")
             writer.join(180)
             report.check("the writes ended", not writer.is_alive() and not failures, f"{failures}")
             states = converge(sorts)
@@ -121,12 +179,18 @@ def run(report):
             for name, (a, b) in states.items():
                 report.check(f"{EACH} informers agree with one at the server: {name}", a["synced"] == EACH and b["synced"] == 1 and len(a["contents"]) == 1 and a["contents"].keys() == b["contents"].keys()
                              and a["objects"] == [expected[name.split()[0]]], f"through: {a}\ndirect: {b}\nobjects at the server: {expected}")
+            newest = set(states[SORTS[0][0]][1]["hashes"])
+            for name, one in own.items():
+                state = agreed(one, newest)
+                report.check(f"our own informer agrees: {name}", set(state["hashes"]) == newest and state["objects"] == [expected["pods"]], f"{state}\nclient-go's: {newest}")
             for name, (through, direct) in sorts.items():
                 finals, alone = through.finish(), direct.finish()
                 odd = [f for f in finals if f["relists"] or f["http410"] or f["http429"] or f["httpOther"] or f["transportErrors"]
                        or f["lists"] != alone[0]["lists"] or f["watchLists"] != alone[0]["watchLists"] or f["protocols"] != [name.split(", ")[-1].replace("HTTP/2", "HTTP/2.0")]]
                 report.check(f"no relist, no fallback, no error: {name}", len(finals) == EACH and not odd, f"{len(finals)} reports; odd ones:\n" + "\n".join(map(str, odd[:3])) + f"\ndirect: {alone}")
         finally:
+            for one in own.values():
+                one.kill()
             for pair in sorts.values():
                 for one in pair:
                     one.kill()
