@@ -1,78 +1,57 @@
 //! What one informer does from its initial list to its end, against an upstream that says what the test says.
 
-use std::pin::Pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Response;
-use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::informer::{Notification, Raw};
 use crate::resource::Gvr;
-use crate::upstream::driver::{FetchError, Purpose};
-
-struct Piped(mpsc::Receiver<Bytes>);
-
-impl Body for Piped {
-    type Data = Bytes;
-    type Error = String;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-        self.0
-            .poll_recv(context)
-            .map(|came| came.map(|bytes| Ok(Frame::data(bytes))))
-    }
-}
-
-/// Hands each request's body to the test.
-struct Upstream(mpsc::Sender<mpsc::Sender<Bytes>>);
-
-impl Fetch for Upstream {
-    type Body = Piped;
-
-    async fn get(&self, _: String, _: Purpose) -> Result<Response<Piped>, FetchError> {
-        let (feed, body) = mpsc::channel(16);
-        self.0.send(feed).await.unwrap();
-        Ok(Response::new(Piped(body)))
-    }
-}
+use crate::upstream::driver::tests::scripted::{Asked, EXPIRED, Feed, Script, marker};
 
 struct Scene {
-    streams: mpsc::Receiver<mpsc::Sender<Bytes>>,
+    asked: mpsc::Receiver<Asked>,
+    /// Asked last, and left without an answer.
+    waiting: Option<Asked>,
     informer: SharedInformer<Raw>,
 }
 
 impl Scene {
     fn new(options: InformerOptions<Raw>) -> Self {
-        let (send, streams) = mpsc::channel(4);
+        let (upstream, asked) = Script::new();
         let list_watch = ListWatch::raw(&Gvr::new("", "v1", "configmaps"));
-        let informer = SharedInformer::with_options(Arc::new(Upstream(send)), list_watch, options);
-        Self { streams, informer }
+        let informer = SharedInformer::with_options(Arc::new(upstream), list_watch, options);
+        Self {
+            asked,
+            waiting: None,
+            informer,
+        }
     }
 
     /// Started, with its first stream.
-    async fn started(options: InformerOptions<Raw>) -> (Self, mpsc::Sender<Bytes>) {
+    async fn started(options: InformerOptions<Raw>) -> (Self, Feed) {
         let mut scene = Self::new(options);
         scene.informer.start();
-        let feed = scene.streams.recv().await.unwrap();
+        let feed = scene.opened().await;
         (scene, feed)
     }
 
+    /// The next stream.
+    async fn opened(&mut self) -> Feed {
+        self.asked.recv().await.unwrap().open()
+    }
+
     /// Ends a stream; the next one is asked for when everything before its end has been read.
-    async fn has_read(&mut self, feed: mpsc::Sender<Bytes>) {
+    async fn has_read(&mut self, feed: Feed) {
         drop(feed);
-        self.streams.recv().await.unwrap();
+        self.waiting = self.asked.recv().await;
+        assert!(self.waiting.is_some());
     }
 }
 
-async fn say(feed: &mpsc::Sender<Bytes>, lines: &[String]) {
-    feed.send(Bytes::from(lines.concat())).await.unwrap();
+async fn say(feed: &Feed, lines: &[String]) {
+    feed.send(Ok(Bytes::from(lines.concat()))).await.unwrap();
 }
 
 fn event(word: &str, name: &str, version: u64) -> String {
@@ -80,14 +59,6 @@ fn event(word: &str, name: &str, version: u64) -> String {
         "{{\"type\":\"{word}\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}}}\n"
     )
 }
-
-fn marker(version: u64) -> String {
-    format!(
-        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"annotations\":{{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n"
-    )
-}
-
-const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old\",\"reason\":\"Expired\",\"code\":410}}\n";
 
 /// What a handler was told, one word each.
 #[derive(Clone, Default)]
@@ -214,7 +185,7 @@ async fn a_relist_tells_differences_and_nothing_of_what_stayed() {
     let names = ["gone", "stays", "changes"];
     let initial = names.map(|name| event("ADDED", name, 3));
     say(&feed, &[initial.concat(), marker(5), EXPIRED.into()]).await;
-    let feed = scene.streams.recv().await.unwrap();
+    let feed = scene.opened().await;
     let state = [
         event("ADDED", "stays", 3),
         event("ADDED", "changes", 8),
