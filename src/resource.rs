@@ -5,6 +5,7 @@ mod key;
 mod object;
 mod random;
 mod version;
+pub mod wire;
 
 pub use fields::{Field, FieldTable};
 pub use key::{Gvr, ObjectKey};
@@ -41,6 +42,36 @@ impl EventKind {
             Self::Added => "{\"type\":\"ADDED\",\"object\":",
             Self::Modified => "{\"type\":\"MODIFIED\",\"object\":",
             Self::Deleted => "{\"type\":\"DELETED\",\"object\":",
+        }
+    }
+}
+
+/// How objects are written on the wire: what upstream is asked for, and what a cache holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encoding {
+    /// `application/json`, a watch event a line.
+    #[default]
+    Json,
+    /// `application/vnd.kubernetes.protobuf`, watch events with their length before them. Compiled-in kinds only.
+    Protobuf,
+}
+
+impl Encoding {
+    /// The media type of lists and single objects.
+    #[must_use]
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The media type that watch responses bear (protocol.md §4.11).
+    #[must_use]
+    pub const fn stream_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 }
