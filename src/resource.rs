@@ -7,7 +7,7 @@ mod random;
 mod version;
 pub mod wire;
 
-pub use fields::{Field, FieldTable};
+pub use fields::{Field, FieldTable, FieldValue};
 pub use key::{Gvr, ObjectKey};
 pub use object::{Object, ObjectParts, Span};
 pub use random::{fraction, random, random_uuid, replay_random};

@@ -33,7 +33,7 @@ impl WireKind {
         }
     }
 
-    fn of(word: &str) -> Option<Self> {
+    pub(super) fn of(word: &str) -> Option<Self> {
         Some(match word {
             "ADDED" => Self::Added,
             "MODIFIED" => Self::Modified,
@@ -54,19 +54,19 @@ pub struct EventEnvelope {
     pub object: Span,
 }
 
-/// One line of a watch, read whole.
+/// One line of a watch, or one frame in protobuf, read whole.
 #[derive(Clone, Debug)]
 pub enum WatchLine {
     /// Something happened to an object.
     Event {
         /// What happened.
         kind: EventKind,
-        /// Where the object's bytes stand in the line.
+        /// Where the object's bytes stand in the line or frame.
         object: Span,
-        /// What was found in the object; spans count from its opening brace.
+        /// What was found in the object; spans count from its first byte.
         parts: ObjectParts,
     },
-    /// A version-only event; its span counts from the object's opening brace.
+    /// A version-only event; its span counts from the object's first byte.
     Bookmark(Bookmark),
     /// The stream ends with this.
     Error(UpstreamStatus),
