@@ -16,6 +16,7 @@ mod envelope;
 mod framer;
 mod json;
 mod list;
+mod managed_fields;
 mod protobuf;
 mod scanner;
 mod status;
@@ -25,6 +26,7 @@ pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use framer::{FrameTooLong, LineFramer};
 pub use json::{DEPTH_MAX, ScanError};
 pub use list::{ListPage, scan_list, watch_form};
+pub use managed_fields::without_managed_fields;
 pub use protobuf::{
     LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_list, scan_protobuf_object,
     scan_protobuf_status,

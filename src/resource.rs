@@ -3,6 +3,7 @@
 mod fields;
 mod key;
 mod object;
+pub mod protobuf;
 mod random;
 mod version;
 pub mod wire;
@@ -77,7 +78,7 @@ impl Encoding {
 }
 
 /// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
     Typed,
@@ -98,4 +99,6 @@ pub struct ResourceKind {
     pub namespaced: bool,
     /// Layout of its JSON.
     pub layout: Layout,
+    /// How a cache holds its objects.
+    pub encoding: Encoding,
 }

@@ -17,7 +17,7 @@ use kube_fanout::downstream::serve::Service;
 use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
 use kube_fanout::resource::{
-    EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
+    Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, Served};
@@ -86,6 +86,7 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
         list_kind: format!("{kind}List"),
         namespaced: true,
         layout: Layout::Typed,
+        encoding: Encoding::Json,
     }
 }
 
@@ -137,7 +138,7 @@ pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
     else {
         panic!("a bench's own line is an event");
     };
-    let object = Object::in_line(parts, line, object.start);
+    let object = Object::in_frame(parts, Encoding::Json, line, object.start);
     match kind {
         EventKind::Added | EventKind::Modified => Change::Put(object),
         EventKind::Deleted => Change::Delete(object),

@@ -87,8 +87,6 @@ impl Reads {
 impl Resources for Reads {
     type Forwarded = AnswerBody;
 
-    const CUTS_METADATA: bool = true;
-
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
     async fn availability(&self, gvr: &Gvr) -> Availability {
         match self.index_of(gvr) {

@@ -66,9 +66,6 @@ pub trait Resources: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Whether reads of nothing but metadata are answered from memory too, cut for each client that asks for them.
-    const CUTS_METADATA: bool = false;
-
     /// The cache of a resource; starts it if need be, and waits for a while until it is filled.
     fn availability(&self, gvr: &Gvr) -> impl Future<Output = Availability> + Send;
 

@@ -21,11 +21,11 @@ use super::request::{
 };
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
-use super::watch::{CutWatch, Timing, WatchBody};
+use super::watch::{Timing, WatchBody};
 use crate::metrics::BadRequest;
 use crate::resource::Gvr;
 use crate::view::selector::Selector;
-use crate::view::{Form, Partial, Served};
+use crate::view::{Form, Rendition, Served};
 pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
 
@@ -55,7 +55,7 @@ struct Asked {
     verb: Verb,
     options: ListOptions,
     /// Whole until the client's wish is known.
-    form: Form,
+    rendition: Rendition,
     started: Instant,
 }
 
@@ -110,9 +110,8 @@ impl<R: Resources> Service<R> {
             }
         };
         let answer = match read(&asked, &request, &served) {
-            Ok((Form::Metadata(_), _)) if !R::CUTS_METADATA => Err(Refusal::Forward),
-            Ok((form, read)) => {
-                asked.form = form;
+            Ok((rendition, read)) => {
+                asked.rendition = rendition;
                 self.answer_read(&asked, read, &served).await
             }
             Err(refusal) => Err(refusal),
@@ -205,7 +204,7 @@ impl<R: Resources> Service<R> {
             },
         );
         let tally = self.resources.list_tally(&asked.path.gvr);
-        let body = match ListBody::new(page, served.cache.kind(), asked.form).sized() {
+        let body = match ListBody::new(page, served.cache.kind(), asked.rendition).sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -241,21 +240,18 @@ impl<R: Resources> Service<R> {
             timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
-        match self.watch_start(selector, plan.start, served).await {
+        let rendition = asked.rendition;
+        match self
+            .watch_start(selector, rendition, plan.start, served)
+            .await
+        {
             Ok((entry, start)) => {
                 let tally = self.resources.tally(&asked.path.gvr);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
-                let layout = served.cache.kind().layout;
-                json(match asked.form {
-                    Form::Whole => AnswerBody::Watch(Box::new(watch)),
-                    Form::Metadata(version) => {
-                        let partial = Partial { version, layout };
-                        AnswerBody::CutWatch(Box::new(CutWatch::new(watch, partial)))
-                    }
-                })
+                json(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => json(AnswerBody::whole(status.error_event())),
+            Err(status) => json(AnswerBody::whole(status.error_event(rendition.encoding))),
         }
     }
 }
@@ -288,7 +284,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
         path,
         verb,
         options,
-        form: Form::Whole,
+        rendition: Rendition::default(),
         started: Instant::now(),
     }))
 }
@@ -305,7 +301,7 @@ fn read(
     asked: &Asked,
     request: &Request<Incoming>,
     served: &Served,
-) -> Result<(Form, Read), Refusal> {
+) -> Result<(Rendition, Read), Refusal> {
     let kind = served.cache.kind();
     let purpose = if asked.verb == Verb::Watch {
         Purpose::Watch
@@ -323,6 +319,10 @@ fn read(
         Representation::Metadata(version) => Form::Metadata(version),
         Representation::Forward => return Err(Refusal::Forward),
     };
+    let rendition = Rendition {
+        form,
+        ..Rendition::default()
+    };
     let agent = request
         .headers()
         .get(USER_AGENT)
@@ -336,7 +336,7 @@ fn read(
     {
         return Err(Refusal::Forward);
     }
-    Ok((form, Read::decide(&asked.path, &asked.options, kind)?))
+    Ok((rendition, Read::decide(&asked.path, &asked.options, kind)?))
 }
 
 fn json<B>(body: B) -> Response<B> {

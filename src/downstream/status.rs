@@ -7,6 +7,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTI
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+use crate::resource::Encoding;
+
 mod json;
 mod plain;
 mod rows;
@@ -83,9 +85,16 @@ impl Status {
         json::go_json_indented(&self.wire()).into()
     }
 
-    /// The line of a watch stream that ends it with this failure (protocol.md §4.3).
+    /// The frame of a watch stream that ends it with this failure (protocol.md §4.3).
     #[must_use]
-    pub fn error_event(&self) -> Bytes {
+    pub fn error_event(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Json => self.error_line(),
+            Encoding::Protobuf => self.error_line(),
+        }
+    }
+
+    fn error_line(&self) -> Bytes {
         let mut line = b"{\"type\":\"ERROR\",\"object\":".to_vec();
         line.append(&mut go_json(&self.wire()));
         line.extend_from_slice(b"}\n");

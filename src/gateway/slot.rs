@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::freshness::Freshness;
 use super::tally::{ResourceTally, StreamTally};
 use crate::cache::{Observer, Retention, Writer};
-use crate::resource::{Gvr, ResourceKind};
+use crate::resource::{Encoding, Gvr, ResourceKind};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillTally};
 use crate::upstream::client::Client;
@@ -197,5 +197,6 @@ fn kind_of(
         list_kind,
         namespaced: resource.namespaced,
         layout,
+        encoding: Encoding::Json,
     }
 }

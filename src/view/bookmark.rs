@@ -74,9 +74,9 @@ impl BookmarkShape {
             .then_some(shape)
     }
 
-    /// The whole event line of a bookmark, newline included.
+    /// The whole frame of a bookmark.
     #[must_use]
-    pub fn line(&self, version: ResourceVersion, marker: Marker) -> Bytes {
+    pub fn frame(&self, version: ResourceVersion, marker: Marker) -> Bytes {
         let object = self.object(&version.to_string(), marker);
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::downstream::continue_token::ContinueToken;
-use crate::resource::{Gvr, Layout, ResourceVersion};
+use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::view::MetaVersion;
 
 const fn at(version: u64) -> ResourceVersion {
@@ -30,6 +30,7 @@ fn pods() -> ResourceKind {
         list_kind: "PodList".into(),
         namespaced: true,
         layout: Layout::Typed,
+        encoding: Encoding::Json,
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
 };
 use crate::decode::{LineFramer, WatchLine, scan_line};
-use crate::resource::{EventKind, Object};
+use crate::resource::{Encoding, EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
 
 /// While nothing comes, old history is let go this often.
@@ -149,7 +149,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     && text.ends_with(b"}")
                     && line.ends_with(b"\n");
                 let object = if canonical {
-                    Object::in_line(parts, line, span.start)
+                    Object::in_frame(parts, Encoding::Json, line, span.start)
                 } else {
                     Object::new(parts, span.of(text))
                 };

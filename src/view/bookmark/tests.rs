@@ -24,7 +24,7 @@ fn learnt(line: &str) -> Option<BookmarkShape> {
 fn check(shape: &BookmarkShape, plain: &str, marker: &str) {
     for version in ["57", "1", "18446744073709551615"] {
         for (kind, expected) in [(Marker::None, plain), (Marker::InitialEventsEnd, marker)] {
-            let line = shape.line(version.parse().unwrap(), kind);
+            let line = shape.frame(version.parse().unwrap(), kind);
             let expected = expected.replace("57", version) + "\n";
             assert_eq!(String::from_utf8_lossy(&line), expected);
         }
@@ -80,7 +80,7 @@ fn whatever_is_learnt_is_written_as_one_whole_bookmark() {
             continue;
         };
         for marker in [Marker::None, Marker::InitialEventsEnd] {
-            let written = shape.line(ResourceVersion(60), marker);
+            let written = shape.frame(ResourceVersion(60), marker);
             let text = written.strip_suffix(b"\n").unwrap();
             let read = scan_line(text, FieldTable::default());
             let Ok(WatchLine::Bookmark(bookmark)) = read else {
