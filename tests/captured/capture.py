@@ -73,7 +73,7 @@ KINDS = {
     "jobs": ("/apis/batch/v1/namespaces/demo/jobs", [thing("batch/v1", "Job", "full", META, spec=JOB, status={"succeeded": 3, "active": 1}), thing("batch/v1", "Job", "plain", spec=JOB)]),
     "nodes": ("/api/v1/nodes", [thing("v1", "Node", "full", META, spec={"unschedulable": True, "podCIDR": "10.1.0.0/24", "taints": [{"key": "k", "effect": "NoSchedule"}]}), thing("v1", "Node", "plain")]),
     "namespaces": ("/api/v1/namespaces", [thing("v1", "Namespace", "full", META, status={"phase": "Terminating"}), thing("v1", "Namespace", "plain")]),
-    "widgets": ("/apis/example.com/v1/namespaces/demo/widgets", [thing("example.com/v1", "Widget", "full", META, spec={"size": 1, "text": "é<"}), thing("example.com/v1", "Widget", "plain")]),
+    "widgets": ("/apis/example.com/v1/namespaces/demo/widgets", [thing("example.com/v1", "Widget", "full", META, spec={"size": 1, "text": "é<", "a<b&\"é\u2028": 1}), thing("example.com/v1", "Widget", "plain")]),
 }
 
 
