@@ -11,6 +11,7 @@ use crate::resource::Encoding;
 
 mod json;
 mod plain;
+mod protobuf;
 mod rows;
 
 pub use json::go_json;
@@ -90,7 +91,7 @@ impl Status {
     pub fn error_event(&self, encoding: Encoding) -> Bytes {
         match encoding {
             Encoding::Json => self.error_line(),
-            Encoding::Protobuf => self.error_line(),
+            Encoding::Protobuf => self.error_frame(),
         }
     }
 
