@@ -1,5 +1,8 @@
 //! Objects in another form than the cache holds them in: cut out of the bytes that upstream wrote, never decoded whole.
 
+#[cfg_attr(not(test), expect(dead_code, reason = "not called yet"))]
+mod protobuf;
+
 use bytes::Bytes;
 
 use super::partial::Partial;
