@@ -1,5 +1,8 @@
 //! Bookmarks: events that carry nothing but a version (protocol.md §4.7).
 
+#[cfg_attr(not(test), expect(dead_code, reason = "not called yet"))]
+mod protobuf;
+
 use bytes::Bytes;
 
 use crate::resource::{ResourceKind, ResourceVersion, Span};
