@@ -14,6 +14,7 @@
 
 mod envelope;
 mod framer;
+mod frames;
 mod json;
 mod list;
 mod managed_fields;
@@ -24,12 +25,13 @@ mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use framer::{FrameTooLong, LineFramer};
+pub use frames::{Frames, object_in, scan_envelope, scan_watch};
 pub use json::{DEPTH_MAX, ScanError};
 pub use list::{ListPage, scan_list, watch_form};
 pub use managed_fields::without_managed_fields;
 pub use protobuf::{
-    LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_list, scan_protobuf_object,
-    scan_protobuf_status,
+    LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list,
+    scan_protobuf_object, scan_protobuf_status,
 };
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};

@@ -10,7 +10,7 @@ pub mod selector;
 mod transition;
 mod wake;
 
-pub use bookmark::{BookmarkShape, Marker};
+pub use bookmark::{BookmarkShape, JsonShape, Marker, ProtobufShape};
 pub use cut::{Cut, CutError};
 pub use hub::{Entry, Hub, HubSizes, Reached, Served};
 pub use log::{Batch, View, filtered};

@@ -17,7 +17,7 @@ use kube_fanout::downstream::serve::Service;
 use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
 use kube_fanout::resource::{
-    Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
+    CacheKey, Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, Served};
@@ -59,7 +59,7 @@ impl WatchTally for Counters {
 impl Resources for OneCache {
     type Forwarded = BoxBody<Bytes, Infallible>;
 
-    async fn availability(&self, _: &Gvr) -> Availability {
+    async fn availability(&self, _: &CacheKey) -> Availability {
         Availability::Ready(self.served.clone())
     }
 
@@ -71,7 +71,7 @@ impl Resources for OneCache {
         Response::new(BoxBody::new(Empty::new()))
     }
 
-    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
         Arc::clone(&self.counters) as _
     }
 
@@ -87,6 +87,7 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
         namespaced: true,
         layout: Layout::Typed,
         encoding: Encoding::Json,
+        warnings: Vec::new(),
     }
 }
 
@@ -106,6 +107,7 @@ pub(crate) async fn serve(served: Served) -> io::Result<std::net::SocketAddr> {
     let address = listener.local_addr()?;
     let metrics = Metrics::new().map_err(io::Error::other)?;
     let handles = metrics.downstream(ResourceLabels {
+        encoding: "json",
         group: "",
         version: "v1",
         resource: "configmaps",

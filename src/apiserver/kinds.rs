@@ -203,6 +203,7 @@ impl ServedKind {
                 namespaced: scope == Namespaced,
                 layout: Layout::Typed,
                 encoding: Encoding::Json,
+                warnings: Vec::new(),
             },
             singular: kind.to_ascii_lowercase(),
             short_names: if short.is_empty() {
@@ -224,6 +225,7 @@ impl ServedKind {
                 namespaced,
                 layout: Layout::Dynamic,
                 encoding: Encoding::Json,
+                warnings: Vec::new(),
             },
             singular: kind.to_ascii_lowercase(),
             short_names: Vec::new(),

@@ -22,6 +22,18 @@ pub enum WireKind {
 }
 
 impl WireKind {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+            Self::Bookmark => "BOOKMARK",
+            Self::Error => "ERROR",
+        }
+    }
+
     /// What happened to an object; `None` for bookmarks and errors.
     #[must_use]
     pub const fn event_kind(self) -> Option<EventKind> {

@@ -10,7 +10,7 @@ mod list;
 mod object;
 mod status;
 
-pub use envelope::{is_canonical_frame, scan_frame};
+pub use envelope::{is_canonical_frame, scan_frame, scan_protobuf_event};
 pub use framer::LengthFramer;
 pub use list::scan_protobuf_list;
 pub use object::scan_protobuf_object;

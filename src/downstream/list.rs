@@ -65,6 +65,7 @@ impl Page {
         let selector = request.selector;
         let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
         let version = snapshot.resource_version;
+        let shard = selector.shard.as_ref().map(ToString::to_string);
         let Some(limit) = request.limit else {
             let items = Items::Rest {
                 snapshot,
@@ -75,6 +76,7 @@ impl Page {
                 version,
                 continue_token: None,
                 remaining: None,
+                shard,
             };
             return Self { meta, items };
         };
@@ -93,6 +95,7 @@ impl Page {
             version,
             continue_token,
             remaining,
+            shard,
         };
         Self {
             meta,

@@ -36,6 +36,18 @@ pub struct Status {
     pub continue_token: String,
 }
 
+/// How a Status is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusForm {
+    /// Compact JSON.
+    #[default]
+    Json,
+    /// Indented JSON.
+    Indented,
+    /// Protobuf.
+    Protobuf,
+}
+
 /// What a Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -107,6 +119,22 @@ impl Status {
     pub fn retry_after(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then_some(seconds)
+    }
+
+    /// The same as an HTTP answer in another form.
+    #[must_use]
+    pub fn to_response_in(&self, form: StatusForm) -> Response<Bytes> {
+        let mut response = self.to_response();
+        match form {
+            StatusForm::Json => {}
+            StatusForm::Indented => *response.body_mut() = self.to_pretty_json(),
+            StatusForm::Protobuf => {
+                let media_type = HeaderValue::from_static(Encoding::Protobuf.media_type());
+                response.headers_mut().insert(CONTENT_TYPE, media_type);
+                *response.body_mut() = self.to_protobuf();
+            }
+        }
+        response
     }
 
     /// The HTTP answer with compact JSON and the headers of protocol.md §3.11, but for `Audit-Id` and `Date`.

@@ -22,6 +22,7 @@ pub(crate) fn kind(layout: Layout) -> ResourceKind {
         namespaced: true,
         layout,
         encoding: Encoding::Json,
+        warnings: Vec::new(),
     }
 }
 

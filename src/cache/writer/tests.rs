@@ -27,6 +27,7 @@ fn writer(events_max: usize) -> Writer {
         namespaced: true,
         layout: Layout::Typed,
         encoding: Encoding::Json,
+        warnings: Vec::new(),
     };
     let keep = Retention {
         segment_slots: 4,

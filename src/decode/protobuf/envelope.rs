@@ -1,6 +1,6 @@
 //! The frame of a watch event: a length, `WatchEvent`, and in it the object's own envelope. Cuts no frames out of a stream.
 
-use crate::decode::envelope::{WatchLine, WireKind};
+use crate::decode::envelope::{EventEnvelope, WatchLine, WireKind};
 use crate::decode::json::{ScanError, span};
 use crate::resource::wire::{WireFields, field_len};
 use crate::resource::{FieldTable, Span};
@@ -19,7 +19,7 @@ const LENGTH_LEN: usize = 4;
 /// The frame is not as long as it says, `type` is missing or unknown, the object is missing or wrapped in what is not
 /// Kubernetes' protobuf, or as `scan_protobuf_object`.
 pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError> {
-    let (kind, object) = scan_envelope(frame)?;
+    let EventEnvelope { kind, object } = scan_protobuf_event(frame)?;
     let raw = object.of(frame);
     Ok(match (kind, kind.event_kind()) {
         (_, Some(kind)) => WatchLine::Event {
@@ -32,7 +32,11 @@ pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine, ScanErr
     })
 }
 
-fn scan_envelope(frame: &[u8]) -> Result<(WireKind, Span), ScanError> {
+/// Reads the envelope alone: the event's type, and where its object's message stands.
+///
+/// # Errors
+/// As [`scan_frame`], but for what is wrong within the object.
+pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
     let event = event_span(frame)?;
     let (mut kind, mut wrapped) = (None, None);
     for field in WireFields::within(frame, event) {
@@ -54,7 +58,8 @@ fn scan_envelope(frame: &[u8]) -> Result<(WireKind, Span), ScanError> {
         }
     }
     let object = object.ok_or_else(|| missing("object", wrapped))?;
-    Ok((kind, Unknown::read(frame, object)?.raw))
+    let object = Unknown::read(frame, object)?.raw;
+    Ok(EventEnvelope { kind, object })
 }
 
 fn event_span(frame: &[u8]) -> Result<Span, ScanError> {

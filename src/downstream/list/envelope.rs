@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::resource::protobuf::{answer_end, answer_head, type_meta};
-use crate::resource::wire::{put_bytes, put_integer};
+use crate::resource::wire::{field_len, put_bytes, put_head, put_integer};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 use crate::view::{Form, Rendition};
 
@@ -13,6 +13,8 @@ pub(super) struct ListMeta {
     pub(super) version: ResourceVersion,
     pub(super) continue_token: Option<String>,
     pub(super) remaining: Option<usize>,
+    /// The shard that it shows; told of compiled-in kinds' whole objects only.
+    pub(super) shard: Option<String>,
 }
 
 /// The bytes around the items.
@@ -39,9 +41,14 @@ impl ListMeta {
         }
         let version = self.version;
         match (layout, token) {
-            (Layout::Typed, None) => format!("{{\"resourceVersion\":\"{version}\"{remaining}}}"),
-            (Layout::Typed, Some(token)) => {
-                format!("{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"{remaining}}}")
+            (Layout::Typed, token) => {
+                let token =
+                    token.map_or_else(String::new, |token| format!(",\"continue\":\"{token}\""));
+                // Nothing in a shard selector needs escaping.
+                let shard = self.shard.as_ref().map_or_else(String::new, |shard| {
+                    format!(",\"shardInfo\":{{\"selector\":\"{shard}\"}}")
+                });
+                format!("{{\"resourceVersion\":\"{version}\"{token}{remaining}{shard}}}")
             }
             (Layout::Dynamic, token) => {
                 let token = token.unwrap_or("");
@@ -59,6 +66,10 @@ impl ListMeta {
         if let Some(count) = self.remaining {
             put_integer(&mut meta, 4, count as u64);
         }
+        if let Some(shard) = &self.shard {
+            put_head(&mut meta, 5, field_len(shard.len()));
+            put_bytes(&mut meta, 1, shard.as_bytes());
+        }
         meta
     }
 }
@@ -72,6 +83,10 @@ impl Envelope {
         rendition: Rendition,
         items_len: impl FnOnce() -> usize,
     ) -> Self {
+        let meta = &ListMeta {
+            shard: meta.shard.clone().filter(|_| rendition.form == Form::Whole),
+            ..meta.clone()
+        };
         let (list_kind, api_version) = match rendition.form {
             Form::Whole => (kind.list_kind.clone(), kind.gvr.api_version()),
             Form::Metadata(version) => (

@@ -12,7 +12,7 @@ const ANNOTATIONS: u32 = 12;
 ///
 /// Typed objects write fields that cannot be left out, empty as they are; upstream's own bookmark shows which.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProtobufShape {
+pub struct ProtobufShape {
     /// Metadata's fields before the version.
     before: Vec<u8>,
     /// Those between the version and the annotations.

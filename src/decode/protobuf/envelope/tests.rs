@@ -19,7 +19,7 @@ fn message(fields: &[(u32, &[u8])]) -> Vec<u8> {
 /// A pod's frame in its parts, so that each can be spoilt.
 fn pieces() -> (Vec<u8>, Vec<u8>) {
     let frame = frames(&captured("pods.frames")).swap_remove(0);
-    let (_, object) = scan_envelope(&frame).unwrap();
+    let object = scan_protobuf_event(&frame).unwrap().object;
     (
         message(&[(1, b"v1"), (2, b"Pod")]),
         object.of(&frame).into(),
@@ -42,7 +42,7 @@ fn what_the_server_writes_is_canonical() {
         "expired.frames",
     ] {
         for frame in frames(&captured(name)) {
-            let (_, object) = scan_envelope(&frame).unwrap();
+            let object = scan_protobuf_event(&frame).unwrap().object;
             assert!(is_canonical_frame(&frame, object), "{name}");
             let shifted = Span {
                 start: object.start + 1,
