@@ -309,6 +309,11 @@ class Side:
         """The events of a watch that is left to end by its own timeout (a refused one, or one that is not JSON: the Watch)."""
         return self.open(target, headers, seconds, user, random_retry).wait_end((seconds or 0) + WAIT)
 
+    def watches(self, watch):
+        """This one too is closed when the test has ended."""
+        self._open.append(watch)
+        return watch
+
     def close(self):
         for watch in self._open:
             watch.close()
