@@ -435,7 +435,7 @@ class World:
 def load():
     """All tests, in the order of the checklist."""
     import importlib
-    for module in ("lists", "watches", "bookmarks", "http", "clients"):
+    for module in ("lists", "watches", "watch_scopes", "watch_cache", "bookmarks", "http", "clients"):
         try:
             importlib.import_module(f".{module}", __package__)
         except ModuleNotFoundError as e:
