@@ -18,6 +18,7 @@ ROOT = HERE.parent.parent
 SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
 WORK = ROOT / "target" / "real"
 ADMIN_CONTEXT = "admin"
+GIVEN = set()  # ports that stacks of this process have, perhaps not yet in use
 
 
 def home():
@@ -30,6 +31,8 @@ def free_ports(count):
     """Ports that were free a moment ago, below the range of outgoing connections. Ours are held together, so they differ."""
     held, start = [], 15000 + (os.getpid() * 37) % 14000
     for port in list(range(start, 30000)) + list(range(15000, start)):
+        if port in GIVEN:
+            continue
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,6 +43,7 @@ def free_ports(count):
         if len(held) == count:
             break
     ports = [s.getsockname()[1] for s in held]
+    GIVEN.update(ports)
     for s in held:
         s.close()
     return ports
