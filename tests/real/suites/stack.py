@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
 WORK = ROOT / "target" / "real"
 ADMIN_CONTEXT = "admin"
 GIVEN = set()  # ports that stacks of this process have, perhaps not yet in use
+GIVING = threading.Lock()
 
 
 def home():
@@ -29,6 +31,11 @@ def home():
 
 def free_ports(count):
     """Ports that were free a moment ago, below the range of outgoing connections. Ours are held together, so they differ."""
+    with GIVING:
+        return _free_ports(count)
+
+
+def _free_ports(count):
     held, start = [], 15000 + (os.getpid() * 37) % 14000
     for port in list(range(start, 30000)) + list(range(15000, start)):
         if port in GIVEN:
