@@ -163,7 +163,7 @@ def event(frame, binary):
 def events(stream):
     binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
     got = [event(f, binary) for f in stream.frames]
-    for later in [e for e in got if e.kind != "BOOKMARK"][1:]:
+    for later in [e for e in got if e.kind != "BOOKMARK"][1:] + [e for e in got[1:] if e.kind == "BOOKMARK"]:
         later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
     return got
 
