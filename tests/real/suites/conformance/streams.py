@@ -192,46 +192,57 @@ class StalledWatch(Watch):
 # --- clients that resume -------------------------------------------------------------
 
 class Follower:
-    """Watches from a version on; when the stream ends, again from the last version it saw, as every client does."""
+    """Watches from a version on; when the stream ends, again from the last version it saw, and after a 410 from a new
+    state, as every client does. `state`: the version of each object; `seen`: the events since the last new state."""
 
     def __init__(self, side, collection, version, **params):
         self.side, self.collection, self.version, self.params = side, collection, version, params
-        self.seen, self.ends, self.errors = [], 0, []
-        self._watch = None
-
-    def _open(self):
-        target = watch(self.collection, resourceVersion=self.version, **self.params)
-
-        def attempt():
-            self._watch = Watch(self.side.endpoint, target, self.side.marked({}))
-            self.side.watches(self._watch)
-            self._watch.opened()
-            return self._watch.status == 200
-        wire.poll(f"{self.side.name} {target}", attempt, 60)
+        self.seen, self.state, self.ends, self.states = [], {}, 0, 0
+        self._watch, self._initial = None, False
 
     def opened(self):
+        start = INITIAL if self._initial else {"resourceVersion": self.version}
+        target = watch(self.collection, **start, **self.params, **BOOKMARKS)
+
+        def attempt():
+            self._watch = self.side.watches(Watch(self.side.endpoint, target, self.side.marked({}))).opened()
+            return self._watch.status == 200
         if not self._watch:
-            self._open()
+            wire.poll(f"{self.side.name} {target}", attempt, 60)
         return self
 
+    def _new_state(self):
+        """An initial state is not older than anything seen before."""
+        got = self._watch.until_marker()
+        now = {e.name: e.version for e in got[:-1]}
+        back = {n for n, v in now.items() if v < self.state.get(n, 0)}
+        if back or got[-1].version < self.version:
+            raise Failed(f"{self.side.name}: the state went back to {got}, after {self.state}")
+        self.state, self.version, self.seen, self._initial, self.states = now, got[-1].version, [], False, self.states + 1
+
     def until(self, version, seconds=90):
-        """Until an event or bookmark with at least this version; all real events seen so far."""
+        """Until something with at least this version was seen."""
         while self.version < version:
             self.opened()
-            event = self._watch.next(seconds)
-            if event is None:
-                self.ends += 1
-                self._watch = None
+            if self._initial:
+                self._new_state()
                 continue
-            if event.type == "ERROR":
-                self.errors.append(event.object.get("reason"))
-                raise Failed(f"{self.side.name}: {event.object}")
-            if event.version <= self.version:
+            event = self._watch.next(seconds)
+            if event is None or event.type == "ERROR":
+                self.ends, self._watch = self.ends + 1, None
+                self._initial = event is not None and event.object["code"] == 410
+                if event and not self._initial:
+                    raise Failed(f"{self.side.name}: {event.object}")
+                continue
+            if event.version < self.version or event.version == self.version and event.type != "BOOKMARK":
                 raise Failed(f"{self.side.name}: {event} after version {self.version}: {self.seen}")
             self.version = event.version
-            if event.type != "BOOKMARK":
-                self.seen.append(event)
-        return self.seen
+            if event.type == "DELETED":
+                self.state.pop(event.name, None)
+            elif event.type != "BOOKMARK":
+                self.state[event.name] = event.version
+            self.seen += [event] if event.type != "BOOKMARK" else []
+        return self
 
 
 def status_in_protobuf(raw):

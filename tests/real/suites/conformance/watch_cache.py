@@ -44,7 +44,7 @@ def floor(t, side, collection):
     return int(found[1])
 
 
-@entry(79, "a_history_begins_exactly_at_the_version_of_its_list")
+@entry(79, "a_history_begins_exactly_at_the_version_of_its_list", needs="compaction")
 def history_begin(side, t):
     """On a resource that nobody writes: one before the list's version is too old, that version and the next are not."""
     jobs = f"/apis/batch/v1/namespaces/{t.namespace}/jobs"
@@ -158,7 +158,7 @@ def dynamic_history(side, t):
     return out
 
 
-@entry(98, "a_history_that_grows_does_not_begin_earlier", live=True)
+@entry(98, "a_history_that_grows_does_not_begin_earlier", needs="compaction", live=True)
 def grown_history(side, t):
     """After more events than a ring begins with: what was too old still is, and from the old beginning every event comes."""
     sets = f"/apis/apps/v1/namespaces/{t.namespace}/replicasets"
@@ -191,22 +191,22 @@ def own_crd(t):
 
 @entry(82, "over_the_new_start_of_a_cache_no_event_is_missed", setup=own_crd, live=True)
 def reinitialized(side, t):
-    """The definition of a custom resource changes, which ends the server's cache of it and its watches: a client that goes
-    on from the last version it saw gets every write once, in order."""
+    """The definition of a custom resource changes, which ends the server's cache of it and its watches. A stream shows one
+    generation without a hole; a client that goes on from its last version, or after a 410 from a new state, has it all."""
     crd, collection, make, start = t.state
-    follower = Follower(side, collection, start, **BOOKMARKS).opened()
+    follower = Follower(side, collection, start).opened()
 
     def write():
         versions = [t.create(collection, make(f"o{i}")) for i in range(3)]
         t.api.patch(crd, {"spec": {"names": {"shortNames": ["wg"]}}})
-        for i in range(30):
-            versions.append(t.label(f"{collection}/o{i % 3}", n=str(i)))
-        return versions
+        return versions + [t.label(f"{collection}/o{i % 3}", n=str(i)) for i in range(30)]
     versions = t.once(write)
-    first = follower.until(versions[-1])
-    t.check([e.version for e in first] == versions, f"every write once: {first} of {versions}")
-    last = t.once(lambda: t.label(f"{collection}/seed", last="yes"))
-    return shape(follower.until(last))
+    follower.until(versions[-1])
+    seen = [e.version for e in follower.seen]
+    t.check(follower.states or seen == versions, f"every write once: {seen} of {versions}")
+    last = t.once(lambda: t.label(f"{collection}/o0", last="yes"))
+    t.check(follower.until(last).seen[-1].version == last, f"the last write: {follower.seen}")
+    return {n: follower.state[n] for n in ("o0", "o1", "o2")}
 
 
 @entry(83, "a_cache_that_is_gone_ends_its_watches_and_refuses_new_ones", setup=own_crd, live=True)
@@ -356,7 +356,7 @@ def draining(side, t):
 
 # --- leaving -------------------------------------------------------------------------
 
-ENDPOINTS = "/api/v1/namespaces/{}/endpoints"
+SERVICES = "/api/v1/namespaces/{}/services"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
@@ -404,17 +404,17 @@ def socket_reset(stream):
 @entry(95, "stalled_watches_that_break_off_leave_nothing_behind", live=True)
 def teardown(side, t):
     """Clients that never read go away while events are on their way: they are forgotten, and a new watch works."""
-    endpoints = ENDPOINTS.format(t.namespace)
-    version = side.get(endpoints).version
-    stalled = [StalledWatch(side, watch(endpoints, resourceVersion=version)) for _ in range(20)]
+    services = SERVICES.format(t.namespace)
+    version = side.get(services).version
+    stalled = [StalledWatch(side, watch(services, resourceVersion=version)) for _ in range(20)]
     thing = lambda n: {"metadata": {"name": f"o{n}", "annotations": {"pad": "x" * PAD}}}
-    versions = t.once(lambda: [t.create(endpoints, thing(n)) for n in range(150)])
+    versions = t.once(lambda: [t.create(services, thing(n)) for n in range(150)])
     for stream in stalled:
         socket_reset(stream)
         stream.close()
     t.once(lambda: None)
-    forgotten(t, side, "endpoints")
-    again = side.open(watch(endpoints, resourceVersion=versions[-3]))
+    forgotten(t, side, "services")
+    again = side.open(watch(services, resourceVersion=versions[-3]))
     expect(t, again, [("ADDED", "o148", versions[-2]), ("ADDED", "o149", versions[-1])])
     return closed(again)
 
