@@ -3,13 +3,13 @@
 Answers and streams are compared as the differential suite does it, and only what its case.py lists is masked. A list
 that a cache may answer has its own version checked against bounds."""
 from ..differential.case import Case, compare_answers, compare_streams, masked, shown
-from .framework import Events, Response, Watch
+from .asking import Events, Response, Watch
 
 
 def differences(left, right, newest_known, at="outcome"):
     """What differs; NEWEST_KNOWN is the newest version that a cached list may have."""
     if isinstance(left, Response) and isinstance(right, Response):
-        return _headed(left, compare_answers(_case(left), left, right, newest_known))
+        return _headed(left, compare_answers(_case(left, left.target != right.target), left, right, newest_known))
     if isinstance(left, (Watch, Events)) and isinstance(right, (Watch, Events)):
         a, b = (w.watch if isinstance(w, Events) else w for w in (left, right))
         return _headed(a, compare_streams(Case(at, a.target, watch=True, random_retry=a.random_retry), a.stream, b.stream))
@@ -21,15 +21,15 @@ def differences(left, right, newest_known, at="outcome"):
     return [] if a == b else [f"{at}: server {shown(str(a), 600)}, under test {shown(str(b), 600)}"]
 
 
-def _case(response):
-    return Case("", response.target, cached=response.cached and _is_list(response), at_least=response.at_least)
+def _case(response, own_token):
+    """OWN_TOKEN: each side was asked with its own token, so the versions are those of each side's first page."""
+    return Case("", response.target, cached=(response.cached or own_token) and _is_list(response), at_least=response.at_least)
 
 
 def _is_list(response):
     """Only a list has a version of its own that a cache chooses."""
     head = response.body[:4000]
     return b"k8s\x00" == head[:4] or any(word in head or word in response.body[-400:] for word in (b'List"', b'"Table"'))
-
 
 
 def _headed(thing, found):

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import fixtures, wire
+from ..differential.case import shown
 from ..differential import lists as differential_lists, watches as differential_watches
 from ..differential.run import WARM, State
 from ..stack import Stack
 from . import framework, table
-from .framework import Failed, Side, World
+from .framework import Failed, GaveUp, Side, World
 from .outcome import differences
 
 DECISIONS = Path(__file__).with_name("decisions.txt")
@@ -43,13 +44,13 @@ class AuditedStack(Stack):
                 fixtures.wait_served(endpoint, collection, accept=wire.PROTOBUF)
 
     def forwarded(self):
-        """{(number, name)} of the tests with a request to the gateway that the server got to see."""
-        found = set()
+        """{"number name": the requests of that test to the gateway that the server got to see}"""
+        found = {}
         for line in self.audit.read_text(errors="replace").splitlines():
             seen = json.loads(line)
             if mark := MARK.match(seen.get("auditID", "")) or MARK.match(seen.get("userAgent", "")):
                 if mark[3] == "gateway":
-                    found.add((int(mark[1]), mark[2]))
+                    found.setdefault(f"{mark[1]} {mark[2]}", set()).add(f"{seen['verb']} {seen['requestURI']}")
         return found
 
 
@@ -86,32 +87,36 @@ def decisions():
     return out
 
 
-def one_side(test, world, is_gateway):
-    """(outcome, None) or (None, what failed)."""
-    side = Side(world, is_gateway)
+def one_side(test, world, side):
+    """(outcome, None), or (None, what failed or GaveUp)."""
     try:
-        return test.run(side, world), None, side
+        return test.run(side, world), None
+    except GaveUp:
+        return None, GaveUp
     except Failed as e:
         problem = str(e)
     except Exception:
         problem = traceback.format_exc(limit=-4)
     world.give_up()
-    return None, f"{side.name}: {problem}", side
+    return None, f"{side.name}: {problem}"
 
 
 def run_test(test, world):
     """(problems of the server, problems of the endpoint under test and differences)."""
-    with ThreadPoolExecutor(1) as other:
-        right_job = other.submit(one_side, test, world, True)
-        left, left_fault, left_side = one_side(test, world, False)
-        right, right_fault, right_side = right_job.result()
+    sides = Side(world, False), Side(world, True)
     try:
-        if left_fault or right_fault:
-            return [left_fault] if left_fault else [], [right_fault] if right_fault else []
+        with ThreadPoolExecutor(2) as both:
+            (left, left_fault), (right, right_fault) = both.map(lambda side: one_side(test, world, side), sides)
+        faults = [[f] if f and f is not GaveUp else [] for f in (left_fault, right_fault)]
+        if any(faults):
+            return faults
+        if GaveUp in (left_fault, right_fault):
+            return ["the sides waited for each other for too long"], []
         return [], differences(left, right, world.revision())
     finally:
-        for side in (left_side, right_side):
+        for side in sides:
             side.close()
+        world.end()
 
 
 class Run:
@@ -177,14 +182,17 @@ class Run:
         self.side_by_side(tests, stack, None, worlds)
 
     def forwarded(self, stack):
-        for number, name in stack.forwarded():
-            result = self.results.get(f"{number} {name}")
+        if self.report.direct:
+            return  # all of them
+        for test, requests in sorted(stack.forwarded().items()):
+            result = self.results.get(test)
             if result and result.verdict == "same":
                 result.verdict = "forwarded"
+                print(f"     | forwarded by {test}: {len(requests)}, as {shown(min(requests), 200)}", flush=True)
 
 
-def restarts(run, tests):
-    with AuditedStack("conformance-restart") as stack:
+def restarts(run, tests, stack):
+    with stack:
         run.report.direct = stack.direct
         for test in tests:
             stack.warm(stack.plain)
@@ -199,9 +207,10 @@ def run(report):
     run, tests = Run(report), chosen()
     needing = lambda what: [t for t in tests if what in t.needs]
     plain = [t for t in tests if not t.needs]
+    own, shaken = AuditedStack("conformance"), AuditedStack("conformance-restart")  # here, so that their ports differ
     with ThreadPoolExecutor(1) as beside:
-        other = beside.submit(restarts, run, needing("restart")) if needing("restart") else None
-        with AuditedStack("conformance") as stack:
+        other = beside.submit(restarts, run, needing("restart"), shaken) if needing("restart") else None
+        with own as stack:
             report.direct = stack.direct
             stack.warm(stack.plain)
             shared = Shared(stack)

@@ -20,7 +20,7 @@ through the gateway in front of it, in the same state; both must have the proper
 | result | meaning |
 |---|---|
 | same | equal answers, and the gateway gave its own |
-| forwarded | equal answers, and the gateway passed at least one of the requests on to the server, as the server's audit log shows |
+| forwarded | equal answers, and the gateway passed at least one of the requests on to the server, as the server's audit log shows. A version that the gateway's cache has not reached yet is asked of the server too, so some of these change from run to run |
 | different by decision | differs, for the reason given below |
 | not observable | nothing of it can be seen from outside; the reason and the unit test that pins it inside the gateway stand beside it |
 

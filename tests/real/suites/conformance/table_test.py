@@ -4,7 +4,6 @@ import re
 import unittest
 
 from . import framework, table
-from .framework import cached_read
 from .run import Result, decisions
 
 
@@ -42,24 +41,6 @@ class Table(unittest.TestCase):
 
     def test_decisions_name_tests(self):
         self.assertLessEqual(set(decisions()), {str(t) for t in self.tests})
-
-
-class CachedReads(unittest.TestCase):
-    def check(self, target, cached, at_least=0):
-        self.assertEqual(cached_read(target), (cached, at_least))
-
-    def test_whose_version_is_the_servers_choice(self):
-        self.check("/l", True)
-        self.check("/l?resourceVersion=0", True)
-        self.check("/l?limit=2", True)
-        self.check("/l?resourceVersion=7", True, 7)
-        self.check("/l?resourceVersion=7&limit=2&resourceVersionMatch=NotOlderThan", True, 7)
-
-    def test_whose_version_is_the_clients(self):
-        self.check("/l?resourceVersion=7&resourceVersionMatch=Exact", False, 7)
-        self.check("/l?resourceVersion=7&limit=2", False, 7)
-        self.check("/l?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTQsInN0YXJ0IjoiYVx1MDAwMCJ9", False)
-        self.check("/l?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9", True)
 
 
 if __name__ == "__main__":
