@@ -1,5 +1,4 @@
 """What the tests of watches share: representations of a stream, readers that stall, clients that resume."""
-import json
 import socket
 import threading
 
@@ -100,17 +99,21 @@ class Seen:
 class FormWatch(Watch):
     """A watch of one of FORMS."""
 
-    def __init__(self, side, form, target, user="admin"):
+    def __init__(self, side, form, target, narrow=False):
         accept, self.upgraded = FORMS[form]
         headers = side.marked({"Accept": accept} if accept else {})
         self.form, self.target, self.random_retry, self.taken = form, target, False, 0
-        self.stream = (Socket if self.upgraded else wire.Stream)(side.as_user(user), target, headers)
+        self.stream = (Socket if self.upgraded else wire.Stream)(Narrow(side.endpoint) if narrow else side.endpoint, target, headers)
         side.watches(self)
         self.binary = (accept or "").startswith(PB)
 
     def next(self, seconds=WAIT):
         frame = self.next_frame(seconds)
         return None if frame is None else Seen(frame, self.binary)
+
+    def wait_end(self, seconds=WAIT):
+        super().wait_end(seconds)
+        return self
 
     def events(self):
         return [Seen(f, self.binary) for f in list(self.stream.frames)]
@@ -255,6 +258,3 @@ def status_in_protobuf(raw):
 def status_of(seen, binary):
     return status_in_protobuf(seen.object) if binary else {k: seen.object.get(k) for k in ("status", "message", "reason", "code")}
 
-
-def dumped(thing):
-    return json.dumps(thing, sort_keys=True)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from .. import fixtures, wire
 from .framework import Failed, entry, pinned, query
 from .streams import BOOKMARKS, INITIAL, Follower, StalledWatch, closed, expect, kinds, only_error, seeded, shape, watch
+from .watches import an_event, etcd_delete, etcd_put
 
 
 class Writer(threading.Thread):
@@ -226,29 +227,26 @@ def stopped(side, t):
 
 def put_broken(t):
     """An object of a kind that nobody else uses, which no server can read; server and gateway then start anew."""
-    from .watches import etcd_put
-    etcd_put(t, f"/registry/replicasets/{t.namespace}/broken", b"no object")
+    key = f"/registry/replicasets/{t.namespace}/broken"
+    t.cleanup(lambda: etcd_delete(t, key))
+    etcd_put(t, key, b"no object")
     t.stack.stop_gateways()
     t.stack.kill_server()
     t.stack.start_server()
     t.stack.start_gateways()
+    return key
 
 
-@entry(84, "a_cache_that_cannot_start_refuses_with_429_instead_of_hanging", needs="restart", live=True)
+@entry(84, "a_cache_that_cannot_start_refuses_with_429_instead_of_hanging", needs="restart", setup=put_broken, live=True)
 def startup_failure(side, t):
     """An object in the storage cannot be read, so the cache is never filled: watches and lists are told to come again."""
-    t.once(lambda: put_broken(t))
     sets, out = f"/apis/apps/v1/namespaces/{t.namespace}/replicasets", []
     for target in (watch(sets), watch(sets, resourceVersion=0), watch(sets, resourceVersion=0, **BOOKMARKS), query(sets, resourceVersion=0)):
         got = side.get(target)
         t.check(got.status == 429 and got.reason == "TooManyRequests" and 1 <= int(got.headers["retry-after"]) <= 30, f"{got} {got.headers}")
         t.check(got.message.startswith("storage is (re)initializing"), got.message)
         out.append([got.status, got.reason, sorted(got.headers), got.headers["content-type"], "retryAfterSeconds" in got.json()["details"]])
-
-    def repair():
-        from .watches import etcd_delete
-        etcd_delete(t, f"/registry/replicasets/{t.namespace}/broken")
-    t.once(repair)
+    t.once(lambda: etcd_delete(t, t.state))
     served = wire.poll("the resource", lambda: side.get(query(sets, resourceVersion=0)).status == 200, 60)
     return [*out, served]
 
@@ -455,15 +453,11 @@ def key_order(side, t):
 EVENTS = "/api/v1/namespaces/{}/events"
 
 
-def an_event(name):
-    return {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p"}, "reason": "Test", "type": "Normal"}
-
-
 @entry(102, "the_initial_state_of_an_uncached_resource_is_of_one_version", live=True)
 def uncached_initial(side, t):
     """Events, while they are written: the state is that of the marker's version, and everything after it follows."""
     collection = EVENTS.format(t.namespace)
-    busy = t.once(lambda: Writer(t, collection, lambda name: an_event(name), 100))
+    busy = t.once(lambda: Writer(t, collection, an_event, 100))
     streams = [side.open(watch(collection, **INITIAL, **BOOKMARKS, resourceVersion=v)) for v in (None, 0, None, None)]
     last = busy.last()
     for stream in streams:
