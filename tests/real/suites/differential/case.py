@@ -78,8 +78,9 @@ def list_without_version(body, case):
     if body.startswith(protobuf.MAGIC):
         kind, raw = protobuf.unwrap(body)
         parts = protobuf.fields(raw)
-        meta = protobuf.fields(protobuf.first(parts, 1))
-        items = [v for n, v in parts if n == 2]
+        meta_at, items_at = (2, 1) if b"meta.k8s.io/v1beta1" in kind else (1, 2)
+        meta = protobuf.fields(protobuf.first(parts, meta_at))
+        items = [v for n, v in parts if n == items_at]
         version = int(protobuf.first(meta, 2))
         token = protobuf.first(meta, 3).decode()
         rest = (kind, protobuf.without(meta, 2, 3), _token(token)[0] if token else "", items)
@@ -163,7 +164,7 @@ def event(frame, binary):
 def events(stream):
     binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
     got = [event(f, binary) for f in stream.frames]
-    for later in [e for e in got if e.kind != "BOOKMARK"][1:]:
+    for later in [e for e in got if e.kind != "BOOKMARK"][1:] + [e for e in got[1:] if e.kind == "BOOKMARK"]:
         later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
     return got
 
