@@ -212,7 +212,7 @@ def client(d):
     dice = d.dice
     d.headers = [h for h in d.headers if h[0] != "User-Agent"]
     d.headers.append(dice.pick([("User-Agent", dice.pick(heads.AGENTS)), ("Audit-ID", heads.audit(dice)), ("Accept-Encoding", heads.encoding(dice)), ("Accept-Charset", "latin-1"), ("Content-Type", "text/csv"),
-                                ("If-None-Match", "*"), ("Range", "bytes=0-10"), ("Expect", "nope"), ("X-HTTP-Method-Override", "DELETE"), ("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")]))
+                                ("If-None-Match", "*"), ("Range", "bytes=0-10"), *dice.pick([[("Expect", "nope")], [("Accept-Language", "de")], [("X-Remote-User", "system:admin")], [("Content-Encoding", "gzip")], [("Te", "trailers")]]), ("X-HTTP-Method-Override", "DELETE"), ("If-Modified-Since", "Fri, 01 Jan 2038 00:00:00 GMT")]))
 
 
 def upgrade(d):

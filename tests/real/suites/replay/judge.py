@@ -36,14 +36,19 @@ def compare(request, left, right, newest_known):
     if case.watch and left.status == right.status in (200, 101) and (request.option("timeoutSeconds") or "").startswith("-"):
         return compare_expired(left, right)
     out = compare_heads(case, left, right)
-    sent = request.values("audit-id")
-    if sent and sent[0] and left.headers.get("audit-id") != right.headers.get("audit-id"):
-        out.append(f"header audit-id: server {left.headers.get('audit-id')!r}, under test {right.headers.get('audit-id')!r}")
+    out += compare_audit_ids(request, left.headers.get("audit-id"), right.headers.get("audit-id"))
     if left.end != right.end:
         out.append(f"end: server {left.end}, under test {right.end}")
     if masked(left.body) != masked(right.body):
         out += compare_bodies(case, left, right, newest_known)
     return list(dict.fromkeys(out))
+
+
+def compare_audit_ids(request, left, right):
+    """One that was sent comes back; instead of an empty one comes the server's own."""
+    sent = request.values("audit-id")
+    same = not sent or (left == right if sent[0] else bool(left) == bool(right))
+    return [] if same else [f"header audit-id: server {left!r}, under test {right!r}"]
 
 
 def compare_bodies(case, left, right, newest_known):

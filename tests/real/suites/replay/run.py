@@ -82,6 +82,8 @@ def compare_all(pairs, report, known, seed, requests):
         if same:
             report.many(same, f"a request of seed {seed} without a difference")
         print(f"     | answers by status: {dict(sorted(statuses.items()))}", flush=True)
+        for first, count in Counter(kind(d) for _, _, d in differing).most_common():
+            print(f"     | {count} begin with: {first}", flush=True)
         jobs = [pool.submit(judge_one, pairs, report, known, f"{seed}/{index}", request, differences, n < SHRUNK_MAX) for n, (index, request, differences) in enumerate(differing)]
         for job in jobs:
             job.result()
