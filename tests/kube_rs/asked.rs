@@ -1,7 +1,6 @@
 //! kube-rs against a gateway that may be restarted meanwhile: tells what its stores hold whenever it is asked.
 //!
 //! Variables as in `named.rs`. A line on standard input is a question: `ids` or `whole`; the answer is one line of JSON. Ends with its input.
-#![expect(clippy::print_stdout, reason = "whoever asks reads these lines")]
 
 use std::io::stdin;
 use std::thread;
@@ -9,7 +8,7 @@ use std::thread;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::Config;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -24,10 +23,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn follow<K: Followed>(&mut self, name: String, dynamic_type: K::DynamicType, config: Config)
-    where
-        K: Resource,
-    {
+    fn follow<K: Followed>(&mut self, name: String, dynamic_type: K::DynamicType, config: Config) {
         // The truth is the asker's to know.
         let collection = Collection::<K> {
             watched: Api::all_with(self.through.clone(), &dynamic_type),
