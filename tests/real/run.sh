@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge
 #
 # Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
 # server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
@@ -22,14 +22,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 maker=$here/apiserver/real-apiserver.sh
 work=$here/../../target/real
-suites=${*:-differential kubectl informers one-watch restart clients conformance random}
+suites=${*:-differential kubectl informers one-watch restart clients conformance random converge}
 
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients | conformance | random) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done
@@ -51,6 +51,9 @@ if [ -n "${CONFORMANCE_TABLE:-}" ]; then CONFORMANCE_TABLE=$(realpath "$CONFORMA
 if wants informers || wants conformance; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
 if wants kubectl && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped\n' >&2
+if wants informers || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if { wants kubectl || wants converge; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
+  "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi
 
 if wants differential; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.differential.case_test) || unfit "the comparison itself is broken"; fi

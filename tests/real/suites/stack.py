@@ -70,6 +70,8 @@ def can_listen(port):
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
 
+    gateway_flags = ()  # a suite's own, before those of GATEWAY_ARGS
+
     def __init__(self, name, before_gateways=None):
         """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find."""
         self.name, self.before_gateways = name, before_gateways
@@ -182,7 +184,7 @@ class Stack:
         else:
             args.append("--plain-http")
         if self.gateway != "relay":
-            args += os.environ.get("GATEWAY_ARGS", "").split()
+            args += [*self.gateway_flags, *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{kind}.log", "ab") as log:
             process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if self.gateway == "relay" else None)
         self.gateways[kind] = process
