@@ -12,7 +12,7 @@ use crate::resource::{Object, ObjectKey};
 /// copies at most 256 pointers.
 pub(super) const OBJECT_COUNT_MAX: usize = 256;
 /// Bytes of a chunk at most, unless it is one object: what one change costs to compress again (about 5 ms).
-pub(super) const LINES_LEN_MAX: usize = 2 << 20;
+pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
 
 /// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
 /// refers to nothing before it.
@@ -44,8 +44,8 @@ impl Kept {
 pub struct Chunk {
     /// Sorted by key, never empty.
     objects: Vec<Arc<Object>>,
-    /// The objects' lines together, in bytes.
-    lines_len: usize,
+    /// The objects' frames together, in bytes.
+    frames_len: usize,
     /// Made when first wanted, of the objects as they are: whoever changes these empties it.
     blocks: [OnceLock<Block>; Kept::COUNT],
 }
@@ -55,7 +55,7 @@ impl Clone for Chunk {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
-            lines_len: self.lines_len,
+            frames_len: self.frames_len,
             blocks: Default::default(),
         }
     }
@@ -66,6 +66,12 @@ impl Chunk {
     #[must_use]
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
+    }
+
+    /// Length of the objects' frames together, in bytes.
+    #[must_use]
+    pub fn frames_len(&self) -> usize {
+        self.frames_len
     }
 
     /// The block of this encoding, if it has been made.
@@ -82,13 +88,13 @@ impl Chunk {
     /// True if there is more in it than there should be.
     pub(super) fn is_over_full(&self) -> bool {
         let len = self.objects.len();
-        len > OBJECT_COUNT_MAX || self.lines_len > LINES_LEN_MAX && len > 1
+        len > OBJECT_COUNT_MAX || self.frames_len > FRAMES_LEN_MAX && len > 1
     }
 
     /// True if both together would be half full at most.
     pub(super) fn can_join(&self, other: &Self) -> bool {
         self.objects.len() + other.objects.len() <= OBJECT_COUNT_MAX / 2
-            && self.lines_len + other.lines_len <= LINES_LEN_MAX / 2
+            && self.frames_len + other.frames_len <= FRAMES_LEN_MAX / 2
     }
 
     pub(super) fn find(&self, key: &str) -> Result<usize, usize> {
@@ -104,25 +110,25 @@ impl Chunk {
     }
 
     pub(super) fn insert(&mut self, index: usize, object: Arc<Object>) {
-        self.lines_len += object.line_len();
+        self.frames_len += object.frame_len();
         self.changed().insert(index, object);
     }
 
     pub(super) fn replace(&mut self, index: usize, object: Arc<Object>) -> Arc<Object> {
-        let len = object.line_len();
+        let len = object.frame_len();
         let previous = std::mem::replace(&mut self.changed()[index], object);
-        self.lines_len = self.lines_len + len - previous.line_len();
+        self.frames_len = self.frames_len + len - previous.frame_len();
         previous
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Arc<Object> {
         let object = self.changed().remove(index);
-        self.lines_len -= object.line_len();
+        self.frames_len -= object.frame_len();
         object
     }
 
     pub(super) fn append(&mut self, next: &Self) {
-        self.lines_len += next.lines_len;
+        self.frames_len += next.frames_len;
         self.changed().extend(next.objects.iter().cloned());
     }
 
@@ -137,36 +143,36 @@ impl Chunk {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fill {
     object_count: usize,
-    lines_len: usize,
+    frames_len: usize,
 }
 
 impl Fill {
     /// Three quarters: room for inserts before the first split.
     pub(super) const LOADED: Self = Self {
         object_count: OBJECT_COUNT_MAX / 4 * 3,
-        lines_len: LINES_LEN_MAX / 4 * 3,
+        frames_len: FRAMES_LEN_MAX / 4 * 3,
     };
     /// Half: what becomes of one that is over-full.
     pub(super) const SPLIT: Self = Self {
         object_count: OBJECT_COUNT_MAX / 2 + 1,
-        lines_len: LINES_LEN_MAX / 2,
+        frames_len: FRAMES_LEN_MAX / 2,
     };
 
     /// Cuts sorted objects into chunks.
     pub(super) fn cut(self, objects: &[Arc<Object>]) -> Vec<Arc<Chunk>> {
         let mut chunks: Vec<Chunk> = Vec::with_capacity(objects.len() / self.object_count + 1);
         for object in objects {
-            let len = object.line_len();
+            let len = object.frame_len();
             let has_room = |chunk: &&mut Chunk| {
-                chunk.objects.len() < self.object_count && chunk.lines_len + len <= self.lines_len
+                chunk.objects.len() < self.object_count && chunk.frames_len + len <= self.frames_len
             };
             if let Some(chunk) = chunks.last_mut().filter(has_room) {
                 chunk.objects.push(Arc::clone(object));
-                chunk.lines_len += len;
+                chunk.frames_len += len;
             } else {
                 chunks.push(Chunk {
                     objects: vec![Arc::clone(object)],
-                    lines_len: len,
+                    frames_len: len,
                     blocks: Default::default(),
                 });
             }

@@ -162,9 +162,9 @@ fn chunks_are_short_in_bytes_too() {
     };
     let mut map = ObjectMap::from_objects(vec![
         large("a", 10),
-        large("b", chunk::LINES_LEN_MAX * 2),
-        large("c", chunk::LINES_LEN_MAX / 2),
-        large("d", chunk::LINES_LEN_MAX / 2),
+        large("b", chunk::FRAMES_LEN_MAX * 2),
+        large("c", chunk::FRAMES_LEN_MAX / 2),
+        large("d", chunk::FRAMES_LEN_MAX / 2),
         large("e", 10),
     ]);
     let at = |name: &str, count| (format!("ns/{name}"), count);
@@ -173,12 +173,12 @@ fn chunks_are_short_in_bytes_too() {
         [at("a", 1), at("b", 1), at("c", 1), at("d", 2)]
     );
     // Growth splits as well, and what was removed makes room again.
-    map.insert(large("e", chunk::LINES_LEN_MAX / 2));
+    map.insert(large("e", chunk::FRAMES_LEN_MAX / 2));
     assert_eq!(outline(&map)[3..], [at("d", 1), at("e", 1)]);
     map.insert(large("b", 10));
     map.remove("ns/a");
     for name in ["b", "bb", "bc"] {
-        map.insert(large(name, chunk::LINES_LEN_MAX / 4));
+        map.insert(large(name, chunk::FRAMES_LEN_MAX / 4));
     }
     assert_eq!(outline(&map)[..2], [at("b", 3), at("c", 1)]);
 }
