@@ -1,6 +1,7 @@
 //! Towards the clients: connections, requests, lists and watches. Holds no state of a resource itself.
 
 pub mod continue_token;
+pub mod gzip;
 pub mod list;
 pub mod listener;
 mod pieces;

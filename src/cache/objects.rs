@@ -162,6 +162,13 @@ impl ObjectMap {
         })
     }
 
+    /// Whether a chunk begins at `place`, or all are behind it.
+    #[must_use]
+    pub fn is_at_chunk(&self, place: Place) -> bool {
+        let chunk = self.chunks.get(place.chunk);
+        place.index == 0 || chunk.is_none_or(|chunk| place.index >= chunk.objects().len())
+    }
+
     /// All objects in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.chunks.iter().flat_map(|chunk| chunk.objects().iter())

@@ -9,12 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, WARNING};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, VARY,
+    WARNING,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::list::{ListBody, Page, PageRequest, StreamedList};
+use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
+use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
     Spelling, Target, Verb, WatchPlan, WatchTimeout, refusal_form, verb, wants_pretty,
@@ -26,6 +30,7 @@ use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Rendition, Served};
+use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
 use wishes::Wishes;
@@ -38,12 +43,14 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Debug)]
 pub struct Service<R> {
     resources: Arc<R>,
+    maker: BlockMaker,
 }
 
 impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
         Self {
             resources: Arc::clone(&self.resources),
+            maker: self.maker.clone(),
         }
     }
 }
@@ -63,6 +70,7 @@ struct Asked {
     status_form: StatusForm,
     /// Whatever the answer, these go with it.
     warnings: Vec<HeaderValue>,
+    takes_gzip: bool,
     started: Instant,
 }
 
@@ -70,7 +78,10 @@ impl<R: Resources> Service<R> {
     /// A service over these resources.
     #[must_use]
     pub fn new(resources: Arc<R>) -> Self {
-        Self { resources }
+        // Half of the cores: the other half serves meanwhile.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let maker = BlockMaker::new(cores / 2);
+        Self { resources, maker }
     }
 
     /// The resources.
@@ -233,7 +244,15 @@ impl<R: Resources> Service<R> {
             },
         );
         let tally = self.resources.list_tally(&asked.key);
-        let body = match ListBody::new(page, served.cache.kind(), asked.rendition).sized() {
+        let media_type = asked.rendition.encoding.media_type();
+        let list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        let measured =
+            |list, tally| AnswerBody::List(Box::new(MeasuredList::new(list, asked.started, tally)));
+        if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
+            let list = CompressedList::new(list, self.maker.clone());
+            return Ok(gzipped(typed(media_type, measured(Listing::Compressed(list), tally))));
+        }
+        let body = match list.sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -241,13 +260,9 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(streamed) => AnswerBody::List(Box::new(MeasuredList::new(
-                StreamedList::from(streamed),
-                asked.started,
-                tally,
-            ))),
+            Err(streamed) => measured(Listing::Plain(StreamedList::from(streamed)), tally),
         };
-        Ok(typed(asked.rendition.encoding.media_type(), body))
+        Ok(typed(media_type, body))
     }
 
     async fn watch(
@@ -317,6 +332,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         rendition: Rendition::default(),
         status_form,
         warnings: Vec::new(),
+        takes_gzip: accepts_gzip(request.headers()),
         started: Instant::now(),
     }))
 }
@@ -363,6 +379,13 @@ fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     response
+}
+
+fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    answer
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).

@@ -43,6 +43,10 @@ pub struct DownstreamMetrics {
     pub watch_bytes: ShardedCounter,
     /// Objects sent in lists.
     pub list_objects: IntCounter,
+    /// Blocks compressed for lists.
+    pub list_blocks_made: IntCounter,
+    /// Blocks that were compressed already, or for another list meanwhile.
+    pub list_blocks_shared: IntCounter,
     /// Watches ended, by reason.
     pub stream_ends: ByLabel<StreamEnd>,
     /// Clients that fell out of the ring.
@@ -93,6 +97,8 @@ pub(super) struct Families {
     watch_events: ShardedCounters,
     watch_bytes: ShardedCounters,
     list_objects: IntCounterVec,
+    list_blocks_made: IntCounterVec,
+    list_blocks_shared: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
     lag: ShardedHistograms,
@@ -127,6 +133,16 @@ impl Families {
                 labels,
             )?,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
+            list_blocks_made: add.counters(
+                "list_blocks_made_total",
+                "Blocks of objects compressed for lists.",
+                labels,
+            )?,
+            list_blocks_shared: add.counters(
+                "list_blocks_shared_total",
+                "Blocks of objects sent in compressed lists without being compressed for them.",
+                labels,
+            )?,
             stream_ends: add.counters(
                 "stream_ends_total",
                 "Downstream watches ended, by reason.",
@@ -161,6 +177,8 @@ impl Families {
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
             list_objects: self.list_objects.with_label_values(values),
+            list_blocks_made: self.list_blocks_made.with_label_values(values),
+            list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
             lag: self.lag.of(values),

@@ -15,7 +15,8 @@ use super::encoder::Encoder;
 use crate::cache::{Block, Chunk, Kept};
 use crate::resource::Object;
 
-/// The compressing thread has panicked, or the runtime is going down: the answer cannot be completed.
+/// An object cannot be read, the compressing thread has panicked, or the runtime is going down: the answer cannot be
+/// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of the list could not be compressed")]
 pub struct NotMade;
@@ -56,10 +57,7 @@ impl Drop for Claim {
 }
 
 impl Shared {
-    fn making(
-        &self,
-    ) -> MutexGuard<'_, Making>
-    {
+    fn making(&self) -> MutexGuard<'_, Making> {
         // Nobody panics while holding it; were it so, a map is whole between its methods.
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,30 +92,36 @@ impl BlockMaker {
         }))
     }
 
-    /// The block of a chunk, made if nobody has made it yet. `encode` writes objects as list items with their separators.
+    /// The block of a chunk, and whether it was made by this call: it is if nobody has made it yet. `encode` writes
+    /// objects as list items with what stands between them.
     ///
     /// # Errors
     /// See [`NotMade`].
-    pub async fn shared<E>(self, chunk: Arc<Chunk>, kept: Kept, encode: E) -> Result<Block, NotMade>
+    pub async fn shared<E>(
+        self,
+        chunk: Arc<Chunk>,
+        kept: Kept,
+        encode: E,
+    ) -> Result<(Block, bool), NotMade>
     where
-        E: FnOnce(&[Arc<Object>], &mut Encoder) + Send + 'static,
+        E: FnOnce(&[Arc<Object>], &mut Encoder) -> Result<(), NotMade> + Send + 'static,
     {
         let claim = loop {
             match self.0.turn(&chunk, kept) {
-                Turn::Made(block) => return Ok(block),
+                Turn::Made(block) => return Ok((block, false)),
                 Turn::Make(claim) => break claim,
                 // Only ever an error: the claim has ended.
                 Turn::Wait(mut others) => drop(others.changed().await),
             }
         };
-        self.run(move || {
+        let make = move || {
             let mut encoder = Encoder::new(chunk.frames_len());
-            encode(chunk.objects(), &mut encoder);
+            encode(chunk.objects(), &mut encoder)?;
             let block = chunk.keep(kept, encoder.finish()).clone();
             drop(claim);
-            block
-        })
-        .await
+            Ok(block)
+        };
+        Ok((self.run(make).await?, true))
     }
 
     /// A block for one client.
@@ -126,17 +130,20 @@ impl BlockMaker {
     /// See [`NotMade`].
     pub async fn once<E>(self, len: usize, encode: E) -> Result<Block, NotMade>
     where
-        E: FnOnce(&mut Encoder) + Send + 'static,
+        E: FnOnce(&mut Encoder) -> Result<(), NotMade> + Send + 'static,
     {
-        self.run(move || {
+        let make = move || {
             let mut encoder = Encoder::new(len);
-            encode(&mut encoder);
-            encoder.finish()
-        })
-        .await
+            encode(&mut encoder)?;
+            Ok(encoder.finish())
+        };
+        self.run(make).await
     }
 
-    async fn run(&self, make: impl FnOnce() -> Block + Send + 'static) -> Result<Block, NotMade> {
+    async fn run<M>(&self, make: M) -> Result<Block, NotMade>
+    where
+        M: FnOnce() -> Result<Block, NotMade> + Send + 'static,
+    {
         let permits = Arc::clone(&self.0.permits);
         let permit = permits.acquire_owned().await.map_err(|_| NotMade)?;
         let made = tokio::task::spawn_blocking(move || {
@@ -144,6 +151,6 @@ impl BlockMaker {
             drop(permit);
             block
         });
-        made.await.map_err(|_| NotMade)
+        made.await.unwrap_or(Err(NotMade))
     }
 }

@@ -30,7 +30,15 @@ fn only_the_bare_word_asks_for_gzip() {
     for value in ["gzip", "deflate, gzip", " gzip ,br", "br,\tgzip"] {
         check_accepts(&[value], true);
     }
-    for value in ["", "*", "GZIP", "gzip;q=1.0", "x-gzip", "gzip deflate", "identity"] {
+    for value in [
+        "",
+        "*",
+        "GZIP",
+        "gzip;q=1.0",
+        "x-gzip",
+        "gzip deflate",
+        "identity",
+    ] {
         check_accepts(&[value], false);
     }
     // The server reads the first header only.
@@ -79,7 +87,9 @@ fn sample(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut out = Vec::with_capacity(len);
     while out.len() < len {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         if state >> 63 == 0 {
             out.extend_from_slice(b"{\"metadata\":{\"name\":\"");
         } else {
@@ -94,7 +104,10 @@ fn sample(len: usize, seed: u64) -> Vec<u8> {
 fn nothing_is_a_member_too() {
     assert_eq!(decoded(&member(&[])), b"");
     for way in [Way::Stored, Way::Compressed] {
-        assert_eq!(decoded(&member(&[(b"", way), (b"a", way), (b"", way)])), b"a");
+        assert_eq!(
+            decoded(&member(&[(b"", way), (b"a", way), (b"", way)])),
+            b"a"
+        );
     }
 }
 
@@ -119,7 +132,9 @@ fn blocks_are_decoded_alike_in_any_order() {
 fn what_does_not_shrink_grows_by_little() {
     let mut state = 7_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 56) as u8
     })
     .take(3 << 20)
@@ -173,8 +188,11 @@ fn chunk() -> Arc<Chunk> {
     Arc::clone(map.next_chunk(&mut Place::default(), "").unwrap())
 }
 
-fn write_all(objects: &[Arc<Object>], encoder: &mut Encoder) {
-    objects.iter().for_each(|object| encoder.write(object.bytes()));
+fn write_all(objects: &[Arc<Object>], encoder: &mut Encoder) -> Result<(), NotMade> {
+    objects
+        .iter()
+        .for_each(|object| encoder.write(object.bytes()));
+    Ok(())
 }
 
 /// Polls once, so that it stands where it would wait.
@@ -191,18 +209,22 @@ async fn a_herd_makes_a_block_once() {
         let made = Arc::clone(&made);
         let encode = move |objects: &[_], encoder: &mut Encoder| {
             made.fetch_add(1, Ordering::Relaxed);
-            write_all(objects, encoder);
+            write_all(objects, encoder)
         };
-        tokio::spawn(maker.clone().shared(Arc::clone(&chunk), Kept::Whole, encode))
+        tokio::spawn(
+            maker
+                .clone()
+                .shared(Arc::clone(&chunk), Kept::Whole, encode),
+        )
     });
     let herd: Vec<_> = herd.collect();
     for one in herd {
-        assert_eq!(one.await.unwrap().unwrap().len, 2);
+        assert_eq!(one.await.unwrap().unwrap().0.len, 2);
     }
     assert_eq!(made.load(Ordering::Relaxed), 1);
     // Another encoding is other work.
-    let other = maker.shared(Arc::clone(&chunk), Kept::Metadata, |_, _| ());
-    assert_eq!(other.await.unwrap().len, 0);
+    let other = maker.shared(Arc::clone(&chunk), Kept::Metadata, |_, _| Ok(()));
+    assert_eq!(other.await.unwrap().0.len, 0);
     assert!(chunk.block(Kept::Metadata).is_some());
 }
 
@@ -215,18 +237,21 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
     let first = tokio::spawn(maker.clone().once(0, move |_| {
         started.notify_one();
         go.1.recv().unwrap();
+        Ok(())
     }));
     busy.notified().await;
-    let leaver = maker.clone().shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
-        panic!("nobody wants this any more")
-    });
+    let leaver = maker
+        .clone()
+        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
+            panic!("nobody wants this any more")
+        });
     let mut leaver = Box::pin(leaver);
     assert!(is_pending(leaver.as_mut()));
     let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), Kept::Whole, write_all));
     assert!(is_pending(stayer.as_mut()));
     drop(leaver);
     go.0.send(()).unwrap();
-    assert_eq!(stayer.await.unwrap().len, 2);
+    assert_eq!(stayer.await.unwrap().0.len, 2);
     first.await.unwrap().unwrap();
 }
 
@@ -241,7 +266,7 @@ async fn work_begun_for_one_who_leaves_is_finished() {
         move |objects, encoder| {
             started.notify_one();
             go.1.recv().unwrap();
-            write_all(objects, encoder);
+            write_all(objects, encoder)
         },
     ));
     busy.notified().await;
@@ -252,7 +277,7 @@ async fn work_begun_for_one_who_leaves_is_finished() {
     let mut stayer = Box::pin(stayer);
     assert!(is_pending(stayer.as_mut()));
     go.0.send(()).unwrap();
-    assert_eq!(stayer.await.unwrap().len, 2);
+    assert_eq!(stayer.await.unwrap().0.len, 2);
 }
 
 #[tokio::test]
@@ -263,5 +288,5 @@ async fn a_panic_fails_its_own_client_only() {
         .shared(Arc::clone(&chunk), Kept::Whole, |_, _| panic!("planted"));
     assert_eq!(bad.await, Err(NotMade));
     let good = maker.shared(Arc::clone(&chunk), Kept::Whole, write_all);
-    assert_eq!(good.await.unwrap().len, 2);
+    assert_eq!(good.await.unwrap().0.len, 2);
 }
