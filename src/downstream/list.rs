@@ -16,11 +16,11 @@ use super::Pieces;
 use super::continue_token::ContinueToken;
 use super::walk::{Walk, prefix_of};
 use crate::cache::{Kept, ObjectMap, Snapshot};
-use crate::resource::{Layout, Object, ResourceKind};
+use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
 pub use compressed::{BlockCounts, CompressedList};
-use envelope::{Envelope, ListMeta};
+use envelope::{Envelope, ListMeta, indented_item};
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -148,31 +148,35 @@ impl Page {
 #[derive(Clone, Copy, Debug)]
 struct ItemForm {
     layout: Layout,
+    /// How the cache's objects are written.
+    source: Encoding,
     /// What is done to the items, if anything.
     cut: Option<Cut>,
+    indented: bool,
 }
 
 impl ItemForm {
     /// One item, in JSON without its opening brace.
     fn item(self, object: &Object) -> Result<Bytes, CutError> {
-        match self.cut {
-            None => Ok(object.list_item(self.layout)),
-            Some(cut) => cut.list_item(object),
-        }
+        let item = match self.cut {
+            None => object.list_item(self.layout),
+            Some(cut) => cut.list_item(object)?,
+        };
+        Ok(if self.indented { indented_item(&item) } else { item })
     }
 
     /// Under what name blocks of this form are kept. Of rare forms none are.
     fn kept(self) -> Option<Kept> {
-        let Some(cut) = self.cut else {
-            return Some(Kept::Whole);
+        let metadata = Rendition {
+            encoding: self.source,
+            form: Form::Metadata(MetaVersion::V1),
+            managed_fields: ManagedFields::Kept,
         };
-        let Rendition {
-            encoding: _,
-            form,
-            managed_fields,
-        } = cut.rendition();
-        (form == Form::Metadata(MetaVersion::V1) && managed_fields == ManagedFields::Kept)
-            .then_some(Kept::Metadata)
+        match self.cut {
+            _ if self.indented => None,
+            None => Some(Kept::Whole),
+            Some(cut) => (cut.rendition() == metadata).then_some(Kept::Metadata),
+        }
     }
 }
 
@@ -228,7 +232,9 @@ impl ListBody {
     pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition) -> Self {
         let form = ItemForm {
             layout: kind.layout,
+            source: kind.encoding,
             cut: Cut::new(rendition, kind),
+            indented: false,
         };
         let items_len = || page.items_len(form);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
@@ -239,6 +245,14 @@ impl ListBody {
             place: Place::Head,
             items: 0,
         }
+    }
+
+    /// The same list with two blanks before what stands inside something, for people (protocol.md §5.6). For JSON only.
+    #[must_use]
+    pub fn indented(mut self) -> Self {
+        self.form.indented = true;
+        self.envelope = self.envelope.indented();
+        self
     }
 
     /// The next frame; `None` when the list is complete.
@@ -259,19 +273,17 @@ impl ListBody {
             };
             let before = self.before_next();
             self.items += 1;
-            if !before.is_empty() {
-                pieces.push(Bytes::from_static(before));
-            }
+            pieces.push(before);
             pieces.push(item);
         }
         Some(pieces)
     }
 
     /// What stands before the next item.
-    fn before_next(&self) -> &'static [u8] {
+    fn before_next(&self) -> Bytes {
         match self.items {
-            0 => self.envelope.opening,
-            _ => self.envelope.between,
+            0 => self.envelope.opening.clone(),
+            _ => self.envelope.between.clone(),
         }
     }
 

@@ -128,7 +128,7 @@ impl CompressedList {
             }
             Place::Items => match self.list.page.next_run(self.list.form.kept()) {
                 Some(run) => {
-                    self.push_stored(self.list.before_next(), pieces);
+                    self.push_stored(&self.list.before_next(), pieces);
                     self.list.items += run.objects().len();
                     self.push_run(run, pieces);
                 }
@@ -164,7 +164,7 @@ impl CompressedList {
     }
 
     fn push_run(&mut self, run: Run, pieces: &mut Pieces) {
-        let (form, between) = (self.list.form, self.list.envelope.between);
+        let (form, between) = (self.list.form, self.list.envelope.between.clone());
         let maker = self.maker.clone();
         self.waiting = Some(match run {
             Run::Chunk(chunk, kept) => {
@@ -172,13 +172,13 @@ impl CompressedList {
                     return self.push_block(block, false, pieces);
                 }
                 let encode = move |objects: &[_], encoder: &mut Encoder| {
-                    write_items(form, between, objects, encoder)
+                    write_items(form, &between, objects, encoder)
                 };
                 Waiting(Box::pin(maker.shared(chunk, kept, encode)))
             }
             Run::Objects(objects, len) => Waiting(Box::pin(async move {
                 let encode =
-                    move |encoder: &mut Encoder| write_items(form, between, &objects, encoder);
+                    move |encoder: &mut Encoder| write_items(form, &between, &objects, encoder);
                 Ok((maker.once(len, encode).await?, true))
             })),
         });
@@ -225,3 +225,6 @@ impl Body for CompressedList {
         self.list.place == Place::End && self.waiting.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests;
