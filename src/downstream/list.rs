@@ -162,7 +162,11 @@ impl ItemForm {
             None => object.list_item(self.layout),
             Some(cut) => cut.list_item(object)?,
         };
-        Ok(if self.indented { indented_item(&item) } else { item })
+        Ok(if self.indented {
+            indented_item(&item)
+        } else {
+            item
+        })
     }
 
     /// Under what name blocks of this form are kept. Of rare forms none are.

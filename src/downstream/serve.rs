@@ -70,6 +70,7 @@ struct Asked {
     status_form: StatusForm,
     /// Whatever the answer, these go with it.
     warnings: Vec<HeaderValue>,
+    is_indented: bool,
     takes_gzip: bool,
     started: Instant,
 }
@@ -150,7 +151,8 @@ impl<R: Resources> Service<R> {
         let warnings = kind.warnings.iter();
         asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
         asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
-        let read = decide(asked, request, kind)?;
+        asked.is_indented = wishes.are_indented(kind);
+        let read = decide(asked, kind)?;
         self.answer_read(asked, read, &served).await
     }
 
@@ -245,12 +247,18 @@ impl<R: Resources> Service<R> {
         );
         let tally = self.resources.list_tally(&asked.key);
         let media_type = asked.rendition.encoding.media_type();
-        let list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        if asked.is_indented {
+            list = list.indented();
+        }
         let measured =
             |list, tally| AnswerBody::List(Box::new(MeasuredList::new(list, asked.started, tally)));
         if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
             let list = CompressedList::new(list, self.maker.clone());
-            return Ok(gzipped(typed(media_type, measured(Listing::Compressed(list), tally))));
+            return Ok(gzipped(typed(
+                media_type,
+                measured(Listing::Compressed(list), tally),
+            )));
         }
         let body = match list.sized() {
             Ok((whole, items)) => {
@@ -321,8 +329,10 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
         return Ok(None);
     }
-    let Some(status_form) = refusal_form(&accept(request)) else {
-        return Ok(None);
+    let status_form = match refusal_form(&accept(request)) {
+        Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
+        Some(form) => form,
+        None => return Ok(None),
     };
     Ok(Some(Asked {
         key: CacheKey::json(&path.gvr),
@@ -332,6 +342,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         rendition: Rendition::default(),
         status_form,
         warnings: Vec::new(),
+        is_indented: false,
         takes_gzip: accepts_gzip(request.headers()),
         started: Instant::now(),
     }))
@@ -342,6 +353,13 @@ fn accept(request: &Request<Incoming>) -> Vec<&str> {
     values.filter_map(|value| value.to_str().ok()).collect()
 }
 
+/// Whether JSON is indented, as far as the media type does not say so.
+fn is_for_people(request: &Request<Incoming>) -> bool {
+    let agent = request.headers().get(USER_AGENT);
+    let agent = agent.and_then(|value| value.to_str().ok());
+    wants_pretty(&Query::parse(request.uri().query()), agent)
+}
+
 /// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
 fn is_go_duration(text: &str) -> bool {
     let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -350,18 +368,7 @@ fn is_go_duration(text: &str) -> bool {
 }
 
 /// Decides what is read, or that upstream must answer.
-fn decide(
-    asked: &Asked,
-    request: &Request<Incoming>,
-    kind: &ResourceKind,
-) -> Result<Read, Refusal> {
-    let agent = request
-        .headers()
-        .get(USER_AGENT)
-        .and_then(|value| value.to_str().ok());
-    if asked.verb == Verb::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
-        return Err(Refusal::Forward);
-    }
+fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
     if asked.path.namespace.is_some()
         && !kind.namespaced
         && asked.path.gvr != Gvr::new("", "v1", "namespaces")

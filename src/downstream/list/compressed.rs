@@ -51,15 +51,19 @@ impl ListBody {
     #[must_use]
     pub fn is_longer_than(&self, len: usize) -> bool {
         let mut ahead = self.clone();
-        let mut seen = ahead.envelope.head.len() + ahead.envelope.tail.len();
+        let mut seen = ahead.envelope.head.len();
         while seen <= len {
             let Some(run) = ahead.page.next_run(ahead.form.kept()) else {
-                return false;
+                return seen + ahead.tail().len() > len;
             };
             if let Run::Chunk(chunk, kept) = &run
                 && let Some(block) = chunk.block(*kept)
             {
-                seen = seen.saturating_add(usize::try_from(block.len).unwrap_or(usize::MAX));
+                let block_len = usize::try_from(block.len).unwrap_or(usize::MAX);
+                seen = seen
+                    .saturating_add(ahead.before_next().len())
+                    .saturating_add(block_len);
+                ahead.items += chunk.objects().len();
                 continue;
             }
             for object in run.objects() {

@@ -50,7 +50,7 @@ impl Page {
     fn shows_all(&self) -> bool {
         match &self.items {
             Items::Rest { selector, .. } => {
-                selector.labels.is_empty() && selector.fields.is_empty()
+                selector.labels.is_empty() && selector.fields.is_empty() && selector.shard.is_none()
             }
             Items::Found(_) => false,
         }

@@ -39,7 +39,12 @@ pub(super) fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
     writer(layout, keys, 26).cache().snapshot().unwrap()
 }
 
-pub(super) fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limit: u64) -> Page {
+pub(super) fn page(
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    start: Option<&str>,
+    limit: u64,
+) -> Page {
     let limit = (limit > 0).then_some(limit);
     let request = PageRequest {
         kind: &kind(Layout::Typed),

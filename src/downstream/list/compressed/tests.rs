@@ -87,7 +87,10 @@ async fn every_kind_of_list_decodes_to_the_plain_one() {
                     for list in [list.clone().indented(), list] {
                         let plain = plain(list.clone());
                         let (text, _) = decoded(list, &maker).await;
-                        assert!(text == plain, "{rendition:?} {selector:?} {start:?} {limit}");
+                        assert!(
+                            text == plain,
+                            "{rendition:?} {selector:?} {start:?} {limit}"
+                        );
                     }
                 }
             }
@@ -100,7 +103,11 @@ async fn an_update_makes_one_block_anew() {
     let (maker, layout) = (BlockMaker::new(1), Layout::Typed);
     let snapshot = many(layout);
     let whole = |snapshot: &Arc<Snapshot>| {
-        list(page(snapshot, &everything(), None, 0), layout, Rendition::default())
+        list(
+            page(snapshot, &everything(), None, 0),
+            layout,
+            Rendition::default(),
+        )
     };
     assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(5, 0));
     assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(0, 5));
@@ -114,7 +121,13 @@ async fn an_update_makes_one_block_anew() {
     let space = list(space, layout, Rendition::default());
     assert_eq!(decoded(space, &maker).await.1, counts(2, 2));
     // Metadata is kept on its own; its other version, and selections, are not kept.
-    let cut = |version| list(page(&after, &everything(), None, 0), layout, metadata(version));
+    let cut = |version| {
+        list(
+            page(&after, &everything(), None, 0),
+            layout,
+            metadata(version),
+        )
+    };
     for (version, expected) in [
         (MetaVersion::V1, counts(5, 0)),
         (MetaVersion::V1, counts(0, 5)),
@@ -133,8 +146,7 @@ async fn the_length_is_compared_before_anything_is_compressed() {
     let maker = BlockMaker::new(1);
     for layout in LAYOUTS {
         let snapshot = many(layout);
-        let selectors: [Selector; 4] =
-            [everything(), namespace("b"), namespace("d"), tier_x()];
+        let selectors: [Selector; 4] = [everything(), namespace("b"), namespace("d"), tier_x()];
         // The first time without blocks, the second with them.
         for _ in 0..2 {
             for selector in &selectors {
