@@ -665,7 +665,11 @@ fn media_types_are_chosen_as_the_server_chooses() {
             Forward,
             Forward,
         ),
-        ("application/json;pretty=1", Forward, Forward),
+        (
+            "application/json;pretty=1",
+            json.indented(),
+            json.indented(),
+        ),
         ("application/json;pretty=1;pretty=0", json, json),
         ("*/json,application/json", json, json),
         (",", Forward, Forward),
