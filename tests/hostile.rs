@@ -3,6 +3,10 @@
 
 #[path = "hostile/connections.rs"]
 mod connections;
+#[path = "hostile/floods.rs"]
+mod floods;
+#[path = "hostile/frames.rs"]
+mod frames;
 #[path = "hostile/http2.rs"]
 mod http2;
 #[path = "hostile/relay.rs"]
