@@ -66,6 +66,11 @@ impl Conduct {
         }
     }
 
+    /// Whether the connection has been of use.
+    pub(super) fn has_answered(&self) -> bool {
+        self.counts.borrow().answered > 0
+    }
+
     /// Completes when the verdict is `verdict` or worse. Safe to cancel.
     pub(super) fn reaches(&self, verdict: Verdict) -> impl Future<Output = ()> + Send + use<> {
         let counts = Arc::clone(&self.counts);

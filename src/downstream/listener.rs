@@ -176,7 +176,11 @@ impl<R: Resources> Connection<R> {
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let shut_down = http1::UpgradeableConnection::graceful_shutdown;
-        to_the_end(connection, shut_down, &self.drain, &conduct).await
+        match to_the_end(connection, shut_down, &self.drain, &conduct).await {
+            // To hyper a connection that is kept for another request waits for a head like a new one.
+            Err(ConnectionFailure::Timeout) if conduct.has_answered() => Ok(()),
+            ended => ended,
+        }
     }
 
     async fn http2(
@@ -301,3 +305,6 @@ pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     socket.set_tcp_notsent_lowat(UNSENT_LEN)
 }
+
+#[cfg(test)]
+mod tests;
