@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::downstream::Pieces;
 use crate::downstream::list::{CompressedList, StreamedList};
 use crate::downstream::resources::ListTally;
+use crate::downstream::stall::{self, Waits};
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -76,18 +77,15 @@ impl<F> AnswerBody<F> {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl<F> Body for AnswerBody<F>
+impl<F> AnswerBody<F>
 where
     F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    type Data = Pieces;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
+    fn poll_any(
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
-        match self.get_mut() {
+        match self {
             Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
             Self::List(list) => match &mut list.list {
                 Listing::Plain(list) => Pin::new(list)
@@ -107,6 +105,30 @@ where
                 }))
             }
         }
+    }
+}
+
+impl<F> Body for AnswerBody<F>
+where
+    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Pieces;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+        let this = self.get_mut();
+        let is_ours = !matches!(this, Self::Forwarded(_));
+        let polled = this.poll_any(context);
+        if is_ours {
+            stall::say(match &polled {
+                Poll::Ready(_) => Waits::Server,
+                Poll::Pending => Waits::Client,
+            });
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
