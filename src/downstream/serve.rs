@@ -1,6 +1,7 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
 
 mod body;
+mod deadline;
 mod fresh;
 mod state;
 mod wishes;
@@ -8,7 +9,6 @@ mod wishes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, VARY,
     WARNING,
@@ -32,6 +32,7 @@ use crate::view::selector::Selector;
 use crate::view::{Rendition, Served};
 use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
+use deadline::{Patience, overdue};
 pub use fresh::wait_until;
 use wishes::Wishes;
 
@@ -73,6 +74,8 @@ struct Asked {
     is_indented: bool,
     takes_gzip: bool,
     started: Instant,
+    /// When the answer must have begun.
+    overdue_at: Option<Instant>,
 }
 
 impl<R: Resources> Service<R> {
@@ -102,13 +105,31 @@ impl<R: Resources> Service<R> {
                 return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        match self.read(&mut asked, &request).await {
-            Ok(answer) => self.finished(&asked, answer, &audit_id),
+        let overdue_at = asked.overdue_at;
+        let answering = self.answer_asked(&mut asked, request, &audit_id);
+        let Some(overdue_at) = overdue_at else {
+            return answering.await;
+        };
+        match tokio::time::timeout_at(overdue_at, answering).await {
+            Ok(answer) => answer,
+            // What was begun for this client alone ends with it; what is shared goes on for the others.
+            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        }
+    }
+
+    async fn answer_asked(
+        &self,
+        asked: &mut Asked,
+        request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        match self.read(asked, &request).await {
+            Ok(answer) => self.finished(asked, answer, audit_id),
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
-                Some(answer) => self.finished(&asked, answer, &audit_id),
+                Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
                     let answer = self.forwarded(request).await;
-                    self.count(&asked, &answer);
+                    self.count(asked, &answer);
                     answer
                 }
             },
@@ -286,7 +307,7 @@ impl<R: Resources> Service<R> {
                 WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
             }
             WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
-            WatchTimeout::Ended => return streamed(AnswerBody::whole(Bytes::new())),
+            WatchTimeout::Ended => return streamed(AnswerBody::Stream(None)),
         };
         let timing = Timing {
             started: asked.started,
@@ -304,7 +325,9 @@ impl<R: Resources> Service<R> {
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => streamed(AnswerBody::whole(status.error_event(rendition.encoding))),
+            Err(status) => streamed(AnswerBody::Stream(Some(
+                status.error_event(rendition.encoding).into(),
+            ))),
         }
     }
 }
@@ -324,9 +347,9 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    // A deadline that Go would not parse is upstream's to refuse.
-    let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
-    if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
+    let patience = Patience::of(&query, verb);
+    if !reads || !plain || patience == Patience::Unknown || request.headers().contains_key(UPGRADE)
+    {
         return Ok(None);
     }
     let status_form = match refusal_form(&accept(request)) {
@@ -334,6 +357,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         Some(form) => form,
         None => return Ok(None),
     };
+    let started = Instant::now();
     Ok(Some(Asked {
         key: CacheKey::json(&path.gvr),
         path,
@@ -344,7 +368,11 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         warnings: Vec::new(),
         is_indented: false,
         takes_gzip: accepts_gzip(request.headers()),
-        started: Instant::now(),
+        overdue_at: match patience {
+            Patience::Until(limit) => Some(started + limit),
+            Patience::Endless | Patience::Unknown => None,
+        },
+        started,
     }))
 }
 
@@ -358,13 +386,6 @@ fn is_for_people(request: &Request<Incoming>) -> bool {
     let agent = request.headers().get(USER_AGENT);
     let agent = agent.and_then(|value| value.to_str().ok());
     wants_pretty(&Query::parse(request.uri().query()), agent)
-}
-
-/// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
-fn is_go_duration(text: &str) -> bool {
-    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    text == "0"
-        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
 /// Decides what is read, or that upstream must answer.

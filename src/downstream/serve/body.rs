@@ -19,6 +19,8 @@ use crate::downstream::watch::WatchBody;
 pub enum AnswerBody<F> {
     /// All of it at once, with its length.
     Whole(Option<Pieces>),
+    /// A stream of one piece or none, whose length is not told beforehand.
+    Stream(Option<Pieces>),
     /// A list, streamed from a snapshot.
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
@@ -86,7 +88,9 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
         match self {
-            Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
+            Self::Whole(pieces) | Self::Stream(pieces) => {
+                Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
+            }
             Self::List(list) => match &mut list.list {
                 Listing::Plain(list) => Pin::new(list)
                     .poll_frame(context)
@@ -134,6 +138,8 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(pieces) => pieces.is_none(),
+            // An empty one must be polled to its end, or it would be sent with its length.
+            Self::Stream(_) => false,
             Self::List(list) => match &list.list {
                 Listing::Plain(list) => list.is_end_stream(),
                 Listing::Compressed(list) => list.is_end_stream(),
@@ -148,6 +154,7 @@ where
             Self::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
             }
+            Self::Stream(_) => SizeHint::default(),
             Self::List(_) => SizeHint::default(),
             Self::Watch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),
