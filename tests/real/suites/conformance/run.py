@@ -19,7 +19,7 @@ from .framework import Failed, GaveUp, Side, World
 from .outcome import differences
 
 DECISIONS = Path(__file__).with_name("decisions.txt")
-AT_ONCE, LIVE_AT_ONCE = 4, 12  # tests under way, each asking both sides; live ones mostly wait
+AT_ONCE, LIVE_AT_ONCE = 4, 8  # tests under way, each asking both sides; live ones mostly wait
 POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"]}]}
 MARK = re.compile(r"conformance-(\d+)-(\w+)-(server|gateway)")
 
