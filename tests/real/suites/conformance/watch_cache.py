@@ -184,10 +184,12 @@ def own_crd(t):
     crd["metadata"]["name"], crd["spec"]["group"] = f"widgets.{group}", group
     t.api.create(fixtures.CRDS, crd)
     collection = f"/apis/{group}/v1/namespaces/{t.namespace}/widgets"
+    path = f"{fixtures.CRDS}/{crd['metadata']['name']}"
+    established = lambda: any(c["type"] == "Established" and c["status"] == "True" for c in t.api.get(path).get("status", {}).get("conditions", []))
     for endpoint in (t.stack.server, t.stack.plain):
-        wire.poll(f"{endpoint.name} {collection}", lambda: wire.request(endpoint, "GET", query(collection, resourceVersion=0)).status == 200, 60)
+        wire.poll(f"{endpoint.name} {collection}", lambda: established() and wire.request(endpoint, "GET", query(collection, resourceVersion=0)).status == 200, 60)
     make = lambda name: {**fixtures.widget(name), "apiVersion": f"{group}/v1"}
-    return f"{fixtures.CRDS}/{crd['metadata']['name']}", collection, make, t.api.create(collection, make("seed"))
+    return path, collection, make, t.api.create(collection, make("seed"))
 
 
 @entry(82, "over_the_new_start_of_a_cache_no_event_is_missed", setup=own_crd, live=True)
@@ -214,15 +216,16 @@ def reinitialized(side, t):
 def stopped(side, t):
     """The definition of a custom resource is deleted: every object is DELETED, the stream ends cleanly, then all is 404."""
     crd, collection, _, start = t.state
-    stream = side.open(watch(collection, resourceVersion=start))
+    stream = side.open(watch(collection, resourceVersion=start, **INITIAL, **BOOKMARKS))
+    t.check([(e.type, e.name, e.version) for e in stream.until_marker()[:-1]] == [("ADDED", "seed", start)], f"{stream.events()}")
     t.once(lambda: t.api.delete(crd))
-    events = stream.wait_end()
-    t.check([(e.type, e.name) for e in events] == [("DELETED", "seed")], f"{events}")
+    events = [e for e in stream.wait_end() if e.type != "BOOKMARK"]
+    t.check([(e.type, e.name) for e in events] == [("ADDED", "seed"), ("DELETED", "seed")], f"{events}: {stream.frames[-1]}")
     t.check(stream.end == "clean", stream.end)
 
     def gone(target):
         return wire.poll(f"{side.name} {target}: 404", lambda: (lambda got: got if got.status == 404 else None)(side.get(target)), 60)
-    return [events, gone(collection), gone(watch(collection)), gone(query(collection, resourceVersion=0))]
+    return [shape(events), gone(collection), gone(watch(collection)), gone(query(collection, resourceVersion=0))]
 
 
 def put_broken(t):
@@ -379,14 +382,15 @@ def forgotten_watches(side, t):
     """Ended by its time, closed by the client, or broken off: the side's own count of open watches goes back."""
     leases = LEASES.format(t.namespace)
     version = side.get(leases).version
-    opened = [side.open(watch(leases, resourceVersion=version), seconds=3 if n % 3 == 0 else None) for n in range(30)]
-    t.check(open_watches(side, "leases") >= 30, f"open: {open_watches(side, 'leases')}")
+    opened = [side.open(watch(leases, resourceVersion=version)) for n in range(20)]
+    t.check(open_watches(side, "leases") >= 20, f"open: {open_watches(side, 'leases')}")
+    timed = [side.open(watch(leases, resourceVersion=version), seconds=1) for n in range(10)]
     for n, stream in enumerate(opened):
-        if n % 3 == 0:
-            stream.wait_end()
-        elif n % 3 == 1:
+        if n % 2:
             socket_reset(stream)
         stream.close()
+    for stream in timed:
+        stream.wait_end()
     t.once(lambda: None)
     forgotten(t, side, "leases")
     return "forgotten"
