@@ -592,6 +592,7 @@ fn media_types_are_chosen_as_the_server_chooses() {
     use Representation::Forward;
     let metadata = |version| cached(Encoding::Json, Form::Metadata(version));
     let json = Representation::JSON;
+    let indented = Representation::Indented(Rendition::default());
     for (accept, typed, dynamic) in [
         ("", json, json),
         ("*/*", json, json),
@@ -665,7 +666,7 @@ fn media_types_are_chosen_as_the_server_chooses() {
             Forward,
             Forward,
         ),
-        ("application/json;pretty=1", Forward, Forward),
+        ("application/json;pretty=1", indented, indented),
         ("application/json;pretty=1;pretty=0", json, json),
         ("*/json,application/json", json, json),
         (",", Forward, Forward),

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http_body_util::{BodyExt, Empty, Full};
