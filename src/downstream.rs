@@ -11,5 +11,6 @@ mod socket;
 pub mod status;
 mod walk;
 pub mod watch;
+pub mod websocket;
 
 pub use pieces::Pieces;
