@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service};
 use super::socket::Socket;
+use super::websocket::{self, Handover};
 use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
 
@@ -132,13 +133,14 @@ impl<R: Resources> Connection<R> {
         if let Err(error) = set_options(&stream) {
             debug!(%error, "socket options");
         }
-        match &self.tls {
+        let websocket = match &self.tls {
             None => {
                 let Some(http2) = starts_with_preface(&stream).await else {
                     return;
                 };
                 if http2 {
-                    Box::pin(self.http2(Socket(stream))).await
+                    Box::pin(self.http2(Socket(stream))).await;
+                    None
                 } else {
                     Box::pin(self.http1(Socket(stream))).await
                 }
@@ -152,25 +154,36 @@ impl<R: Resources> Connection<R> {
                 };
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 if http2 {
-                    Box::pin(self.http2(stream)).await
+                    Box::pin(self.http2(stream)).await;
+                    None
                 } else {
                     Box::pin(self.http1(stream)).await
                 }
             }
+        };
+        if let Some(websocket) = websocket {
+            Box::pin(websocket.run()).await;
         }
     }
 
-    async fn http1(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    /// Returns the WebSocket that the connection has become, if one of its requests asked for that.
+    async fn http1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Option<Box<websocket::Socket>> {
+        let handover = Handover::default();
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER_LEN);
+        let answering = Answering(self.service, Some(handover.clone()));
         let connection = builder
-            .serve_connection(TokioIo::new(stream), Answering(self.service))
+            .serve_connection(TokioIo::new(stream), answering)
             .with_upgrades();
         let shut_down = http1::UpgradeableConnection::graceful_shutdown;
         until_drained(connection, shut_down, &self.drain).await;
+        handover.take()
     }
 
     async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
@@ -182,7 +195,8 @@ impl<R: Resources> Connection<R> {
             .max_header_list_size(HEAD_LIST_LEN)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let connection = builder.serve_connection(TokioIo::new(stream), Answering(self.service));
+        let answering = Answering(self.service, None);
+        let connection = builder.serve_connection(TokioIo::new(stream), answering);
         until_drained(
             connection,
             http2::Connection::graceful_shutdown,
@@ -193,7 +207,7 @@ impl<R: Resources> Connection<R> {
 }
 
 /// Hyper's view of the service. Its futures are boxed: they are large, and live as long as a forwarded request.
-struct Answering<R>(Service<R>);
+struct Answering<R>(Service<R>, Option<Handover>);
 
 type Answered<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
 
@@ -202,8 +216,11 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let service = self.0.clone();
+        if let Some(handover) = &self.1 {
+            request.extensions_mut().insert(handover.clone());
+        }
         Box::pin(async move { Ok(service.answer(request).await) })
     }
 }

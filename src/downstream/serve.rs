@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use super::request::{
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
 use super::watch::{CutWatch, Timing, WatchBody};
+use super::websocket;
 use crate::metrics::BadRequest;
 use crate::resource::Gvr;
 use crate::view::selector::Selector;
@@ -56,6 +57,8 @@ struct Asked {
     options: ListOptions,
     /// Whole until the client's wish is known.
     form: Form,
+    /// Of a watch that is to go over WebSocket.
+    socket: Option<websocket::Wish>,
     started: Instant,
 }
 
@@ -118,7 +121,15 @@ impl<R: Resources> Service<R> {
             Err(refusal) => Err(refusal),
         };
         match answer {
-            Ok(answer) => self.finished(&asked, answer, &audit_id),
+            Ok(answer) => match asked.socket.take() {
+                None => self.finished(&asked, answer, &audit_id),
+                // As the server's, these answers have no headers but their own.
+                Some(wish) => {
+                    let answer = wish.switch(answer, AnswerBody::whole);
+                    self.count(&asked, &answer);
+                    answer
+                }
+            },
             Err(refusal) => match self.refusal(refusal) {
                 Some(answer) => self.finished(&asked, answer, &audit_id),
                 None => {
@@ -278,9 +289,15 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
         && path.form != PathForm::ProxyPrefix;
     // A deadline that Go would not parse is upstream's to refuse.
     let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
-    if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
+    if !reads || !plain || !deadline {
         return Ok(None);
     }
+    let socket = match websocket::Asked::of(request) {
+        websocket::Asked::Upstream if verb == Verb::Watch => return Ok(None),
+        websocket::Asked::Socket(wish) if verb == Verb::Watch => Some(wish),
+        // Lists know nothing of upgrades.
+        websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
+    };
     // Malformed options are upstream's to refuse only where it would refuse something else first.
     let options = ListOptions::from_query(&query)
         .map_err(|status| Mistake::new(BadRequest::Parameter, status.to_response()))?;
@@ -289,6 +306,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
         verb,
         options,
         form: Form::Whole,
+        socket,
         started: Instant::now(),
     }))
 }
