@@ -15,6 +15,7 @@ mod json;
 mod list;
 mod scanner;
 mod status;
+mod table;
 mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
@@ -23,4 +24,5 @@ pub use json::{DEPTH_MAX, ScanError};
 pub use list::{ListPage, scan_list, watch_form};
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
+pub use table::{TableEvent, TableLine, scan_table};
 pub use walk::{elements, members};
