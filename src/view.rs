@@ -13,4 +13,4 @@ pub use hub::{Entry, Hub, HubSizes, Reached, Served};
 pub use log::{Batch, View, filtered};
 pub use partial::{Form, MetaVersion, Partial};
 pub use transition::seen_as;
-pub use wake::Seat;
+pub use wake::{Seat, WakeList};

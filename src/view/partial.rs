@@ -13,7 +13,7 @@ pub enum Form {
 }
 
 /// Version of the group `meta.k8s.io`. The two differ in nothing but their name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
     V1,
