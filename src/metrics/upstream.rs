@@ -30,6 +30,15 @@ pub struct UpstreamMetrics {
     pub connected: IntGauge,
 }
 
+/// Handles of a resource's shared watches of Tables.
+#[derive(Clone, Debug)]
+pub struct TableMetrics {
+    /// Watches of Tables open now, each shared by all clients that ask alike.
+    pub watches: IntGauge,
+    /// Such watches asked for, those included that go on where another ended.
+    pub requests: IntCounter,
+}
+
 #[derive(Debug)]
 pub(super) struct Families {
     events_received: ShardedCounters,
@@ -41,6 +50,8 @@ pub(super) struct Families {
     frames_rejected: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
+    table_watches: IntGaugeVec,
+    table_requests: IntCounterVec,
 }
 
 impl Families {
@@ -94,6 +105,16 @@ impl Families {
                 "Whether the upstream watch is open and alive.",
                 labels,
             )?,
+            table_watches: add.gauges(
+                "upstream_table_watches_active",
+                "Watches of tables open upstream, each shared by clients that ask alike.",
+                labels,
+            )?,
+            table_requests: add.counters(
+                "upstream_table_watches_total",
+                "Shared watches of tables asked of upstream.",
+                labels,
+            )?,
         })
     }
 
@@ -106,6 +127,14 @@ impl Families {
             &self.connected,
         ] {
             let _ = gauges.remove_label_values(values);
+        }
+    }
+
+    pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
+        let values = &labels.values();
+        TableMetrics {
+            watches: self.table_watches.with_label_values(values),
+            requests: self.table_requests.with_label_values(values),
         }
     }
 
