@@ -11,7 +11,9 @@ mod path;
 mod plan;
 mod query;
 
-pub use accept::{Purpose, Representation, Wish, negotiate, takes_plain_json, wants_pretty, wish};
+pub use accept::{
+    Purpose, Representation, Wish, negotiate, takes_plain_json, wanted_table, wants_pretty, wish,
+};
 pub use options::ListOptions;
 pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};
 pub use plan::{

@@ -5,7 +5,6 @@ mod fresh;
 mod state;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, USER_AGENT};
@@ -30,8 +29,6 @@ use crate::view::{Form, Partial, Served};
 pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
 
-/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
-const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Answers requests with what `R` has in memory.
@@ -240,16 +237,12 @@ impl<R: Resources> Service<R> {
         plan: WatchPlan,
         served: &Served,
     ) -> Answer<R> {
-        let timeout = match plan.timeout {
-            WatchTimeout::Default => {
-                WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
-            }
-            WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
-            WatchTimeout::Ended => return json(AnswerBody::whole(Bytes::new())),
-        };
+        if plan.timeout == WatchTimeout::Ended {
+            return json(AnswerBody::whole(Bytes::new()));
+        }
         let timing = Timing {
             started: asked.started,
-            timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
+            timeout: plan.timeout.lasts(crate::resource::fraction()),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
         match self.watch_start(selector, plan.start, served).await {
@@ -270,9 +263,6 @@ impl<R: Resources> Service<R> {
         }
     }
 }
-
-/// A century: what Go's clock would take as well, and ours without overflow.
-const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Takes the request apart; `None` when memory cannot answer it.
 fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
@@ -366,14 +356,16 @@ fn json<B>(body: B) -> Response<B> {
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
+#[must_use]
+pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
         let text = crate::resource::random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
 }
 
-fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
+/// Gives an answer its audit id.
+pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
     answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
     answer
 }

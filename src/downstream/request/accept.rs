@@ -35,6 +35,28 @@ pub enum Purpose {
     Watch,
 }
 
+/// The version of the Tables that a watch gets, if Tables are the server's choice.
+#[must_use]
+pub fn wanted_table(accept: &[&str], layout: Layout) -> Option<MetaVersion> {
+    let header = accept.first().copied().unwrap_or_default();
+    let is_plain = header.split(',').count() <= ELEMENT_COUNT_MAX;
+    if !is_plain || layout == Layout::Typed && !router_accepts(header) {
+        return None;
+    }
+    let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
+    sort(&mut elements);
+    let chosen = elements.iter().find_map(|element| {
+        let mut served = SERVED.into_iter();
+        let served = served.find(|served| element.covers(served) && element.allows(served, layout));
+        served.map(|served| (element, served))
+    });
+    let (element, _) = chosen.filter(|(_, served)| *served == JSON)?;
+    match element.conversion.map(Option::unwrap_or_default) {
+        ["Table", _, version] => MetaVersion::named(version),
+        _ => None,
+    }
+}
+
 /// Runs the server's choice among media types. Only the first `Accept` header counts.
 #[must_use]
 pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
