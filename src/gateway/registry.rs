@@ -11,7 +11,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::forwarded::ForwardedBody;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
+use super::tables::{self, TableBody, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::Readiness;
 use crate::cache::Retention;
@@ -20,7 +22,7 @@ use crate::downstream::request::Verb;
 use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Resources};
 use crate::downstream::watch::WatchTally;
 use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughBody};
+use crate::passthrough::Passthrough;
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
@@ -49,6 +51,7 @@ pub(super) struct Registry {
     settings: RegistrySettings,
     client: Arc<Client>,
     passthrough: Passthrough,
+    tables: Arc<Tables>,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
     draining: Draining,
@@ -72,10 +75,17 @@ impl Registry {
         metrics: Arc<Metrics>,
         discovery: Discovery,
     ) -> Self {
+        let client = Arc::new(client);
+        let tables = Tables::new(
+            Arc::clone(&client),
+            Arc::clone(&metrics),
+            settings.limits.frame_len_max,
+        );
         Self {
             settings,
-            client: Arc::new(client),
+            client,
             passthrough,
+            tables: Arc::new(tables),
             listener: metrics.listener(),
             metrics,
             draining: Draining::default(),
@@ -225,7 +235,21 @@ impl Registry {
             }
             state.slots.values().cloned().collect()
         };
+        self.tables.close();
         slots.iter().for_each(|slot| slot.close());
+    }
+
+    /// Answers a watch of Tables together with others; `None` for everything else.
+    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<TableBody>> {
+        let gvr = tables::candidate(request)?;
+        let slot = self.state().slots.get(&gvr).cloned()?;
+        let kind = match &*slot.filling.borrow() {
+            Filling::Ready(served) => Arc::clone(&served.cache).kind().clone(),
+            Filling::Waiting(_) | Filling::Gone => return None,
+        };
+        let ask = tables::Ask::of(request, &kind)?;
+        let tally = || self.tally(&gvr);
+        self.tables.watch(ask, request.headers(), tally).await
     }
 
     pub(super) fn passthrough(&self) -> &Passthrough {
@@ -239,7 +263,7 @@ fn is_uncached_upstream(gvr: &Gvr) -> bool {
 }
 
 impl Resources for Registry {
-    type Forwarded = PassthroughBody;
+    type Forwarded = ForwardedBody;
 
     async fn availability(&self, gvr: &Gvr) -> Availability {
         let Some(slot) = self.slot(gvr) else {
@@ -269,8 +293,12 @@ impl Resources for Registry {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        self.passthrough.forward(request).await
+    async fn forward(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
+        if let Some(answer) = self.table_watch(&request).await {
+            return answer.map(ForwardedBody::from);
+        }
+        let answer = self.passthrough.forward(request).await;
+        answer.map(ForwardedBody::from)
     }
 
     fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally> {
