@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from .. import protobuf, wire
 
-COMPARED = ("content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
+COMPARED = ("upgrade", "sec-websocket-accept", "sec-websocket-protocol", "sec-websocket-version", "content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
 PRESENT = ("audit-id",)
 AGES = (re.compile(rb'("cells":\[[^\[\]]*")\d+[smh](?:\d+[sm])?"'), rb'\1#"')
 COLUMNS = (re.compile(rb'"columnDefinitions":\[.*?\],"rows"'), rb'"columnDefinitions":null,"rows"')
@@ -161,8 +161,7 @@ def event(frame, binary):
 
 
 def events(stream):
-    binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
-    got = [event(f, binary) for f in stream.frames]
+    got = [event(f, stream.binary) for f in stream.frames]
     for later in [e for e in got if e.kind != "BOOKMARK"][1:]:
         later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
     return got
@@ -186,7 +185,7 @@ def order_faults(got):
 
 def compare_streams(case, left, right):
     out = compare_heads(left, right)
-    if left.status != 200 or right.status != 200:
+    if left.status not in (200, 101) or right.status != left.status:
         return out + differing(masked(left.body), masked(right.body))
     a, b = events(left), events(right)
     if case.random_retry:
