@@ -3,12 +3,13 @@
 mod fields;
 mod key;
 mod object;
+pub mod protobuf;
 mod random;
 mod version;
 pub mod wire;
 
-pub use fields::{Field, FieldTable};
-pub use key::{Gvr, ObjectKey};
+pub use fields::{Field, FieldTable, FieldValue};
+pub use key::{CacheKey, Gvr, ObjectKey};
 pub use object::{Object, ObjectParts, Span};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
@@ -57,6 +58,15 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// `json` or `protobuf`, for people and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+
     /// The media type of lists and single objects.
     #[must_use]
     pub const fn media_type(self) -> &'static str {
@@ -77,7 +87,7 @@ impl Encoding {
 }
 
 /// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
     Typed,
@@ -98,4 +108,28 @@ pub struct ResourceKind {
     pub namespaced: bool,
     /// Layout of its JSON.
     pub layout: Layout,
+    /// How a cache holds its objects.
+    pub encoding: Encoding,
+    /// What upstream warns of whoever reads it, as `Warning` headers have it: that its version is deprecated.
+    pub warnings: Vec<String>,
+}
+
+/// What upstream's feature gates change of lists and watches. The default is what 1.36 has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// `ShardedListAndWatch`: whether `shardSelector` is heeded (protocol.md §2.7).
+    pub shards: bool,
+    /// `CBORServingAndStorage`: whether `application/cbor` is one of the served types (protocol.md §5.9).
+    pub cbor: bool,
+}
+
+impl ResourceKind {
+    /// The key of the cache that holds it.
+    #[must_use]
+    pub fn cache_key(&self) -> CacheKey {
+        CacheKey {
+            gvr: self.gvr.clone(),
+            encoding: self.encoding,
+        }
+    }
 }

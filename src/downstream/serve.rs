@@ -3,31 +3,32 @@
 mod body;
 mod fresh;
 mod state;
+mod wishes;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, USER_AGENT, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::list::{ListBody, Page, PageRequest, StreamedList};
 use super::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Purpose, Query, Read, Refusal,
-    Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchTimeout, negotiate, verb,
-    wants_pretty,
+    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
+    Spelling, Target, Verb, WatchPlan, WatchTimeout, refusal_form, verb, wants_pretty,
 };
 use super::resources::{Answered, Availability, Resources};
-use super::status::{NO_CACHE, Status};
-use super::watch::{CutWatch, Timing, WatchBody};
+use super::status::{NO_CACHE, PlainText, Status, StatusForm};
+use super::watch::{Timing, WatchBody};
 use super::websocket;
 use crate::metrics::BadRequest;
-use crate::resource::Gvr;
+use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
-use crate::view::{Form, Partial, Served};
+use crate::view::{Rendition, Served};
 pub use body::{AnswerBody, MeasuredList};
 pub use fresh::wait_until;
+use wishes::Wishes;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -51,24 +52,18 @@ type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
 struct Asked {
     path: ResourcePath,
     verb: Verb,
-    options: ListOptions,
-    /// Whole until the client's wish is known.
-    form: Form,
+    /// Or what is wrong with the numbers among them.
+    options: Result<ListOptions, Status>,
+    /// What the client wants, as far as it is known: JSON until a cache was chosen.
+    key: CacheKey,
+    rendition: Rendition,
+    /// How a refusal is written.
+    status_form: StatusForm,
+    /// Whatever the answer, these go with it.
+    warnings: Vec<HeaderValue>,
     /// Of a watch that is to go over WebSocket.
     socket: Option<websocket::Wish>,
     started: Instant,
-}
-
-/// A request that cannot be taken apart, and its answer.
-struct Mistake {
-    fault: BadRequest,
-    answer: Response<Bytes>,
-}
-
-impl Mistake {
-    fn new(fault: BadRequest, answer: Response<Bytes>) -> Box<Self> {
-        Box::new(Self { fault, answer })
-    }
 }
 
 impl<R: Resources> Service<R> {
@@ -90,34 +85,12 @@ impl<R: Resources> Service<R> {
         let mut asked = match asked(&request) {
             Ok(Some(asked)) => asked,
             Ok(None) => return self.forwarded(request).await,
-            Err(mistake) => {
-                self.refused(mistake.fault);
-                return stamped(mistake.answer.map(AnswerBody::whole), &audit_id);
+            Err(text) => {
+                self.refused(BadRequest::Http);
+                return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        let served = match self.resources.availability(&asked.path.gvr).await {
-            Availability::Ready(served) => served,
-            Availability::Forwarded => return self.forwarded(request).await,
-            Availability::Filling {
-                retry_after_seconds,
-            } => {
-                let status = Status::initializing(retry_after_seconds);
-                return self.finished(
-                    &asked,
-                    status.to_response().map(AnswerBody::whole),
-                    &audit_id,
-                );
-            }
-        };
-        let answer = match read(&asked, &request, &served) {
-            Ok((Form::Metadata(_), _)) if !R::CUTS_METADATA => Err(Refusal::Forward),
-            Ok((form, read)) => {
-                asked.form = form;
-                self.answer_read(&asked, read, &served).await
-            }
-            Err(refusal) => Err(refusal),
-        };
-        match answer {
+        match self.read(&mut asked, &request).await {
             Ok(answer) => match asked.socket.take() {
                 None => self.finished(&asked, answer, &audit_id),
                 // As the server's, these answers have no headers but their own.
@@ -127,7 +100,7 @@ impl<R: Resources> Service<R> {
                     answer
                 }
             },
-            Err(refusal) => match self.refusal(refusal) {
+            Err(refusal) => match self.refusal(refusal, asked.status_form) {
                 Some(answer) => self.finished(&asked, answer, &audit_id),
                 None => {
                     let answer = self.forwarded(request).await;
@@ -138,8 +111,60 @@ impl<R: Resources> Service<R> {
         }
     }
 
+    /// Chooses a cache, and reads from it.
+    async fn read(
+        &self,
+        asked: &mut Asked,
+        request: &Request<Incoming>,
+    ) -> Result<Answer<R>, Refusal> {
+        let gates = self.resources.gates();
+        // Bodies in CBOR are upstream's alone.
+        if gates.cbor
+            && accept(request)
+                .iter()
+                .any(|header| header.contains("application/cbor"))
+        {
+            return Err(Refusal::Forward);
+        }
+        if let (Ok(options), false) = (&mut asked.options, gates.shards) {
+            options.shard_selector.clear();
+        }
+        let wishes = Wishes::of(request, asked.verb);
+        let Some(first) = wishes.first_choice() else {
+            return Err(Refusal::Forward);
+        };
+        asked.key.encoding = first;
+        let served = match self.served(&asked.key).await? {
+            Some(served) => served,
+            // Custom resources have no protobuf, but their metadata can be written in it.
+            None if first == Encoding::Protobuf => {
+                asked.key.encoding = Encoding::Json;
+                self.served(&asked.key).await?.ok_or(Refusal::Forward)?
+            }
+            None => return Err(Refusal::Forward),
+        };
+        let kind = served.cache.kind();
+        let warnings = kind.warnings.iter();
+        asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
+        asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
+        let read = decide(asked, request, kind)?;
+        self.answer_read(asked, read, &served).await
+    }
+
+    /// The cache of this key; `None` if upstream has the resource in another encoding only.
+    async fn served(&self, key: &CacheKey) -> Result<Option<Served>, Refusal> {
+        match self.resources.availability(key).await {
+            Availability::Ready(served) => Ok(Some(served)),
+            Availability::OtherEncoding => Ok(None),
+            Availability::Forwarded => Err(Refusal::Forward),
+            Availability::Filling {
+                retry_after_seconds,
+            } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
+        }
+    }
+
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, refusal: Refusal) -> Option<Answer<R>> {
+    fn refusal(&self, refusal: Refusal, form: StatusForm) -> Option<Answer<R>> {
         let status = match refusal {
             Refusal::Forward => return None,
             Refusal::Answer(status) => status,
@@ -153,7 +178,7 @@ impl<R: Resources> Service<R> {
                 status
             }
         };
-        Some(status.to_response().map(AnswerBody::whole))
+        Some(status.to_response_in(form).map(AnswerBody::whole))
     }
 
     fn refused(&self, fault: BadRequest) {
@@ -169,14 +194,17 @@ impl<R: Resources> Service<R> {
             .map(AnswerBody::Forwarded)
     }
 
-    fn finished(&self, asked: &Asked, answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
+    fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
         self.count(asked, &answer);
+        for warning in &asked.warnings {
+            answer.headers_mut().append(WARNING, warning.clone());
+        }
         stamped(answer, audit_id)
     }
 
     fn count(&self, asked: &Asked, answer: &Answer<R>) {
         self.resources.answered(Answered {
-            gvr: &asked.path.gvr,
+            key: &asked.key,
             verb: asked.verb,
             code: answer.status().as_u16(),
         });
@@ -212,8 +240,8 @@ impl<R: Resources> Service<R> {
                 limit: plan.limit,
             },
         );
-        let tally = self.resources.list_tally(&asked.path.gvr);
-        let body = match ListBody::new(page, served.cache.kind(), asked.form).sized() {
+        let tally = self.resources.list_tally(&asked.key);
+        let body = match ListBody::new(page, served.cache.kind(), asked.rendition).sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -227,7 +255,7 @@ impl<R: Resources> Service<R> {
                 tally,
             ))),
         };
-        Ok(json(body))
+        Ok(typed(asked.rendition.encoding.media_type(), body))
     }
 
     async fn watch(
@@ -237,39 +265,36 @@ impl<R: Resources> Service<R> {
         plan: WatchPlan,
         served: &Served,
     ) -> Answer<R> {
+        let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
         if plan.timeout == WatchTimeout::Ended {
-            return json(AnswerBody::whole(Bytes::new()));
+            return streamed(AnswerBody::whole(Bytes::new()));
         }
         let timing = Timing {
             started: asked.started,
             timeout: plan.timeout.lasts(crate::resource::fraction()),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
-        match self.watch_start(selector, plan.start, served).await {
+        let rendition = asked.rendition;
+        match self
+            .watch_start(selector, rendition, plan.start, served)
+            .await
+        {
             Ok((entry, start)) => {
-                let tally = self.resources.tally(&asked.path.gvr);
+                let tally = self.resources.tally(&asked.key);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
-                let layout = served.cache.kind().layout;
-                json(match asked.form {
-                    Form::Whole => AnswerBody::Watch(Box::new(watch)),
-                    Form::Metadata(version) => {
-                        let partial = Partial { version, layout };
-                        AnswerBody::CutWatch(Box::new(CutWatch::new(watch, partial)))
-                    }
-                })
+                streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => json(AnswerBody::whole(status.error_event())),
+            Err(status) => streamed(AnswerBody::whole(status.error_event(rendition.encoding))),
         }
     }
 }
 
 /// Takes the request apart; `None` when memory cannot answer it.
-fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
-    let path = match Target::parse(request.uri()) {
-        Ok(Target::Resource(path)) => path,
-        Ok(Target::NonResource) => return Ok(None),
-        Err(text) => return Err(Mistake::new(BadRequest::Http, text.to_response())),
+fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
+    let path = match Target::parse(request.uri())? {
+        Target::Resource(path) => path,
+        Target::NonResource => return Ok(None),
     };
     let query = Query::parse(request.uri().query());
     let verb = verb(request.method(), &path, &query);
@@ -288,17 +313,25 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
         // Lists know nothing of upgrades.
         websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
     };
-    // Malformed options are upstream's to refuse only where it would refuse something else first.
-    let options = ListOptions::from_query(&query)
-        .map_err(|status| Mistake::new(BadRequest::Parameter, status.to_response()))?;
+    let Some(status_form) = refusal_form(&accept(request)) else {
+        return Ok(None);
+    };
     Ok(Some(Asked {
+        key: CacheKey::json(&path.gvr),
         path,
         verb,
-        options,
-        form: Form::Whole,
+        options: ListOptions::from_query(&query),
+        rendition: Rendition::default(),
+        status_form,
+        warnings: Vec::new(),
         socket,
         started: Instant::now(),
     }))
+}
+
+fn accept(request: &Request<Incoming>) -> Vec<&str> {
+    let values = request.headers().get_all(ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 /// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
@@ -308,34 +341,17 @@ fn is_go_duration(text: &str) -> bool {
         || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
-/// Decides what is read, and in what form, or that upstream must answer.
-fn read(
+/// Decides what is read, or that upstream must answer.
+fn decide(
     asked: &Asked,
     request: &Request<Incoming>,
-    served: &Served,
-) -> Result<(Form, Read), Refusal> {
-    let kind = served.cache.kind();
-    let purpose = if asked.verb == Verb::Watch {
-        Purpose::Watch
-    } else {
-        Purpose::List
-    };
-    let accept: Vec<&str> = request
-        .headers()
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let form = match negotiate(&accept, kind.layout, purpose) {
-        Representation::Json => Form::Whole,
-        Representation::Metadata(version) => Form::Metadata(version),
-        Representation::Forward => return Err(Refusal::Forward),
-    };
+    kind: &ResourceKind,
+) -> Result<Read, Refusal> {
     let agent = request
         .headers()
         .get(USER_AGENT)
         .and_then(|value| value.to_str().ok());
-    if purpose == Purpose::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
+    if asked.verb == Verb::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
         return Err(Refusal::Forward);
     }
     if asked.path.namespace.is_some()
@@ -344,13 +360,15 @@ fn read(
     {
         return Err(Refusal::Forward);
     }
-    Ok((form, Read::decide(&asked.path, &asked.options, kind)?))
+    let options = asked.options.as_ref();
+    let options = options.map_err(|status| Refusal::Bad(Fault::Options, status.clone()))?;
+    Read::decide(&asked.path, options, kind)
 }
 
-fn json<B>(body: B) -> Response<B> {
+fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     response
 }

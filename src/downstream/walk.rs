@@ -7,13 +7,13 @@ use crate::resource::{Object, ResourceKind};
 use crate::view::selector::Selector;
 
 /// Where a walk is. Valid for one map; the map is given to each step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Walk {
     place: Place,
     scope: Scope,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Scope {
     /// The object with this key, not looked at yet.
     One(String),

@@ -26,7 +26,7 @@ use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::status::NO_CACHE;
 use crate::downstream::watch::WatchTally;
 use crate::metrics::Metrics;
-use crate::resource::ResourceVersion;
+use crate::resource::{CacheKey, ResourceVersion};
 use crate::upstream::client::Client;
 use ask::Key;
 pub(super) use ask::{Ask, candidate};
@@ -162,7 +162,7 @@ impl Tables {
             stream: Arc::clone(&stream),
             writer,
             client: Arc::clone(&self.client),
-            metrics: self.metrics.tables(labels(&key.gvr)),
+            metrics: self.metrics.tables(labels(&CacheKey::json(&key.gvr))),
             frame_len_max: self.frame_len_max,
         };
         let shelf = Arc::clone(&self.shelf);

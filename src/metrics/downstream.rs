@@ -55,7 +55,7 @@ pub struct DownstreamMetrics {
 #[derive(Clone, Debug)]
 pub struct RequestCounters {
     family: IntCounterVec,
-    labels: [Box<str>; 3],
+    labels: [Box<str>; 4],
     /// One slot for each verb and code, and one for `other`.
     slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; Verb::ALL.len()]>,
 }
@@ -71,9 +71,15 @@ impl RequestCounters {
             let code = CODES
                 .get(place)
                 .map_or_else(|| "other".to_owned(), u16::to_string);
-            let [group, version, resource] = &self.labels;
-            self.family
-                .with_label_values(&[verb.as_str(), group, version, resource, &code])
+            let [group, version, resource, encoding] = &self.labels;
+            self.family.with_label_values(&[
+                verb.as_str(),
+                group,
+                version,
+                resource,
+                encoding,
+                &code,
+            ])
         });
         counter.inc();
     }
@@ -101,7 +107,7 @@ impl Families {
             requests: add.counters(
                 "request_total",
                 "Lists and watches of cached resources that were answered, from memory or by upstream.",
-                &["verb", "group", "version", "resource", "code"],
+                &["verb", "group", "version", "resource", "encoding", "code"],
             )?,
             list_duration: add.histograms(
                 "request_duration_seconds",
@@ -142,8 +148,8 @@ impl Families {
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
         let values = &labels.values();
-        let [group, version, resource] = labels.values();
-        let with_verb = |verb: Verb| [group, version, resource, verb.as_str()];
+        let [group, version, resource, encoding] = labels.values();
+        let with_verb = |verb: Verb| [group, version, resource, encoding, verb.as_str()];
         DownstreamMetrics {
             requests: RequestCounters {
                 family: self.requests.clone(),

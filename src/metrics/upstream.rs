@@ -58,6 +58,9 @@ impl Families {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
+        let [group, version, resource, _] = ResourceLabels::NAMES;
+        // Tables are not held in an encoding.
+        let tables = &[group, version, resource];
         let reason = &resource_and("reason");
         Ok(Self {
             events_received: add.sharded(
@@ -108,12 +111,12 @@ impl Families {
             table_watches: add.gauges(
                 "upstream_table_watches_active",
                 "Watches of tables open upstream, each shared by clients that ask alike.",
-                labels,
+                tables,
             )?,
             table_requests: add.counters(
                 "upstream_table_watches_total",
                 "Shared watches of tables asked of upstream.",
-                labels,
+                tables,
             )?,
         })
     }
@@ -131,7 +134,8 @@ impl Families {
     }
 
     pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
-        let values = &labels.values();
+        let [group, version, resource, _] = labels.values();
+        let values = &[group, version, resource];
         TableMetrics {
             watches: self.table_watches.with_label_values(values),
             requests: self.table_requests.with_label_values(values),

@@ -156,10 +156,10 @@ pub const fn field_len(value_len: usize) -> usize {
 /// Appends a varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(value.to_le_bytes()[0]);
 }
 
 /// Appends tag and length of a length-delimited field, whose value the caller appends.

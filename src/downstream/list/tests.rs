@@ -7,8 +7,9 @@ use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::cache::{Observer, Writer};
 use crate::downstream::continue_token::ContinueToken;
+use crate::resource::ResourceVersion;
 use crate::view::selector::LabelSelector;
-use crate::view::{Hub, MetaVersion};
+use crate::view::{Form, Hub, MetaVersion, Partial};
 
 const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 
@@ -54,7 +55,16 @@ fn body(page: Page, layout: Layout) -> (String, bool) {
 }
 
 fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
-    let (bytes, sized) = match ListBody::new(page, &kind(layout), form).sized() {
+    let (bytes, sized) = match ListBody::new(
+        page,
+        &kind(layout),
+        Rendition {
+            form,
+            ..Rendition::default()
+        },
+    )
+    .sized()
+    {
         Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
@@ -109,7 +119,7 @@ fn cut_lists_look_alike_for_all_kinds() {
             let page = page(&snapshot, &everything(), None, 0);
             let cut = |(key, at)| {
                 let object = sample(layout, key, at).object();
-                String::from_utf8(partial.of(&object)).unwrap()
+                String::from_utf8(partial.object(object.bytes()).unwrap()).unwrap()
             };
             let items: Vec<_> = keys.iter().copied().zip(1_u64..).map(cut).collect();
             let items = match items.as_slice() {
@@ -199,10 +209,11 @@ fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
 /// Names on the page, remaining count, and where the next page starts.
 fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
     let start = page
+        .meta
         .continue_token
         .take()
         .map(|token| ContinueToken::decode(&token).unwrap().start);
-    let remaining = page.remaining;
+    let remaining = page.meta.remaining;
     let keys = std::iter::from_fn(|| page.next());
     let keys = keys.map(|object| object.key().to_string()).collect();
     (keys, remaining, start)
@@ -402,7 +413,7 @@ proptest! {
         let mut shown = 0;
         loop {
             let this = page(&snapshot, &selector, start.as_deref(), limit);
-            let metadata = this.metadata(layout);
+            let metadata = this.meta.json(layout);
             let (_, _, next) = outline(page(&snapshot, &selector, start.as_deref(), limit));
             let len = if limit == 0 { samples.len() } else { (samples.len() - shown).min(usize::try_from(limit).unwrap()) };
             let (text, _) = body(this, layout);

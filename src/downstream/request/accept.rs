@@ -1,9 +1,10 @@
 //! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
 
-use crate::resource::Layout;
-use crate::view::MetaVersion;
+use crate::resource::{Encoding, Layout};
+use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
 use super::query::Query;
+use crate::downstream::status::StatusForm;
 
 /// Beyond this many elements the server's sort is not stable, so its choice is not foretold here.
 const ELEMENT_COUNT_MAX: usize = 12;
@@ -14,16 +15,21 @@ const SERVED: [&str; 3] = [
     "application/vnd.kubernetes.protobuf",
 ];
 const JSON: &str = SERVED[0];
+const PROTOBUF: &str = SERVED[2];
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
-    /// Compact JSON of whole objects, which the cache holds.
-    Json,
-    /// Compact JSON of `PartialObjectMetadata`, or of the list of them: whatever the purpose calls for.
-    Metadata(MetaVersion),
+    /// What a cache holds, or what can be cut out of it. Of metadata alone that is a list of them or single ones,
+    /// whatever the purpose calls for. JSON is compact.
+    Cached(Rendition),
     /// Anything else, refusals included: upstream answers.
     Forward,
+}
+
+impl Representation {
+    /// Compact JSON of whole objects.
+    pub const JSON: Self = Self::Cached(Rendition::whole(Encoding::Json));
 }
 
 /// What the answer is for.
@@ -35,12 +41,14 @@ pub enum Purpose {
     Watch,
 }
 
-/// The version of the Tables that a watch gets, if Tables are the server's choice.
+/// The version of the Tables that a watch gets, if they are the server's choice whatever the kind and its gates.
 #[must_use]
-pub fn wanted_table(accept: &[&str], layout: Layout) -> Option<MetaVersion> {
+pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
     let header = accept.first().copied().unwrap_or_default();
-    let is_plain = header.split(',').count() <= ELEMENT_COUNT_MAX;
-    if !is_plain || layout == Layout::Typed && !router_accepts(header) {
+    let is_plain = header.split(',').count() <= ELEMENT_COUNT_MAX && !header.contains("cbor");
+    // What built-in kinds allow custom resources do too, as long as it is not protobuf.
+    let layout = Layout::Typed;
+    if !is_plain || !router_accepts(header) {
         return None;
     }
     let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
@@ -50,7 +58,9 @@ pub fn wanted_table(accept: &[&str], layout: Layout) -> Option<MetaVersion> {
         let served = served.find(|served| element.covers(served) && element.allows(served, layout));
         served.map(|served| (element, served))
     });
-    let (element, _) = chosen.filter(|(_, served)| *served == JSON)?;
+    let (element, _) = chosen.filter(|(element, served)| {
+        *served == JSON && element.managed_fields == ManagedFields::Kept
+    })?;
     match element.conversion.map(Option::unwrap_or_default) {
         ["Table", _, version] => MetaVersion::named(version),
         _ => None,
@@ -62,7 +72,7 @@ pub fn wanted_table(accept: &[&str], layout: Layout) -> Option<MetaVersion> {
 pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
-        return Representation::Json;
+        return Representation::JSON;
     }
     if layout == Layout::Typed && !router_accepts(header) {
         return Representation::Forward;
@@ -76,10 +86,10 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
                 let indented = element.pretty && purpose == Purpose::List;
-                return if served == JSON && !indented {
-                    element.representation(purpose)
-                } else {
-                    Representation::Forward
+                return match served {
+                    JSON if !indented => element.representation(purpose, Encoding::Json),
+                    PROTOBUF => element.representation(purpose, Encoding::Protobuf),
+                    _ => Representation::Forward,
                 };
             }
         }
@@ -107,6 +117,40 @@ pub fn wish(accept: &[&str]) -> Option<Wish> {
         return Some(Wish::Whole);
     }
     json_elements(header).iter().find_map(Element::wish)
+}
+
+/// How a refusal is written (protocol.md §5.2): indented for who takes nothing but conversions; `None` in an encoding that
+/// is not written here.
+///
+/// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.
+#[must_use]
+pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
+    let header = accept.first().copied().unwrap_or_default();
+    if header.is_empty() {
+        return Some(StatusForm::Json);
+    }
+    let mut elements: Vec<Element<'_>> = header
+        .split(',')
+        .take(ELEMENT_COUNT_MAX)
+        .filter_map(Element::parse)
+        .collect();
+    sort(&mut elements);
+    let takes = |served: &&str| {
+        let fits = |element: &&Element<'_>| {
+            !element.converts() && element.covers(served) && element.allows(served, Layout::Typed)
+        };
+        elements.iter().position(|element| fits(&element))
+    };
+    let best = SERVED
+        .iter()
+        .filter_map(|served| Some((takes(served)?, *served)));
+    // Of equal places the first served type, as the server tries them in order.
+    match best.min_by_key(|(place, _)| *place) {
+        Some((_, JSON)) => Some(StatusForm::Json),
+        Some((_, PROTOBUF)) => Some(StatusForm::Protobuf),
+        Some(_) => None,
+        None => Some(StatusForm::Indented),
+    }
 }
 
 /// Whether refusals are written as compact JSON: indented gets them who takes nothing but conversions (protocol.md §5.2).
@@ -169,6 +213,7 @@ struct Element<'a> {
     stream: &'a str,
     server_version: &'a str,
     pretty: bool,
+    managed_fields: ManagedFields,
 }
 
 impl<'a> Element<'a> {
@@ -194,6 +239,7 @@ impl<'a> Element<'a> {
             stream: "",
             server_version: "",
             pretty: false,
+            managed_fields: ManagedFields::Kept,
         };
         for piece in pieces {
             let Some((key, value)) = piece.split_once('=') else {
@@ -217,6 +263,9 @@ impl<'a> Element<'a> {
             "stream" => self.stream = trimmed,
             "sv" => self.server_version = trimmed,
             "pretty" => self.pretty = trimmed == "1",
+            "drop" if trimmed == "metadata.managedFields" => {
+                self.managed_fields = ManagedFields::Dropped;
+            }
             _ => {}
         }
     }
@@ -225,16 +274,21 @@ impl<'a> Element<'a> {
         self.conversion.iter().any(Option::is_some)
     }
 
-    /// What this element gets in JSON, once it is allowed.
-    fn representation(&self, purpose: Purpose) -> Representation {
-        match (self.wish(), purpose) {
-            (Some(Wish::Whole), _) => Representation::Json,
+    /// What this element gets in this encoding, once it is allowed.
+    fn representation(&self, purpose: Purpose, encoding: Encoding) -> Representation {
+        let form = match (self.wish(), purpose) {
+            (Some(Wish::Whole), _) => Form::Whole,
             (Some(Wish::Metadata(version)), Purpose::Watch)
-            | (Some(Wish::MetadataList(version)), Purpose::List) => {
-                Representation::Metadata(version)
+            | (Some(Wish::MetadataList(version)), Purpose::List) => Form::Metadata(version),
+            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => {
+                return Representation::Forward;
             }
-            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => Representation::Forward,
-        }
+        };
+        Representation::Cached(Rendition {
+            encoding,
+            form,
+            managed_fields: self.managed_fields,
+        })
     }
 
     fn wish(&self) -> Option<Wish> {
@@ -265,7 +319,7 @@ impl<'a> Element<'a> {
         if !stream_ok || !matches!(self.server_version, "" | "v1") {
             return false;
         }
-        let protobuf = served == SERVED[2];
+        let protobuf = served == PROTOBUF;
         if !self.converts() {
             return !protobuf || layout == Layout::Typed;
         }

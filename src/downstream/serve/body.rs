@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::downstream::Pieces;
 use crate::downstream::list::StreamedList;
 use crate::downstream::resources::ListTally;
-use crate::downstream::watch::{CutWatch, WatchBody};
+use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
 #[derive(Debug)]
@@ -22,8 +22,6 @@ pub enum AnswerBody<F> {
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
     Watch(Box<WatchBody>),
-    /// A watch of nothing but metadata.
-    CutWatch(Box<CutWatch>),
     /// From upstream.
     Forwarded(F),
 }
@@ -86,9 +84,6 @@ where
             Self::Watch(watch) => Pin::new(&mut **watch)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
-            Self::CutWatch(watch) => Pin::new(&mut **watch)
-                .poll_frame(context)
-                .map_err(|never| match never {}),
             Self::Forwarded(body) => {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 Poll::Ready(frame.map(|frame| {
@@ -105,7 +100,6 @@ where
             Self::Whole(pieces) => pieces.is_none(),
             Self::List(list) => list.list.is_end_stream(),
             Self::Watch(watch) => watch.is_end_stream(),
-            Self::CutWatch(watch) => watch.is_end_stream(),
             Self::Forwarded(body) => body.is_end_stream(),
         }
     }
@@ -117,7 +111,6 @@ where
             }
             Self::List(list) => list.list.size_hint(),
             Self::Watch(watch) => watch.size_hint(),
-            Self::CutWatch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),
         }
     }

@@ -7,7 +7,7 @@ use crate::downstream::request::{
     Bookmarks, ListOptions, PathForm, Plan, Query, Read, Target, WatchStart, WatchTimeout,
     wanted_table,
 };
-use crate::resource::{Gvr, ResourceKind, ResourceVersion};
+use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::view::MetaVersion;
 
 /// The parameters that kubectl and its like send. With others a watch is forwarded, whatever they mean.
@@ -60,7 +60,7 @@ pub(in crate::gateway) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
 impl Ask {
     /// Reads a request; `None` for what is forwarded by itself: initial events, other parameters than the usual ones,
     /// upgrades, mistakes.
-    pub(in crate::gateway) fn of<B>(request: &Request<B>, kind: &ResourceKind) -> Option<Self> {
+    pub(in crate::gateway) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
         let headers = request.headers();
         if headers.contains_key(UPGRADE) || impersonates(headers) {
             return None;
@@ -80,9 +80,12 @@ impl Ask {
             .iter()
             .filter_map(|value| value.to_str().ok())
             .collect();
-        let version = wanted_table(&accept, kind.layout)?;
+        let version = wanted_table(&accept)?;
         let options = ListOptions::from_query(&query).ok()?;
-        let Plan::Watch(plan) = Read::decide(&path, &options, kind).ok()?.plan else {
+        let Plan::Watch(plan) = Read::decide(&path, &options, &kind_of(&path.gvr, namespaced))
+            .ok()?
+            .plan
+        else {
             return None;
         };
         let WatchStart::After(after) = plan.start else {
@@ -135,6 +138,19 @@ impl Key {
     }
 }
 
+/// As much of the kind as the checks of options look at.
+fn kind_of(gvr: &Gvr, namespaced: bool) -> ResourceKind {
+    ResourceKind {
+        gvr: gvr.clone(),
+        kind: String::new(),
+        list_kind: String::new(),
+        namespaced,
+        layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
+    }
+}
+
 /// `None` for what upstream refuses.
 fn include_object(query: &Query) -> Option<&'static str> {
     match query.first("includeObject").unwrap_or_default() {
@@ -166,28 +182,16 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::resource::Layout;
-
     use super::*;
 
     const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-
-    fn pods() -> ResourceKind {
-        ResourceKind {
-            gvr: Gvr::new("", "v1", "pods"),
-            kind: "Pod".to_owned(),
-            list_kind: "PodList".to_owned(),
-            namespaced: true,
-            layout: Layout::Typed,
-        }
-    }
 
     fn ask(query: &str, headers: &[(&'static str, &str)]) -> Option<Ask> {
         let mut request = Request::get(format!("/api/v1/namespaces/a/pods?{query}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Ask::of(&request.body(()).unwrap(), &pods())
+        Ask::of(&request.body(()).unwrap(), true)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -144,13 +144,13 @@ impl TableBody {
     }
 
     /// The next line, `None` at the end.
-    fn poll_line(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_line(&mut self, waker: &Waker) -> Poll<Option<Bytes>> {
         loop {
             if let Some(line) = self.look() {
                 return Poll::Ready(line);
             }
             // Armed first, looked at again after: an event between the two is seen, a later one wakes us.
-            self.place.seat.arm(context.waker());
+            self.place.seat.arm(waker);
             if let Some(line) = self.look() {
                 return Poll::Ready(line);
             }
@@ -205,7 +205,7 @@ impl Body for TableBody {
             this.end = Some(WatchEnd::Deadline);
             return Poll::Ready(None);
         }
-        if let Poll::Ready(line) = this.poll_line(context) {
+        if let Poll::Ready(line) = this.poll_line(context.waker()) {
             return Poll::Ready(line.map(|line| Ok(Frame::data(line))));
         }
         if this.timer.as_mut().poll(context).is_ready() {

@@ -18,15 +18,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::downstream::watch::WatchTotals;
-use crate::resource::{Gvr, Layout, ResourceKind};
 use crate::upstream::client::UpstreamSource;
 
+/// More than any test leaves unread.
+const QUEUE: usize = 16;
 const COLUMNS: &str = r#"[{"name":"Name"}]"#;
 const EXPIRED: &str =
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
 
 /// Plays the body of a watch; it ends when the sender goes.
-struct Played(mpsc::UnboundedReceiver<String>);
+struct Played(mpsc::Receiver<String>);
 
 impl Body for Played {
     type Data = Bytes;
@@ -57,13 +58,13 @@ impl Asked {
     }
 
     fn refuse(self, status: StatusCode) {
-        let mut answer = Response::new(Played(mpsc::unbounded_channel().1));
+        let mut answer = Response::new(Played(mpsc::channel(QUEUE).1));
         *answer.status_mut() = status;
         self.answer.send(answer).taken();
     }
 
-    fn grant(self) -> mpsc::UnboundedSender<String> {
-        let (lines, receiver) = mpsc::unbounded_channel();
+    fn grant(self) -> mpsc::Sender<String> {
+        let (lines, receiver) = mpsc::channel(QUEUE);
         let mut answer = Response::new(Played(receiver));
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -85,7 +86,7 @@ impl<T> Answered for Result<(), T> {
 
 struct Upstream {
     tables: Arc<Tables>,
-    asked: mpsc::UnboundedReceiver<Asked>,
+    asked: mpsc::Receiver<Asked>,
     _serving: JoinSet<()>,
 }
 
@@ -93,7 +94,7 @@ impl Upstream {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (sender, asked) = mpsc::unbounded_channel();
+        let (sender, asked) = mpsc::channel(QUEUE);
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, sender));
         let source = UpstreamSource::Url {
@@ -120,7 +121,7 @@ impl Upstream {
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
             .body(())
             .unwrap();
-        let ask = Ask::of(&request, &pods()).unwrap();
+        let ask = Ask::of(&request, true).unwrap();
         let tables = Arc::clone(&self.tables);
         tokio::spawn(async move {
             let answer = tables
@@ -132,18 +133,18 @@ impl Upstream {
     }
 }
 
-async fn serve(listener: TcpListener, asked: mpsc::UnboundedSender<Asked>) {
+async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let asked = asked.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (sender, answer) = oneshot::channel();
             let query = request.uri().query().unwrap().to_owned();
-            let told = asked.send(Asked {
+            let told = asked.try_send(Asked {
                 query,
                 answer: sender,
             });
-            told.unwrap_or_default();
+            told.unwrap();
             answer
         });
         connections.spawn(async move {
@@ -170,19 +171,8 @@ impl Watcher {
         Some(String::from_utf8(data.to_vec()).unwrap())
     }
 
-    #[track_caller]
-    fn expect(&mut self, expected: Option<String>) -> impl Future<Output = ()> {
-        async move { assert_eq!(self.next().await, expected) }
-    }
-}
-
-fn pods() -> ResourceKind {
-    ResourceKind {
-        gvr: Gvr::new("", "v1", "pods"),
-        kind: "Pod".to_owned(),
-        list_kind: "PodList".to_owned(),
-        namespaced: true,
-        layout: Layout::Typed,
+    async fn expect(&mut self, expected: Option<String>) {
+        assert_eq!(self.next().await, expected);
     }
 }
 
@@ -209,9 +199,9 @@ async fn clients_that_ask_alike_share_one_upstream_watch() {
     let second = upstream.client(5, "&allowWatchBookmarks=true&timeoutSeconds=100");
     let lines = asked.grant();
     let (mut first, mut second) = (opened(first).await, opened(second).await);
-    lines.send(added(6, COLUMNS)).unwrap();
-    lines.send(event("BOOKMARK", 7, "null")).unwrap();
-    lines.send(added(8, "null")).unwrap();
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(event("BOOKMARK", 7, "null")).await.unwrap();
+    lines.send(added(8, "null")).await.unwrap();
     first.expect(Some(added(6, COLUMNS))).await;
     first.expect(Some(added(8, "null"))).await;
     second.expect(Some(added(6, COLUMNS))).await;
@@ -219,7 +209,7 @@ async fn clients_that_ask_alike_share_one_upstream_watch() {
     second.expect(Some(added(8, "null"))).await;
     let mut third = opened(upstream.client(6, "")).await;
     third.expect(Some(added(8, COLUMNS))).await;
-    lines.send(added(9, "null")).unwrap();
+    lines.send(added(9, "null")).await.unwrap();
     for client in [&mut first, &mut second, &mut third] {
         client.expect(Some(added(9, "null"))).await;
     }
@@ -237,7 +227,7 @@ async fn a_client_from_before_the_stream_gets_one_that_reaches_back() {
     assert_eq!(asked.after(), 4);
     let lines = asked.grant();
     let mut older = opened(older).await;
-    lines.send(added(5, COLUMNS)).unwrap();
+    lines.send(added(5, COLUMNS)).await.unwrap();
     older.expect(Some(added(5, COLUMNS))).await;
 }
 
@@ -247,8 +237,8 @@ async fn what_upstream_ends_goes_on_from_the_last_version() {
     let client = upstream.client(5, "");
     let lines = upstream.asked().await.grant();
     let mut client = opened(client).await;
-    lines.send(added(6, COLUMNS)).unwrap();
-    lines.send(event("BOOKMARK", 8, "null")).unwrap();
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(event("BOOKMARK", 8, "null")).await.unwrap();
     client.expect(Some(added(6, COLUMNS))).await;
     drop(lines);
     let asked = upstream.asked().await;
@@ -257,7 +247,7 @@ async fn what_upstream_ends_goes_on_from_the_last_version() {
     let asked = upstream.asked().await;
     assert_eq!(asked.after(), 8);
     let lines = asked.grant();
-    lines.send(added(9, COLUMNS)).unwrap();
+    lines.send(added(9, COLUMNS)).await.unwrap();
     client.expect(Some(added(9, "null"))).await;
 }
 
@@ -267,8 +257,8 @@ async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
     let client = upstream.client(5, "");
     let lines = upstream.asked().await.grant();
     let mut client = opened(client).await;
-    lines.send(added(6, COLUMNS)).unwrap();
-    lines.send(added(7, r#"[{"name":"Other"}]"#)).unwrap();
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(added(7, r#"[{"name":"Other"}]"#)).await.unwrap();
     client.expect(Some(added(6, COLUMNS))).await;
     client.expect(None).await;
 
@@ -288,14 +278,14 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
     let new = upstream.client(9, "");
     let lines = asked.grant();
     let (mut old, mut new) = (opened(old).await, opened(new).await);
-    lines.send(EXPIRED.to_owned()).unwrap();
+    lines.send(EXPIRED.to_owned()).await.unwrap();
     old.expect(Some(EXPIRED.to_owned())).await;
     old.expect(None).await;
     let moved = tokio::spawn(async move { new.next().await });
     let asked = upstream.asked().await;
     assert_eq!(asked.after(), 9);
     let lines = asked.grant();
-    lines.send(added(10, COLUMNS)).unwrap();
+    lines.send(added(10, COLUMNS)).await.unwrap();
     assert_eq!(moved.await.unwrap(), Some(added(10, COLUMNS)));
 }
 
@@ -315,7 +305,7 @@ async fn a_client_that_falls_out_of_the_ring_is_ended() {
     let (mut slow, mut fast) = (opened(slow).await, opened(fast).await);
     let last = 5 + 2000;
     for version in 6..=last {
-        lines.send(added(version, "null")).unwrap();
+        lines.send(added(version, "null")).await.unwrap();
         fast.expect(Some(added(version, "null"))).await;
     }
     slow.expect(None).await;
@@ -338,7 +328,7 @@ async fn a_stream_waits_a_while_for_another_client() {
     let request = Request::get("/api/v1/pods?watch=1&resourceVersion=5")
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(());
-    let ask = Ask::of(&request.unwrap(), &pods()).unwrap();
+    let ask = Ask::of(&request.unwrap(), true).unwrap();
     let (stream, _writer) = Stream::new(ask.key, ask.after);
     let begun = Instant::now();
     let member = Member::of(&stream);

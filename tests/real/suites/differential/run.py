@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import fixtures, wire
+from ..known import Known
 from ..stack import Stack
 from . import lists, watches
 from .case import Case, compare_answers, compare_streams
@@ -71,22 +72,8 @@ def newest(got):
     return max((fixtures.version(i) for i in got["items"]), default=0)
 
 
-def known_differences():
-    """{the case's name, or a prefix that ends with *: reason}"""
-    out = {}
-    for line in KNOWN.read_text().splitlines():
-        if line.strip() and not line.startswith("#"):
-            name, _, reason = line.partition(" | ")
-            out[name.strip()] = reason.strip()
-    return out
-
-
-def reason_known(known, name):
-    return next((r for k, r in known.items() if k == name or k.endswith("*") and name.startswith(k[:-1])), None)
-
-
 def conclude(report, known, case, differences):
-    reason = reason_known(known, case.name)
+    reason = known.reason(case.name)
     if not differences:
         report.ok(case.name, "a known difference that is none: remove it from the list" if reason and not report.direct else "")
     elif reason:
@@ -185,7 +172,7 @@ def run_chain(stack, report, known, state):
 
 
 def run(report):
-    known = known_differences()
+    known = Known(KNOWN)
     with Stack("differential", fixtures.with_widgets) as stack:
         report.direct = stack.direct
         api, state = fixtures.Api(stack.server), State()
