@@ -14,7 +14,8 @@ mod plan;
 mod query;
 
 pub use accept::{
-    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wants_pretty, wish,
+    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wanted_table,
+    wants_pretty, wish,
 };
 pub use options::ListOptions;
 pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;

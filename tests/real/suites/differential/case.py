@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from .. import protobuf, wire
 
-COMPARED = ("content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
+COMPARED = ("upgrade", "sec-websocket-accept", "sec-websocket-protocol", "sec-websocket-version", "content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
 PRESENT = ("audit-id",)
 HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
 FREE = ("date", *PRESENT, *HOP_BY_HOP, "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
@@ -185,8 +185,7 @@ def event(frame, binary):
 
 
 def events(stream):
-    binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
-    got = [event(f, binary) for f in stream.frames]
+    got = [event(f, stream.binary) for f in stream.frames]
     for later in [e for e in got if e.kind != "BOOKMARK"][1:] + [e for e in got[1:] if e.kind == "BOOKMARK"]:
         later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
     return got
@@ -210,7 +209,7 @@ def order_faults(got):
 
 def compare_streams(case, left, right):
     out = compare_heads(case, left, right)
-    if left.status != 200 or right.status != 200:
+    if left.status not in (200, 101) or right.status != left.status:
         return out + differing(masked(left.body), masked(right.body))
     a, b = events(left), events(right)
     if case.random_retry:

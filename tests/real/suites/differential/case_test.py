@@ -22,7 +22,7 @@ def marker(version):
 
 
 def stream(*frames, end="clean", body=b"", **headers):
-    return SimpleNamespace(status=200, headers={**HEADERS, **headers}, body=body, end=end, frames=list(frames))
+    return SimpleNamespace(status=200, headers={**HEADERS, **headers}, body=body, end=end, frames=list(frames), binary=False)
 
 
 class Lists(unittest.TestCase):
