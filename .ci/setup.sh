@@ -92,11 +92,18 @@ python() {
     apt_install python3 python3-venv || say "python3 with venv is missing: the manifests will not be checked"
 }
 
+# For the tests with the JavaScript client. Debian's npm is a package of its own; others bring it with node.
+javascript() {
+    have node || apt_install nodejs || say "node is missing: the tests with the JavaScript client will fail"
+    have npm || apt_install npm || say "npm is missing: the tests with the JavaScript client will fail"
+}
+
 c_compiler
 rust
 if [ "$purpose" = test ]; then
     lint_tools
     python
+    javascript
 fi
 
 # What this found is told to the caller, which is another shell.

@@ -3,24 +3,36 @@
 //! ```text
 //! socket chunks ─▶ LineFramer ─▶ one line ─▶ scan_line ─▶ kind + ObjectParts | Bookmark | UpstreamStatus
 //! list body     ─▶ scan_list  ─▶ item spans ─▶ watch_form ─▶ scan_object ─▶ ObjectParts
+//!
+//! protobuf      ─▶ LengthFramer ─▶ one frame ─▶ scan_frame ─▶ as above
+//! list body     ─▶ scan_protobuf_list ─▶ item spans ─▶ scan_protobuf_object ─▶ ObjectParts
 //! ```
 //!
-//! Nothing here builds a JSON tree. The scanner walks an object once and notes where the few parts stand that
+//! Nothing here builds a tree. The scanner walks an object once and notes where the few parts stand that
 //! the gateway reads; all else is skipped, checked only for matching brackets and closed strings. What the API
 //! server wrote goes to clients as it came.
 
 mod envelope;
 mod framer;
+mod frames;
 mod json;
 mod list;
+mod managed_fields;
+mod protobuf;
 mod scanner;
 mod status;
 mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use framer::{FrameTooLong, LineFramer};
+pub use frames::{Frames, object_in, scan_envelope, scan_watch};
 pub use json::{DEPTH_MAX, ScanError};
 pub use list::{ListPage, scan_list, watch_form};
+pub use managed_fields::without_managed_fields;
+pub use protobuf::{
+    LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list,
+    scan_protobuf_object, scan_protobuf_status,
+};
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
 pub use walk::{elements, members};

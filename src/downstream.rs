@@ -2,6 +2,8 @@
 
 mod conduct;
 pub mod continue_token;
+pub mod gzip;
+mod indent;
 pub mod list;
 pub mod listener;
 mod pieces;

@@ -105,6 +105,7 @@ impl Gateway {
             Arc::clone(&metrics),
             discovery,
         );
+        registry.learn_gates().await;
         Ok(Self {
             registry: Arc::new(registry),
             metrics,

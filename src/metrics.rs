@@ -42,7 +42,7 @@ const PREFIX: &str = "kube_fanout";
 #[error("metrics are inconsistent")]
 pub struct MetricsError(#[from] prometheus::Error);
 
-/// What names a resource in labels.
+/// What names a cached resource in labels.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceLabels<'a> {
     /// API group; empty for the core group.
@@ -51,13 +51,15 @@ pub struct ResourceLabels<'a> {
     pub version: &'a str,
     /// Plural name.
     pub resource: &'a str,
+    /// How its cache holds objects: `json` or `protobuf`.
+    pub encoding: &'a str,
 }
 
 impl<'a> ResourceLabels<'a> {
-    const NAMES: [&'static str; 3] = ["group", "version", "resource"];
+    const NAMES: [&'static str; 4] = ["group", "version", "resource", "encoding"];
 
-    const fn values(&self) -> [&'a str; 3] {
-        [self.group, self.version, self.resource]
+    const fn values(&self) -> [&'a str; 4] {
+        [self.group, self.version, self.resource, self.encoding]
     }
 }
 

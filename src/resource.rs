@@ -3,11 +3,13 @@
 mod fields;
 mod key;
 mod object;
+pub mod protobuf;
 mod random;
 mod version;
+pub mod wire;
 
-pub use fields::{Field, FieldTable};
-pub use key::{Gvr, ObjectKey};
+pub use fields::{Field, FieldTable, FieldValue};
+pub use key::{CacheKey, Gvr, ObjectKey};
 pub use object::{Object, ObjectParts, Span};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
@@ -45,8 +47,47 @@ impl EventKind {
     }
 }
 
+/// How objects are written on the wire: what upstream is asked for, and what a cache holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encoding {
+    /// `application/json`, a watch event a line.
+    #[default]
+    Json,
+    /// `application/vnd.kubernetes.protobuf`, watch events with their length before them. Compiled-in kinds only.
+    Protobuf,
+}
+
+impl Encoding {
+    /// `json` or `protobuf`, for people and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+
+    /// The media type of lists and single objects.
+    #[must_use]
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The media type that watch responses bear (protocol.md §4.11).
+    #[must_use]
+    pub const fn stream_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+}
+
 /// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
     Typed,
@@ -67,4 +108,28 @@ pub struct ResourceKind {
     pub namespaced: bool,
     /// Layout of its JSON.
     pub layout: Layout,
+    /// How a cache holds its objects.
+    pub encoding: Encoding,
+    /// What upstream warns of whoever reads it, as `Warning` headers have it: that its version is deprecated.
+    pub warnings: Vec<String>,
+}
+
+/// What upstream's feature gates change of lists and watches. The default is what 1.36 has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// `ShardedListAndWatch`: whether `shardSelector` is heeded (protocol.md §2.7).
+    pub shards: bool,
+    /// `CBORServingAndStorage`: whether `application/cbor` is one of the served types (protocol.md §5.9).
+    pub cbor: bool,
+}
+
+impl ResourceKind {
+    /// The key of the cache that holds it.
+    #[must_use]
+    pub fn cache_key(&self) -> CacheKey {
+        CacheKey {
+            gvr: self.gvr.clone(),
+            encoding: self.encoding,
+        }
+    }
 }

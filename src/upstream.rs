@@ -6,5 +6,6 @@ pub mod client;
 pub mod discovery;
 pub mod driver;
 mod fetch;
+pub mod gates;
 pub mod reflector;
 pub mod sink;

@@ -1,6 +1,8 @@
 //! kube-rs, unmodified, as a client of the gateway: its stores end up as what the API server holds.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "kube_rs/asked.rs"]
+mod asked;
 #[path = "kube_rs/follower.rs"]
 mod follower;
 #[path = "kube_rs/named.rs"]

@@ -17,7 +17,7 @@ use kube_fanout::downstream::serve::Service;
 use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
 use kube_fanout::resource::{
-    EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
+    CacheKey, Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, Served};
@@ -59,7 +59,7 @@ impl WatchTally for Counters {
 impl Resources for OneCache {
     type Forwarded = BoxBody<Bytes, Infallible>;
 
-    async fn availability(&self, _: &Gvr) -> Availability {
+    async fn availability(&self, _: &CacheKey) -> Availability {
         Availability::Ready(self.served.clone())
     }
 
@@ -71,7 +71,7 @@ impl Resources for OneCache {
         Response::new(BoxBody::new(Empty::new()))
     }
 
-    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
         Arc::clone(&self.counters) as _
     }
 
@@ -86,6 +86,8 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
         list_kind: format!("{kind}List"),
         namespaced: true,
         layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
     }
 }
 
@@ -105,6 +107,7 @@ pub(crate) async fn serve(served: Served) -> io::Result<std::net::SocketAddr> {
     let address = listener.local_addr()?;
     let metrics = Metrics::new().map_err(io::Error::other)?;
     let handles = metrics.downstream(ResourceLabels {
+        encoding: "json",
         group: "",
         version: "v1",
         resource: "configmaps",
@@ -137,7 +140,7 @@ pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
     else {
         panic!("a bench's own line is an event");
     };
-    let object = Object::in_line(parts, line, object.start);
+    let object = Object::in_frame(parts, Encoding::Json, line, object.start);
     match kind {
         EventKind::Added | EventKind::Modified => Change::Put(object),
         EventKind::Deleted => Change::Delete(object),

@@ -185,6 +185,7 @@ impl Answers<'_> {
             namespace: None,
             labels: LabelSelector::parse(&text("labelSelector")).map_err(|fault| bad(&fault))?,
             fields: FieldSelector::parse(&field_selector, fields).map_err(|fault| bad(&fault))?,
+            shard: None,
         };
         let chosen = |bytes: &Bytes| {
             selector.is_everything()

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::refusal::Details;
 use crate::config::ExtraKind;
-use crate::resource::{Gvr, Layout, ResourceKind};
+use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 
 /// One served kind, with what discovery and the write rules need to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,6 +202,8 @@ impl ServedKind {
                 list_kind: format!("{kind}List"),
                 namespaced: scope == Namespaced,
                 layout: Layout::Typed,
+                encoding: Encoding::Json,
+                warnings: Vec::new(),
             },
             singular: kind.to_ascii_lowercase(),
             short_names: if short.is_empty() {
@@ -222,6 +224,8 @@ impl ServedKind {
                 list_kind: format!("{kind}List"),
                 namespaced,
                 layout: Layout::Dynamic,
+                encoding: Encoding::Json,
+                warnings: Vec::new(),
             },
             singular: kind.to_ascii_lowercase(),
             short_names: Vec::new(),

@@ -17,7 +17,7 @@ use crate::downstream::request::{ListOptions, Spelling, Target, Wish};
 use crate::downstream::resources::{Answered, Availability, Latest, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::{WatchTally, WatchTotals};
-use crate::resource::{FieldTable, Gvr, Layout};
+use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
 use crate::view::Served;
 use crate::view::selector::{FieldSelector, FieldSelectorError};
 
@@ -87,11 +87,12 @@ impl Reads {
 impl Resources for Reads {
     type Forwarded = AnswerBody;
 
-    const CUTS_METADATA: bool = true;
-
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
-    async fn availability(&self, gvr: &Gvr) -> Availability {
-        match self.index_of(gvr) {
+    async fn availability(&self, key: &CacheKey) -> Availability {
+        if key.encoding != Encoding::Json {
+            return Availability::OtherEncoding;
+        }
+        match self.index_of(&key.gvr) {
             Some(kind_index) => {
                 self.store.reached(kind_index);
                 Availability::Ready(self.served[kind_index].clone())
@@ -111,7 +112,7 @@ impl Resources for Reads {
         self.refusal(&request)
     }
 
-    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
         Arc::clone(&self.streams) as Arc<dyn WatchTally>
     }
 

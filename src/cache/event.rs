@@ -1,4 +1,4 @@
-//! One event of a resource's history, with the lines that watchers get, each made at most once.
+//! One event of a resource's history, with the frames that watchers get, each made at most once.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -31,8 +31,7 @@ impl Event {
         previous: Option<Arc<Object>>,
         published_at: Instant,
     ) -> Self {
-        let lines = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
-        let [added, modified, deleted] = lines;
+        let [added, modified, deleted] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         Self {
             sequence,
             kind,
@@ -82,40 +81,31 @@ impl Event {
         self.published_at
     }
 
-    /// The event's line, newline included, for a watcher to whom it is of `kind`. Made once, then shared.
+    /// The event's frame for a watcher to whom it is of `kind`. Made once, then shared.
     ///
     /// An object that leaves a selector is `Deleted` to its watchers while the event itself is not: they
     /// get the previous state with the event's version (protocol.md §4.6).
     #[must_use]
-    pub fn line(&self, kind: EventKind) -> Bytes {
+    pub fn frame(&self, kind: EventKind) -> Bytes {
         let (cell, left) = match kind {
             EventKind::Added => (&self.added, false),
             EventKind::Modified => (&self.modified, false),
             EventKind::Deleted => (&self.deleted, self.kind != EventKind::Deleted),
         };
-        let line = cell.get_or_init(|| match (&self.previous, left) {
-            (Some(previous), true) => previous.deleted_line(self.resource_version),
-            _ => self
-                .object
-                .line_of(kind)
-                .unwrap_or_else(|| relabelled(&self.object, kind)),
+        let frame = cell.get_or_init(|| match (&self.previous, left) {
+            (Some(previous), true) => previous.deleted_frame(self.resource_version),
+            _ => self.object.frame(kind),
         });
-        line.clone()
+        frame.clone()
     }
 
     /// Bytes that keeping this event costs, about.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>()
-            + self.object.line_len()
+            + self.object.frame_len()
             + self
                 .previous
                 .as_ref()
-                .map_or(0, |previous| previous.line_len())
+                .map_or(0, |previous| previous.frame_len())
     }
-}
-
-fn relabelled(object: &Object, kind: EventKind) -> Bytes {
-    [kind.line_head().as_bytes(), &object.line_tail()]
-        .concat()
-        .into()
 }

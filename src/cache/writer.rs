@@ -121,7 +121,7 @@ impl Writer {
         let first = self.state.epoch == Epoch(0);
         self.state.epoch.0 += 1;
         if first {
-            self.objects_len = listed.iter().map(Object::line_len).sum();
+            self.objects_len = listed.iter().map(Object::frame_len).sum();
             self.state.objects =
                 ObjectMap::from_objects(listed.into_iter().map(Arc::new).collect());
             self.state.listed_at = version;
@@ -246,9 +246,9 @@ impl Writer {
                 (EventKind::Deleted, Arc::new(object), Some(previous))
             }
         };
-        self.objects_len -= previous.as_ref().map_or(0, |previous| previous.line_len());
+        self.objects_len -= previous.as_ref().map_or(0, |previous| previous.frame_len());
         if kind != EventKind::Deleted {
-            self.objects_len += object.line_len();
+            self.objects_len += object.frame_len();
         }
         let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);

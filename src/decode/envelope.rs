@@ -22,6 +22,18 @@ pub enum WireKind {
 }
 
 impl WireKind {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+            Self::Bookmark => "BOOKMARK",
+            Self::Error => "ERROR",
+        }
+    }
+
     /// What happened to an object; `None` for bookmarks and errors.
     #[must_use]
     pub const fn event_kind(self) -> Option<EventKind> {
@@ -33,7 +45,7 @@ impl WireKind {
         }
     }
 
-    fn of(word: &str) -> Option<Self> {
+    pub(super) fn of(word: &str) -> Option<Self> {
         Some(match word {
             "ADDED" => Self::Added,
             "MODIFIED" => Self::Modified,
@@ -54,19 +66,19 @@ pub struct EventEnvelope {
     pub object: Span,
 }
 
-/// One line of a watch, read whole.
+/// One line of a watch, or one frame in protobuf, read whole.
 #[derive(Clone, Debug)]
 pub enum WatchLine {
     /// Something happened to an object.
     Event {
         /// What happened.
         kind: EventKind,
-        /// Where the object's bytes stand in the line.
+        /// Where the object's bytes stand in the line or frame.
         object: Span,
-        /// What was found in the object; spans count from its opening brace.
+        /// What was found in the object; spans count from its first byte.
         parts: ObjectParts,
     },
-    /// A version-only event; its span counts from the object's opening brace.
+    /// A version-only event; its span counts from the object's first byte.
     Bookmark(Bookmark),
     /// The stream ends with this.
     Error(UpstreamStatus),

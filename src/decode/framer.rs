@@ -12,7 +12,7 @@ pub struct FrameTooLong {
 
 /// Capacity that an empty framer keeps. Sixteen thousand idle streams with this much hold 1 GiB at worst; events of usual
 /// size fit without growing the buffer again.
-const KEPT_LEN_MAX: usize = 64 * 1024;
+pub(super) const KEPT_LEN_MAX: usize = 64 * 1024;
 
 /// Collects chunks and gives back whole lines, each as an allocation of its own.
 ///

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use crate::resource::wire::WireError;
 use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
 
 /// Deepest nesting of brackets that is walked. Kubernetes' own objects stay below 30; custom resources are free, and
 /// serde_json's limit of 128 has been met in the wild.
 pub const DEPTH_MAX: usize = 1024;
 
-/// Why bytes are not the JSON that was expected. Offsets count from the start of the scanned bytes.
+/// Why bytes are not the JSON or protobuf that was expected. Offsets count from the start of the scanned bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanError {
     /// Something else stands there, or the bytes end.
@@ -48,6 +49,9 @@ pub enum ScanError {
         #[source]
         source: InvalidResourceVersion,
     },
+    /// The bytes are no protobuf message.
+    #[error("malformed protobuf")]
+    Wire(#[from] WireError),
     /// More bytes than a [`Span`] can name.
     #[error("longer than 4 GiB")]
     TooLong,

@@ -5,7 +5,7 @@ use crate::resource::{FieldTable, ObjectParts, ResourceVersion, Span};
 use super::json::{Json, ScanError, Text, span};
 
 /// The annotation that closes a streamed list (KEP-3157); its value must be exactly `true`.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// A version-only event (protocol.md §4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

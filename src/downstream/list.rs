@@ -1,20 +1,26 @@
 //! Lists from a snapshot: which objects are on the page, and the body that streams them. Pure but for the body trait.
 
+mod compressed;
+mod envelope;
+mod run;
+
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 
 use super::Pieces;
 use super::continue_token::ContinueToken;
 use super::walk::{Walk, prefix_of};
-use crate::cache::{ObjectMap, Snapshot};
-use crate::resource::{Layout, Object, ResourceKind, ResourceVersion};
+use crate::cache::{Kept, ObjectMap, Snapshot};
+use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
-use crate::view::{Form, Partial};
+use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
+pub use compressed::{BlockCounts, CompressedList};
+use envelope::{Envelope, ListMeta, indented_item};
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -37,15 +43,13 @@ pub struct PageRequest<'a> {
 }
 
 /// One page: what its envelope says, and its items.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Page {
-    version: ResourceVersion,
-    continue_token: Option<String>,
-    remaining: Option<usize>,
+    meta: ListMeta,
     items: Items,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Items {
     /// Everything from here on that matches, found while it is sent.
     Rest {
@@ -64,18 +68,20 @@ impl Page {
         let selector = request.selector;
         let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
         let version = snapshot.resource_version;
+        let shard = selector.shard.as_ref().map(ToString::to_string);
         let Some(limit) = request.limit else {
             let items = Items::Rest {
                 snapshot,
                 walk,
                 selector: selector.clone(),
             };
-            return Self {
+            let meta = ListMeta {
                 version,
                 continue_token: None,
                 remaining: None,
-                items,
+                shard,
             };
+            return Self { meta, items };
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let ahead = walk.count_ahead(&snapshot.objects);
@@ -88,10 +94,14 @@ impl Page {
             more.map(|last| ContinueToken::after(&last[prefix_len..], version).encode());
         let mut items = found.items;
         items.reverse();
-        Self {
+        let meta = ListMeta {
             version,
             continue_token,
             remaining,
+            shard,
+        };
+        Self {
+            meta,
             items: Items::Found(items),
         }
     }
@@ -112,22 +122,64 @@ impl Page {
         }
     }
 
-    fn metadata(&self, layout: Layout) -> String {
-        let token = self.continue_token.as_deref();
-        let mut remaining = String::new();
-        if let Some(count) = self.remaining {
-            remaining = format!(",\"remainingItemCount\":{count}");
+    /// Bytes of all items as they will be sent.
+    fn items_len(&self, form: ItemForm) -> usize {
+        let len = |object: &Arc<Object>| form.item(object).map_or(0, |item| item.len());
+        match &self.items {
+            Items::Found(items) => items.iter().map(len).sum(),
+            Items::Rest {
+                snapshot,
+                walk,
+                selector,
+            } => {
+                let (mut walk, mut sum) = (walk.clone(), 0);
+                while let Some(object) = walk.next(&snapshot.objects) {
+                    if selector.matches(object) {
+                        sum += len(object);
+                    }
+                }
+                sum
+            }
         }
-        let version = self.version;
-        match (layout, token) {
-            (Layout::Typed, None) => format!("{{\"resourceVersion\":\"{version}\"{remaining}}}"),
-            (Layout::Typed, Some(token)) => {
-                format!("{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"{remaining}}}")
-            }
-            (Layout::Dynamic, token) => {
-                let token = token.unwrap_or("");
-                format!("{{\"continue\":\"{token}\"{remaining},\"resourceVersion\":\"{version}\"}}")
-            }
+    }
+}
+
+/// How items are written.
+#[derive(Clone, Copy, Debug)]
+struct ItemForm {
+    layout: Layout,
+    /// How the cache's objects are written.
+    source: Encoding,
+    /// What is done to the items, if anything.
+    cut: Option<Cut>,
+    indented: bool,
+}
+
+impl ItemForm {
+    /// One item, in JSON without its opening brace.
+    fn item(self, object: &Object) -> Result<Bytes, CutError> {
+        let item = match self.cut {
+            None => object.list_item(self.layout),
+            Some(cut) => cut.list_item(object)?,
+        };
+        Ok(if self.indented {
+            indented_item(&item)
+        } else {
+            item
+        })
+    }
+
+    /// Under what name blocks of this form are kept. Of rare forms none are.
+    fn kept(self) -> Option<Kept> {
+        let metadata = Rendition {
+            encoding: self.source,
+            form: Form::Metadata(MetaVersion::V1),
+            managed_fields: ManagedFields::Kept,
+        };
+        match self.cut {
+            _ if self.indented => None,
+            None => Some(Kept::Whole),
+            Some(cut) => (cut.rendition() == metadata).then_some(Kept::Metadata),
         }
     }
 }
@@ -159,103 +211,92 @@ fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usiz
     found
 }
 
-/// Streams a page: envelope, items as they are in memory, envelope.
-#[derive(Debug)]
+/// Streams a page: envelope, items as they are in memory or cut out of it, envelope.
+#[derive(Clone, Debug)]
 pub struct ListBody {
     page: Page,
-    layout: Layout,
-    /// Cuts the items, if only their metadata is wanted.
-    partial: Option<Partial>,
-    head: Option<Bytes>,
-    tail: Option<Bytes>,
-    /// What stands before the next item: `{` of the first, then `,{`.
-    opening: &'static [u8],
+    form: ItemForm,
+    envelope: Envelope,
+    place: Place,
     /// Items sent, for metrics.
     items: usize,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Head,
+    Items,
+    End,
 }
 
 impl ListBody {
     /// The body of a page of this kind of object.
     #[must_use]
-    pub fn new(page: Page, kind: &ResourceKind, form: Form) -> Self {
-        if let Form::Metadata(version) = form {
-            let layout = kind.layout;
-            return Self::cut(page, Partial { version, layout });
-        }
-        let (list_kind, api_version) = (&kind.list_kind, kind.gvr.api_version());
-        let metadata = page.metadata(kind.layout);
-        let (head, tail) = match kind.layout {
-            Layout::Typed => (
-                format!(
-                    "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
-                ),
-                "]}\n".into(),
-            ),
-            Layout::Dynamic => (
-                format!("{{\"apiVersion\":\"{api_version}\",\"items\":["),
-                format!("],\"kind\":\"{list_kind}\",\"metadata\":{metadata}}}\n"),
-            ),
+    pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition) -> Self {
+        let form = ItemForm {
+            layout: kind.layout,
+            source: kind.encoding,
+            cut: Cut::new(rendition, kind),
+            indented: false,
         };
+        let items_len = || page.items_len(form);
+        let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
         Self {
             page,
-            layout: kind.layout,
-            partial: None,
-            head: Some(head.into()),
-            tail: Some(Bytes::from(tail)),
-            opening: b"{",
+            form,
+            envelope,
+            place: Place::Head,
             items: 0,
         }
     }
 
-    /// A list of nothing but metadata looks the same for all kinds of objects. Without items it has `null`.
-    fn cut(page: Page, partial: Partial) -> Self {
-        let metadata = page.metadata(Layout::Typed);
-        let api_version = partial.version.api_version();
-        let head = format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":"
-        );
-        Self {
-            page,
-            layout: partial.layout,
-            partial: Some(partial),
-            head: Some(head.into()),
-            tail: Some(Bytes::from_static(b"null}\n")),
-            opening: b"[",
-            items: 0,
-        }
+    /// The same list with two blanks before what stands inside something, for people (protocol.md §5.6). For JSON only.
+    #[must_use]
+    pub fn indented(mut self) -> Self {
+        self.form.indented = true;
+        self.envelope = self.envelope.indented();
+        self
     }
 
     /// The next frame; `None` when the list is complete.
     fn next_frame(&mut self) -> Option<Pieces> {
-        self.tail.as_ref()?;
         let mut pieces = Pieces::default();
-        self.head
-            .take()
-            .into_iter()
-            .for_each(|head| pieces.push(head));
+        match self.place {
+            Place::Head => pieces.push(self.envelope.head.clone()),
+            Place::Items => {}
+            Place::End => return None,
+        }
+        self.place = Place::Items;
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            let Some(object) = self.page.next() else {
-                self.tail
-                    .take()
-                    .into_iter()
-                    .for_each(|tail| pieces.push(tail));
+            let next = self.page.next();
+            let Some(item) = next.and_then(|object| self.form.item(&object).ok()) else {
+                pieces.push(self.tail());
+                self.place = Place::End;
                 break;
             };
-            pieces.push(Bytes::from_static(self.opening));
+            let before = self.before_next();
             self.items += 1;
-            if let Some(partial) = self.partial {
-                pieces.push(partial.of(&object).into());
-                self.opening = b",";
-                self.tail = Some(Bytes::from_static(b"]}\n"));
-                continue;
-            }
-            pieces.push(match self.layout {
-                Layout::Typed => object.item_tail(),
-                Layout::Dynamic => object.whole_tail(),
-            });
-            self.opening = b",{";
+            pieces.push(before);
+            pieces.push(item);
         }
         Some(pieces)
+    }
+
+    /// What stands before the next item.
+    fn before_next(&self) -> Bytes {
+        match self.items {
+            0 => self.envelope.opening.clone(),
+            _ => self.envelope.between.clone(),
+        }
+    }
+
+    /// What stands after the items that were sent.
+    fn tail(&self) -> Bytes {
+        match self.items {
+            0 => self.envelope.empty_tail.clone(),
+            _ => self.envelope.tail.clone(),
+        }
     }
 
     /// The whole list in one piece, with the number of its items, if it is short enough to carry its length; else the body to stream.
@@ -264,7 +305,7 @@ impl ListBody {
     /// The body, with its first frame made already, when the list is longer.
     pub fn sized(mut self) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
         let first = self.next_frame().unwrap_or_default();
-        if self.tail.is_none() && first.len() <= SIZED_LEN_MAX {
+        if self.place == Place::End && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
             Err(Box::new((first, self)))
@@ -310,11 +351,7 @@ impl Body for StreamedList {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.tail.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
+        self.first.is_none() && self.rest.place == Place::End
     }
 }
 

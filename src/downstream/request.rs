@@ -1,7 +1,9 @@
 //! What a request asks for: path, verb, options, and the plan that follows from them. It reads no data and no clock.
 
 use crate::resource::{FieldTable, ResourceKind};
-use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector};
+use crate::view::selector::{
+    FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector,
+};
 
 use super::status::Status;
 
@@ -11,7 +13,9 @@ mod path;
 mod plan;
 mod query;
 
-pub use accept::{Purpose, Representation, Wish, negotiate, takes_plain_json, wants_pretty, wish};
+pub use accept::{
+    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wants_pretty, wish,
+};
 pub use options::ListOptions;
 pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};
 pub use plan::{
@@ -44,7 +48,7 @@ pub enum Refusal {
     Bad(Fault, Status),
     /// It cannot be served now; this is the answer.
     Answer(Status),
-    /// Only upstream knows what to say: an unknown field label, a shard selector, a path that routing there may
+    /// Only upstream knows what to say: an unknown field label, a bad shard selector, a path that routing there may
     /// not know.
     Forward,
 }
@@ -90,9 +94,11 @@ impl Read {
             Err(FieldSelectorError::Syntax(message)) => return Err(bad(message)),
             Err(FieldSelectorError::UnknownLabel(_)) => return Err(Refusal::Forward),
         };
-        if !options.shard_selector.is_empty() {
-            return Err(Refusal::Forward);
-        }
+        // What upstream ignores was taken out of the options; what it refuses, it has the words for.
+        let shard = match &*options.shard_selector {
+            "" => None,
+            text => Some(ShardSelector::parse(text).ok_or(Refusal::Forward)?),
+        };
         options
             .validate()
             .map_err(|status| Refusal::Bad(Fault::Options, status))?;
@@ -103,6 +109,7 @@ impl Read {
             namespace,
             labels,
             fields,
+            shard,
         };
         let plan = if options.watch || path.form == PathForm::WatchPrefix {
             WatchPlan::decide(options).map(Plan::Watch)

@@ -9,11 +9,12 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
+use super::list::BlockCounts;
 use super::request::Verb;
 use super::watch::WatchTally;
 use crate::cache::Snapshot;
 use crate::metrics::ListenerMetrics;
-use crate::resource::{Gvr, ResourceVersion};
+use crate::resource::{CacheKey, Gates, ResourceVersion};
 use crate::view::Served;
 
 /// Whether a resource is answered from memory.
@@ -26,6 +27,8 @@ pub enum Availability {
         /// For Retry-After.
         retry_after_seconds: u32,
     },
+    /// Upstream has the resource, but not in this encoding.
+    OtherEncoding,
     /// Not from memory: the request is for upstream.
     Forwarded,
 }
@@ -44,8 +47,8 @@ pub enum Latest {
 /// One answered request, for counting.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered<'a> {
-    /// The resource.
-    pub gvr: &'a Gvr,
+    /// The cache that was asked, or would have been.
+    pub key: &'a CacheKey,
     /// What was asked.
     pub verb: Verb,
     /// HTTP status.
@@ -56,6 +59,9 @@ pub struct Answered<'a> {
 pub trait ListTally: Send + Sync + std::fmt::Debug {
     /// So many objects went out, the last of them so long after the request.
     fn listed(&self, objects: usize, took: Duration);
+
+    /// It was compressed, of so many blocks.
+    fn compressed(&self, blocks: BlockCounts);
 }
 
 /// The caches and the way upstream. The gateway has one, the embedded API server another.
@@ -66,11 +72,13 @@ pub trait Resources: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Whether reads of nothing but metadata are answered from memory too, cut for each client that asks for them.
-    const CUTS_METADATA: bool = false;
+    /// Which of upstream's gates are open.
+    fn gates(&self) -> Gates {
+        Gates::default()
+    }
 
-    /// The cache of a resource; starts it if need be, and waits for a while until it is filled.
-    fn availability(&self, gvr: &Gvr) -> impl Future<Output = Availability> + Send;
+    /// The cache of this key; starts it if need be, and waits for a while until it is filled.
+    fn availability(&self, key: &CacheKey) -> impl Future<Output = Availability> + Send;
 
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
     /// who ask meanwhile.
@@ -83,10 +91,10 @@ pub trait Resources: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
 
     /// Where the streams of a resource are counted.
-    fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally>;
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally>;
 
     /// Where the lists of a resource are counted, if anywhere.
-    fn list_tally(&self, _: &Gvr) -> Option<Arc<dyn ListTally>> {
+    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListTally>> {
         None
     }
 

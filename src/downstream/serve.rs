@@ -1,33 +1,40 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
 
 mod body;
+mod deadline;
 mod fresh;
 mod state;
+mod wishes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, VARY,
+    WARNING,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::list::{ListBody, Page, PageRequest, StreamedList};
+use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
+use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Purpose, Query, Read, Refusal,
-    Representation, ResourcePath, Spelling, Target, Verb, WatchPlan, WatchTimeout, negotiate, verb,
-    wants_pretty,
+    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
+    Spelling, Target, Verb, WatchPlan, WatchTimeout, refusal_form, verb, wants_pretty,
 };
 use super::resources::{Answered, Availability, Resources};
-use super::status::{NO_CACHE, Status};
-use super::watch::{CutWatch, Timing, WatchBody};
+use super::status::{NO_CACHE, PlainText, Status, StatusForm};
+use super::watch::{Timing, WatchBody};
 use crate::metrics::BadRequest;
-use crate::resource::Gvr;
+use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
-use crate::view::{Form, Partial, Served};
+use crate::view::{Rendition, Served};
+use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
+use deadline::{Patience, overdue};
 pub use fresh::wait_until;
+use wishes::Wishes;
 
 /// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
@@ -37,12 +44,14 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Debug)]
 pub struct Service<R> {
     resources: Arc<R>,
+    maker: BlockMaker,
 }
 
 impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
         Self {
             resources: Arc::clone(&self.resources),
+            maker: self.maker.clone(),
         }
     }
 }
@@ -53,29 +62,30 @@ type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
 struct Asked {
     path: ResourcePath,
     verb: Verb,
-    options: ListOptions,
-    /// Whole until the client's wish is known.
-    form: Form,
+    /// Or what is wrong with the numbers among them.
+    options: Result<ListOptions, Status>,
+    /// What the client wants, as far as it is known: JSON until a cache was chosen.
+    key: CacheKey,
+    rendition: Rendition,
+    /// How a refusal is written.
+    status_form: StatusForm,
+    /// Whatever the answer, these go with it.
+    warnings: Vec<HeaderValue>,
+    is_indented: bool,
+    takes_gzip: bool,
     started: Instant,
-}
-
-/// A request that cannot be taken apart, and its answer.
-struct Mistake {
-    fault: BadRequest,
-    answer: Response<Bytes>,
-}
-
-impl Mistake {
-    fn new(fault: BadRequest, answer: Response<Bytes>) -> Box<Self> {
-        Box::new(Self { fault, answer })
-    }
+    /// When the answer must have begun.
+    overdue_at: Option<Instant>,
 }
 
 impl<R: Resources> Service<R> {
     /// A service over these resources.
     #[must_use]
     pub fn new(resources: Arc<R>) -> Self {
-        Self { resources }
+        // Half of the cores: the other half serves meanwhile.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let maker = BlockMaker::new(cores / 2);
+        Self { resources, maker }
     }
 
     /// The resources.
@@ -90,48 +100,97 @@ impl<R: Resources> Service<R> {
         let mut asked = match asked(&request) {
             Ok(Some(asked)) => asked,
             Ok(None) => return self.forwarded(request).await,
-            Err(mistake) => {
-                self.refused(mistake.fault);
-                return stamped(mistake.answer.map(AnswerBody::whole), &audit_id);
+            Err(text) => {
+                self.refused(BadRequest::Http);
+                return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        let served = match self.resources.availability(&asked.path.gvr).await {
-            Availability::Ready(served) => served,
-            Availability::Forwarded => return self.forwarded(request).await,
-            Availability::Filling {
-                retry_after_seconds,
-            } => {
-                let status = Status::initializing(retry_after_seconds);
-                return self.finished(
-                    &asked,
-                    status.to_response().map(AnswerBody::whole),
-                    &audit_id,
-                );
-            }
+        let overdue_at = asked.overdue_at;
+        let answering = self.answer_asked(&mut asked, request, &audit_id);
+        let Some(overdue_at) = overdue_at else {
+            return answering.await;
         };
-        let answer = match read(&asked, &request, &served) {
-            Ok((Form::Metadata(_), _)) if !R::CUTS_METADATA => Err(Refusal::Forward),
-            Ok((form, read)) => {
-                asked.form = form;
-                self.answer_read(&asked, read, &served).await
-            }
-            Err(refusal) => Err(refusal),
-        };
-        match answer {
-            Ok(answer) => self.finished(&asked, answer, &audit_id),
-            Err(refusal) => match self.refusal(refusal) {
-                Some(answer) => self.finished(&asked, answer, &audit_id),
+        match tokio::time::timeout_at(overdue_at, answering).await {
+            Ok(answer) => answer,
+            // What was begun for this client alone ends with it; what is shared goes on for the others.
+            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        }
+    }
+
+    async fn answer_asked(
+        &self,
+        asked: &mut Asked,
+        request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        match self.read(asked, &request).await {
+            Ok(answer) => self.finished(asked, answer, audit_id),
+            Err(refusal) => match self.refusal(refusal, asked.status_form) {
+                Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
                     let answer = self.forwarded(request).await;
-                    self.count(&asked, &answer);
+                    self.count(asked, &answer);
                     answer
                 }
             },
         }
     }
 
+    /// Chooses a cache, and reads from it.
+    async fn read(
+        &self,
+        asked: &mut Asked,
+        request: &Request<Incoming>,
+    ) -> Result<Answer<R>, Refusal> {
+        let gates = self.resources.gates();
+        // Bodies in CBOR are upstream's alone.
+        if gates.cbor
+            && accept(request)
+                .iter()
+                .any(|header| header.contains("application/cbor"))
+        {
+            return Err(Refusal::Forward);
+        }
+        if let (Ok(options), false) = (&mut asked.options, gates.shards) {
+            options.shard_selector.clear();
+        }
+        let wishes = Wishes::of(request, asked.verb);
+        let Some(first) = wishes.first_choice() else {
+            return Err(Refusal::Forward);
+        };
+        asked.key.encoding = first;
+        let served = match self.served(&asked.key).await? {
+            Some(served) => served,
+            // Custom resources have no protobuf, but their metadata can be written in it.
+            None if first == Encoding::Protobuf => {
+                asked.key.encoding = Encoding::Json;
+                self.served(&asked.key).await?.ok_or(Refusal::Forward)?
+            }
+            None => return Err(Refusal::Forward),
+        };
+        let kind = served.cache.kind();
+        let warnings = kind.warnings.iter();
+        asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
+        asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
+        asked.is_indented = wishes.are_indented(kind);
+        let read = decide(asked, kind)?;
+        self.answer_read(asked, read, &served).await
+    }
+
+    /// The cache of this key; `None` if upstream has the resource in another encoding only.
+    async fn served(&self, key: &CacheKey) -> Result<Option<Served>, Refusal> {
+        match self.resources.availability(key).await {
+            Availability::Ready(served) => Ok(Some(served)),
+            Availability::OtherEncoding => Ok(None),
+            Availability::Forwarded => Err(Refusal::Forward),
+            Availability::Filling {
+                retry_after_seconds,
+            } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
+        }
+    }
+
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, refusal: Refusal) -> Option<Answer<R>> {
+    fn refusal(&self, refusal: Refusal, form: StatusForm) -> Option<Answer<R>> {
         let status = match refusal {
             Refusal::Forward => return None,
             Refusal::Answer(status) => status,
@@ -145,7 +204,7 @@ impl<R: Resources> Service<R> {
                 status
             }
         };
-        Some(status.to_response().map(AnswerBody::whole))
+        Some(status.to_response_in(form).map(AnswerBody::whole))
     }
 
     fn refused(&self, fault: BadRequest) {
@@ -161,14 +220,17 @@ impl<R: Resources> Service<R> {
             .map(AnswerBody::Forwarded)
     }
 
-    fn finished(&self, asked: &Asked, answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
+    fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
         self.count(asked, &answer);
+        for warning in &asked.warnings {
+            answer.headers_mut().append(WARNING, warning.clone());
+        }
         stamped(answer, audit_id)
     }
 
     fn count(&self, asked: &Asked, answer: &Answer<R>) {
         self.resources.answered(Answered {
-            gvr: &asked.path.gvr,
+            key: &asked.key,
             verb: asked.verb,
             code: answer.status().as_u16(),
         });
@@ -204,8 +266,22 @@ impl<R: Resources> Service<R> {
                 limit: plan.limit,
             },
         );
-        let tally = self.resources.list_tally(&asked.path.gvr);
-        let body = match ListBody::new(page, served.cache.kind(), asked.form).sized() {
+        let tally = self.resources.list_tally(&asked.key);
+        let media_type = asked.rendition.encoding.media_type();
+        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        if asked.is_indented {
+            list = list.indented();
+        }
+        let measured =
+            |list, tally| AnswerBody::List(Box::new(MeasuredList::new(list, asked.started, tally)));
+        if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
+            let list = CompressedList::new(list, self.maker.clone());
+            return Ok(gzipped(typed(
+                media_type,
+                measured(Listing::Compressed(list), tally),
+            )));
+        }
+        let body = match list.sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -213,13 +289,9 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(streamed) => AnswerBody::List(Box::new(MeasuredList::new(
-                StreamedList::from(streamed),
-                asked.started,
-                tally,
-            ))),
+            Err(streamed) => measured(Listing::Plain(StreamedList::from(streamed)), tally),
         };
-        Ok(json(body))
+        Ok(typed(media_type, body))
     }
 
     async fn watch(
@@ -229,33 +301,33 @@ impl<R: Resources> Service<R> {
         plan: WatchPlan,
         served: &Served,
     ) -> Answer<R> {
+        let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
         let timeout = match plan.timeout {
             WatchTimeout::Default => {
                 WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
             }
             WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
-            WatchTimeout::Ended => return json(AnswerBody::whole(Bytes::new())),
+            WatchTimeout::Ended => return streamed(AnswerBody::Stream(None)),
         };
         let timing = Timing {
             started: asked.started,
             timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
-        match self.watch_start(selector, plan.start, served).await {
+        let rendition = asked.rendition;
+        match self
+            .watch_start(selector, rendition, plan.start, served)
+            .await
+        {
             Ok((entry, start)) => {
-                let tally = self.resources.tally(&asked.path.gvr);
+                let tally = self.resources.tally(&asked.key);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
-                let layout = served.cache.kind().layout;
-                json(match asked.form {
-                    Form::Whole => AnswerBody::Watch(Box::new(watch)),
-                    Form::Metadata(version) => {
-                        let partial = Partial { version, layout };
-                        AnswerBody::CutWatch(Box::new(CutWatch::new(watch, partial)))
-                    }
-                })
+                streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => json(AnswerBody::whole(status.error_event())),
+            Err(status) => streamed(AnswerBody::Stream(Some(
+                status.error_event(rendition.encoding).into(),
+            ))),
         }
     }
 }
@@ -264,11 +336,10 @@ impl<R: Resources> Service<R> {
 const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Takes the request apart; `None` when memory cannot answer it.
-fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
-    let path = match Target::parse(request.uri()) {
-        Ok(Target::Resource(path)) => path,
-        Ok(Target::NonResource) => return Ok(None),
-        Err(text) => return Err(Mistake::new(BadRequest::Http, text.to_response())),
+fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
+    let path = match Target::parse(request.uri())? {
+        Target::Resource(path) => path,
+        Target::NonResource => return Ok(None),
     };
     let query = Query::parse(request.uri().query());
     let verb = verb(request.method(), &path, &query);
@@ -276,75 +347,73 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    // A deadline that Go would not parse is upstream's to refuse.
-    let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
-    if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
+    let patience = Patience::of(&query, verb);
+    if !reads || !plain || patience == Patience::Unknown || request.headers().contains_key(UPGRADE)
+    {
         return Ok(None);
     }
-    // Malformed options are upstream's to refuse only where it would refuse something else first.
-    let options = ListOptions::from_query(&query)
-        .map_err(|status| Mistake::new(BadRequest::Parameter, status.to_response()))?;
+    let status_form = match refusal_form(&accept(request)) {
+        Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
+        Some(form) => form,
+        None => return Ok(None),
+    };
+    let started = Instant::now();
     Ok(Some(Asked {
+        key: CacheKey::json(&path.gvr),
         path,
         verb,
-        options,
-        form: Form::Whole,
-        started: Instant::now(),
+        options: ListOptions::from_query(&query),
+        rendition: Rendition::default(),
+        status_form,
+        warnings: Vec::new(),
+        is_indented: false,
+        takes_gzip: accepts_gzip(request.headers()),
+        overdue_at: match patience {
+            Patience::Until(limit) => Some(started + limit),
+            Patience::Endless | Patience::Unknown => None,
+        },
+        started,
     }))
 }
 
-/// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
-fn is_go_duration(text: &str) -> bool {
-    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    text == "0"
-        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
+fn accept(request: &Request<Incoming>) -> Vec<&str> {
+    let values = request.headers().get_all(ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
-/// Decides what is read, and in what form, or that upstream must answer.
-fn read(
-    asked: &Asked,
-    request: &Request<Incoming>,
-    served: &Served,
-) -> Result<(Form, Read), Refusal> {
-    let kind = served.cache.kind();
-    let purpose = if asked.verb == Verb::Watch {
-        Purpose::Watch
-    } else {
-        Purpose::List
-    };
-    let accept: Vec<&str> = request
-        .headers()
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let form = match negotiate(&accept, kind.layout, purpose) {
-        Representation::Json => Form::Whole,
-        Representation::Metadata(version) => Form::Metadata(version),
-        Representation::Forward => return Err(Refusal::Forward),
-    };
-    let agent = request
-        .headers()
-        .get(USER_AGENT)
-        .and_then(|value| value.to_str().ok());
-    if purpose == Purpose::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
-        return Err(Refusal::Forward);
-    }
+/// Whether JSON is indented, as far as the media type does not say so.
+fn is_for_people(request: &Request<Incoming>) -> bool {
+    let agent = request.headers().get(USER_AGENT);
+    let agent = agent.and_then(|value| value.to_str().ok());
+    wants_pretty(&Query::parse(request.uri().query()), agent)
+}
+
+/// Decides what is read, or that upstream must answer.
+fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
     if asked.path.namespace.is_some()
         && !kind.namespaced
         && asked.path.gvr != Gvr::new("", "v1", "namespaces")
     {
         return Err(Refusal::Forward);
     }
-    Ok((form, Read::decide(&asked.path, &asked.options, kind)?))
+    let options = asked.options.as_ref();
+    let options = options.map_err(|status| Refusal::Bad(Fault::Options, status.clone()))?;
+    Read::decide(&asked.path, options, kind)
 }
 
-fn json<B>(body: B) -> Response<B> {
+fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     response
+}
+
+fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    answer
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).

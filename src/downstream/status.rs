@@ -7,8 +7,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTI
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+use crate::resource::Encoding;
+
 mod json;
 mod plain;
+mod protobuf;
 mod rows;
 
 pub use json::go_json;
@@ -31,6 +34,18 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// The token in `metadata.continue`; empty but for an expired token that can go on inconsistently.
     pub continue_token: String,
+}
+
+/// How a Status is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusForm {
+    /// Compact JSON.
+    #[default]
+    Json,
+    /// Indented JSON.
+    Indented,
+    /// Protobuf.
+    Protobuf,
 }
 
 /// What a Status is about.
@@ -83,9 +98,16 @@ impl Status {
         json::go_json_indented(&self.wire()).into()
     }
 
-    /// The line of a watch stream that ends it with this failure (protocol.md §4.3).
+    /// The frame of a watch stream that ends it with this failure (protocol.md §4.3).
     #[must_use]
-    pub fn error_event(&self) -> Bytes {
+    pub fn error_event(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Json => self.error_line(),
+            Encoding::Protobuf => self.error_frame(),
+        }
+    }
+
+    fn error_line(&self) -> Bytes {
         let mut line = b"{\"type\":\"ERROR\",\"object\":".to_vec();
         line.append(&mut go_json(&self.wire()));
         line.extend_from_slice(b"}\n");
@@ -97,6 +119,22 @@ impl Status {
     pub fn retry_after(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then_some(seconds)
+    }
+
+    /// The same as an HTTP answer in another form.
+    #[must_use]
+    pub fn to_response_in(&self, form: StatusForm) -> Response<Bytes> {
+        let mut response = self.to_response();
+        match form {
+            StatusForm::Json => {}
+            StatusForm::Indented => *response.body_mut() = self.to_pretty_json(),
+            StatusForm::Protobuf => {
+                let media_type = HeaderValue::from_static(Encoding::Protobuf.media_type());
+                response.headers_mut().insert(CONTENT_TYPE, media_type);
+                *response.body_mut() = self.to_protobuf();
+            }
+        }
+        response
     }
 
     /// The HTTP answer with compact JSON and the headers of protocol.md §3.11, but for `Audit-Id` and `Date`.

@@ -3,7 +3,6 @@
 //! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
 //! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
 
-mod cut;
 mod initial;
 
 use std::convert::Infallible;
@@ -24,7 +23,6 @@ use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
 use crate::view::{Entry, Marker, Served, filtered};
-pub use cut::CutWatch;
 use initial::Initial;
 
 /// Bytes of one frame, about: so much is gathered for a socket that is behind.
@@ -219,10 +217,10 @@ impl WatchBody {
         }
         loop {
             if let Some(initial) = &mut self.initial {
-                let (pieces, count) = initial.next_frame(self.entry.view.selector(), &self.served);
-                match pieces {
-                    Some(pieces) => return Some(self.counted(pieces, count)),
-                    None => self.initial = None,
+                match initial.next_frame(&self.entry.view, &self.served) {
+                    Ok((Some(pieces), count)) => return Some(self.counted(pieces, count)),
+                    Ok((None, _)) => self.initial = None,
+                    Err(_) => return self.unfit(),
                 }
             }
             if self.position < self.history_end {
@@ -261,13 +259,18 @@ impl WatchBody {
         let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
+        let (view, mut is_fit) = (&self.entry.view, true);
         let read = filtered(
             self.served.cache.history(),
             self.selector(),
             range,
             |event, kind| {
                 if event.resource_version() > known {
-                    pieces.push(event.line(kind));
+                    let Ok(frame) = view.frame(event, kind) else {
+                        is_fit = false;
+                        return ControlFlow::Break(());
+                    };
+                    pieces.push(frame);
                     count += 1;
                     if event.published_at() >= opened_at {
                         oldest.get_or_insert_with(|| event.published_at());
@@ -283,6 +286,9 @@ impl WatchBody {
         match read {
             Ok(next) => self.position = next,
             Err(_) => return Err(self.lagged()),
+        }
+        if !is_fit {
+            self.end = Some(WatchEnd::Closed);
         }
         if let Some(oldest) = oldest {
             self.tally.delayed(since(oldest));
@@ -309,7 +315,7 @@ impl WatchBody {
             }
             position = batch.last + 1;
             count += batch.count;
-            pieces.push(batch.lines.clone());
+            pieces.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
             tally.delayed(now.saturating_duration_since(batch.published_at));
             if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
@@ -357,6 +363,12 @@ impl WatchBody {
         pieces
     }
 
+    /// Ends the stream where an event cannot be made fit for it, as upstream does.
+    fn unfit(&mut self) -> Option<Pieces> {
+        self.end = Some(WatchEnd::Closed);
+        None
+    }
+
     /// The last event of a client that fell out of the history.
     fn lagged(&mut self) -> Pieces {
         self.end = Some(WatchEnd::Lagged);
@@ -365,7 +377,7 @@ impl WatchBody {
             crate::cache::floor(&snapshot, cache.history())
         });
         Status::expired_watch(self.known, floor)
-            .error_event()
+            .error_event(self.entry.view.encoding())
             .into()
     }
 
@@ -394,12 +406,13 @@ impl WatchBody {
         if reached.version <= bookmarks.beyond || reached.version < self.known {
             return None;
         }
-        Some(
-            self.served
-                .hub
-                .bookmark()
-                .line(reached.version, Marker::None),
-        )
+        let shape = self.served.hub.bookmark();
+        let bookmark = self
+            .entry
+            .view
+            .bookmark(&shape, reached.version, Marker::None);
+        // A shape that cannot be cut is as good as none.
+        bookmark.ok()
     }
 
     /// True after the deadline. Asks the timer, which costs less than the clock, so that a client who is always behind
@@ -468,6 +481,9 @@ impl Body for WatchBody {
         }
         if let Some(pieces) = this.gather() {
             return frame(pieces);
+        }
+        if this.end.is_some() {
+            return Poll::Ready(None);
         }
         // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
         this.entry.seat.arm(context.waker());

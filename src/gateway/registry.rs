@@ -21,9 +21,10 @@ use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Re
 use crate::downstream::watch::WatchTally;
 use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody};
-use crate::resource::Gvr;
+use crate::resource::{CacheKey, Encoding, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
+use crate::upstream::gates::gates;
 use crate::view::Served;
 
 /// A first client waits so long for a cache that is being filled; then it is told to come again.
@@ -54,12 +55,13 @@ pub(super) struct Registry {
     draining: Draining,
     discovery: ArcSwap<Discovery>,
     discovery_wanted: Notify,
+    gates: ArcSwap<Gates>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    slots: HashMap<Gvr, Arc<Slot>, foldhash::fast::RandomState>,
+    slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
     /// The tasks of all slots; they end with the registry.
     tasks: JoinSet<()>,
 }
@@ -81,6 +83,7 @@ impl Registry {
             draining: Draining::default(),
             discovery: ArcSwap::from_pointee(discovery),
             discovery_wanted: Notify::new(),
+            gates: ArcSwap::default(),
             state: Mutex::default(),
         }
     }
@@ -92,14 +95,15 @@ impl Registry {
     /// Starts the pinned caches.
     pub(super) fn start_pinned(&self) {
         for gvr in &self.settings.pinned {
-            if self.slot(gvr).is_none() {
+            if self.slot(&CacheKey::json(gvr)).is_none() {
                 warn!(resource = %gvr, "pinned, but upstream does not offer to list and watch it (yet)");
             }
         }
     }
 
-    /// The slot of a resource, started if upstream has it; `None` if it is not for memory.
-    fn slot(&self, gvr: &Gvr) -> Option<Arc<Slot>> {
+    /// The slot of a cache, started if upstream has the resource; `None` if it is not for memory.
+    fn slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
+        let gvr = &key.gvr;
         if self
             .settings
             .passthrough
@@ -110,7 +114,7 @@ impl Registry {
             return None;
         }
         let mut state = self.state();
-        if let Some(slot) = state.slots.get(gvr) {
+        if let Some(slot) = state.slots.get(key) {
             slot.touch();
             return Some(Arc::clone(slot));
         }
@@ -124,37 +128,44 @@ impl Registry {
         }
         let parts = SlotParts {
             resource: resource.clone(),
+            encoding: key.encoding,
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             limits: self.settings.limits,
             tally: Arc::new(ResourceTally::new(
                 &self.metrics,
-                gvr,
+                key,
                 self.draining.clone(),
             )),
         };
-        info!(resource = %gvr, "starting its cache");
-        let streams = Arc::new(self.stream_tally(gvr));
+        info!(resource = %key, "starting its cache");
+        let streams = Arc::new(self.stream_tally(key));
         while state.tasks.try_join_next().is_some() {}
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
-        state.slots.insert(gvr.clone(), Arc::clone(&slot));
+        state.slots.insert(key.clone(), Arc::clone(&slot));
         Some(slot)
     }
 
-    fn stream_tally(&self, gvr: &Gvr) -> StreamTally {
-        StreamTally::new(&self.metrics, gvr, self.draining.clone())
+    fn stream_tally(&self, key: &CacheKey) -> StreamTally {
+        StreamTally::new(&self.metrics, key, self.draining.clone())
     }
 
-    fn close_slot(&self, gvr: &Gvr) {
+    fn close_slot(&self, key: &CacheKey) {
         let slot = {
             let mut state = self.state();
-            // Under the lock: a new slot of the resource makes its series after this.
-            self.metrics.forget(labels(gvr));
-            state.slots.remove(gvr)
+            // Under the lock: a new slot of the same key makes its series after this.
+            self.metrics.forget(labels(key));
+            state.slots.remove(key)
         };
         if let Some(slot) = slot {
             slot.close();
         }
+    }
+
+    /// Asks which of upstream's gates are open.
+    pub(super) async fn learn_gates(&self) {
+        let known = **self.gates.load();
+        self.gates.store(Arc::new(gates(&self.client, known).await));
     }
 
     /// Reads discovery again, now and then and when something unknown was asked for. Never ends.
@@ -171,23 +182,28 @@ impl Registry {
                 Ok(discovery) => self.discovered(discovery),
                 Err(error) => warn!(%error, "discovery failed: going on with what is known"),
             }
+            self.learn_gates().await;
         }
     }
 
     fn discovered(&self, discovery: Discovery) {
         let whole = discovery.failed().is_empty();
-        let known: Vec<Gvr> = self.state().slots.keys().cloned().collect();
-        for gvr in known
+        let known: Vec<CacheKey> = self.state().slots.keys().cloned().collect();
+        for key in known
             .into_iter()
-            .filter(|gvr| whole && discovery.resource(gvr).is_none())
+            .filter(|key| whole && discovery.resource(&key.gvr).is_none())
         {
-            info!(resource = %gvr, "no longer offered upstream");
-            self.close_slot(&gvr);
+            info!(resource = %key, "no longer offered upstream");
+            self.close_slot(&key);
         }
         self.discovery.store(Arc::new(discovery));
         for gvr in &self.settings.pinned {
-            self.slot(gvr);
+            self.slot(&CacheKey::json(gvr));
         }
+    }
+
+    fn is_pinned(&self, key: &CacheKey) -> bool {
+        key.encoding == Encoding::Json && self.settings.pinned.contains(&key.gvr)
     }
 
     /// Ends caches that nobody has wanted for a while. Never ends itself.
@@ -195,22 +211,22 @@ impl Registry {
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
             let timeout = self.settings.idle_timeout;
-            let idle: Vec<Gvr> = {
+            let idle: Vec<CacheKey> = {
                 let state = self.state();
-                let unwanted = |(gvr, slot): &(&Gvr, &Arc<Slot>)| {
-                    !self.settings.pinned.contains(gvr) && slot.is_idle(timeout)
+                let unwanted = |(key, slot): &(&CacheKey, &Arc<Slot>)| {
+                    !self.is_pinned(key) && slot.is_idle(timeout)
                 };
                 let gone = |slot: &Slot| matches!(&*slot.filling.borrow(), Filling::Gone);
                 state
                     .slots
                     .iter()
                     .filter(|entry| unwanted(entry) || gone(entry.1))
-                    .map(|(gvr, _)| gvr.clone())
+                    .map(|(key, _)| key.clone())
                     .collect()
             };
-            for gvr in idle {
-                info!(resource = %gvr, "ending its cache: unwanted or gone");
-                self.close_slot(&gvr);
+            for key in idle {
+                info!(resource = %key, "ending its cache: unwanted or gone");
+                self.close_slot(&key);
             }
         }
     }
@@ -220,8 +236,8 @@ impl Registry {
         let slots: Vec<_> = {
             let state = self.state();
             self.draining.begin();
-            for gvr in state.slots.keys() {
-                self.metrics.forget(labels(gvr));
+            for key in state.slots.keys() {
+                self.metrics.forget(labels(key));
             }
             state.slots.values().cloned().collect()
         };
@@ -241,8 +257,12 @@ fn is_uncached_upstream(gvr: &Gvr) -> bool {
 impl Resources for Registry {
     type Forwarded = PassthroughBody;
 
-    async fn availability(&self, gvr: &Gvr) -> Availability {
-        let Some(slot) = self.slot(gvr) else {
+    fn gates(&self) -> Gates {
+        **self.gates.load()
+    }
+
+    async fn availability(&self, key: &CacheKey) -> Availability {
+        let Some(slot) = self.slot(key) else {
             return Availability::Forwarded;
         };
         let mut filling = slot.filling.clone();
@@ -251,6 +271,7 @@ impl Resources for Registry {
         match settled {
             Ok(Ok(filling)) => match &*filling {
                 Filling::Ready(served) => Availability::Ready(served.clone()),
+                Filling::OtherEncoding => Availability::OtherEncoding,
                 Filling::Waiting(_) | Filling::Gone => Availability::Forwarded,
             },
             // The slot was closed meanwhile.
@@ -262,7 +283,11 @@ impl Resources for Registry {
     }
 
     async fn latest(&self, served: &Served) -> Latest {
-        let slot = self.state().slots.get(&served.cache.kind().gvr).cloned();
+        let slot = self
+            .state()
+            .slots
+            .get(&served.cache.kind().cache_key())
+            .cloned();
         match slot {
             Some(slot) => slot.freshness.latest(&self.client, served).await,
             None => Latest::Unknown,
@@ -273,18 +298,18 @@ impl Resources for Registry {
         self.passthrough.forward(request).await
     }
 
-    fn tally(&self, gvr: &Gvr) -> Arc<dyn WatchTally> {
-        let slot = self.state().slots.get(gvr).cloned();
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {
+        let slot = self.state().slots.get(key).cloned();
         let streams = slot.map_or_else(
-            || Arc::new(self.stream_tally(gvr)),
+            || Arc::new(self.stream_tally(key)),
             |slot| Arc::clone(&slot.streams),
         );
         streams.metrics.watches.inc();
         streams
     }
 
-    fn list_tally(&self, gvr: &Gvr) -> Option<Arc<dyn ListTally>> {
-        let slot = self.state().slots.get(gvr).cloned()?;
+    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListTally>> {
+        let slot = self.state().slots.get(key).cloned()?;
         Some(Arc::clone(&slot.streams) as _)
     }
 
@@ -298,7 +323,7 @@ impl Resources for Registry {
         } else {
             VerbLabel::Watch
         };
-        if let Some(slot) = self.state().slots.get(answered.gvr) {
+        if let Some(slot) = self.state().slots.get(answered.key) {
             slot.streams.metrics.requests.inc(verb, answered.code);
         }
     }
@@ -322,16 +347,17 @@ impl Readiness for Registry {
         let ready = |slot: &Slot| match &*slot.filling.borrow() {
             Filling::Ready(_) => Ok(()),
             Filling::Waiting(reason) => Err((*reason).to_owned()),
+            Filling::OtherEncoding => Ok(()),
             Filling::Gone => Err("gone upstream".to_owned()),
         };
         let mut resources: Vec<_> = state
             .slots
             .iter()
-            .map(|(gvr, slot)| (gvr.to_string(), ready(slot)))
+            .map(|(key, slot)| (key.to_string(), ready(slot)))
             .collect();
         // What must always be there is missed even before its cache can be started.
         let pinned = self.settings.pinned.iter();
-        let missing = pinned.filter(|gvr| !state.slots.contains_key(*gvr));
+        let missing = pinned.filter(|gvr| !state.slots.contains_key(&CacheKey::json(gvr)));
         resources
             .extend(missing.map(|gvr| (gvr.to_string(), Err("not offered upstream".to_owned()))));
         resources.sort();

@@ -11,12 +11,12 @@ use tracing::{info, warn};
 use super::freshness::Freshness;
 use super::tally::{ResourceTally, StreamTally};
 use crate::cache::{Observer, Retention, Writer};
-use crate::resource::{Gvr, ResourceKind};
+use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillTally};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, probe};
+use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, offers_protobuf, probe};
 use crate::upstream::reflector::{InitialVersion, Reflector, ReflectorOptions, Streaming};
 use crate::view::{Hub, Served};
 
@@ -32,6 +32,8 @@ pub(super) enum Filling {
     Waiting(&'static str),
     /// It can be served from.
     Ready(Served),
+    /// Upstream has the resource, but not in this encoding.
+    OtherEncoding,
     /// Upstream no longer has the resource.
     Gone,
 }
@@ -48,6 +50,7 @@ pub(super) struct ReadLimits {
 /// What a slot's task is given.
 pub(super) struct SlotParts {
     pub(super) resource: DiscoveredResource,
+    pub(super) encoding: Encoding,
     pub(super) client: Arc<Client>,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
@@ -100,7 +103,7 @@ impl Slot {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let watched = match &*self.filling.borrow() {
             Filling::Ready(served) => served.hub.is_watched(),
-            Filling::Waiting(_) | Filling::Gone => false,
+            Filling::Waiting(_) | Filling::OtherEncoding | Filling::Gone => false,
         };
         !watched && used_at.elapsed() > timeout
     }
@@ -123,8 +126,13 @@ impl Slot {
 async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
     let gvr = parts.resource.gvr.clone();
     loop {
-        let Some(kind) = learn_kind(&parts, &filling).await else {
-            break;
+        let kind = match learn_kind(&parts, &filling).await {
+            Some(Offer::Kind(kind)) => kind,
+            Some(Offer::OtherEncoding) => {
+                filling.send_replace(Filling::OtherEncoding);
+                return;
+            }
+            None => break,
         };
         let hub = Arc::new(Hub::new(&kind));
         let writer = Writer::new(kind, parts.retention, Arc::clone(&hub) as Arc<dyn Observer>);
@@ -143,7 +151,7 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
         let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillTally>);
         let driver = Driver::new(
             Arc::clone(&parts.client),
-            Reading::all(&gvr, parts.limits.frame_len_max),
+            Reading::all(&gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
             Reflector::new(options).with_backoff(Backoff::brisk()),
             sink,
             tally,
@@ -162,13 +170,19 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
     filling.send_replace(Filling::Gone);
 }
 
+/// Whether upstream has the resource in the encoding that is wanted.
+enum Offer {
+    Kind(ResourceKind),
+    OtherEncoding,
+}
+
 /// Asks until upstream tells how the resource's lists look; `None` if it has no such resource.
-async fn learn_kind(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Option<ResourceKind> {
+async fn learn_kind(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Option<Offer> {
     let mut backoff = Backoff::brisk();
     let mut not_found = 0;
     loop {
-        match probe(&*parts.client, &parts.resource.gvr).await {
-            Ok(probe) => return Some(kind_of(&parts.resource, probe.list_kind, probe.layout)),
+        match offer(parts).await {
+            Ok(offer) => return Some(offer),
             Err(error) => {
                 if let ProbeError::Refused { code: 404, .. } = error {
                     not_found += 1;
@@ -185,17 +199,28 @@ async fn learn_kind(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Opti
     }
 }
 
-fn kind_of(
-    resource: &DiscoveredResource,
-    list_kind: String,
-    layout: crate::resource::Layout,
-) -> ResourceKind {
-    let gvr: Gvr = resource.gvr.clone();
-    ResourceKind {
-        gvr,
+async fn offer(parts: &SlotParts) -> Result<Offer, ProbeError> {
+    let probe = probe(&*parts.client, &parts.resource.gvr).await?;
+    let resource = &parts.resource;
+    let kind = ResourceKind {
+        gvr: resource.gvr.clone(),
         kind: resource.kind.clone(),
-        list_kind,
+        list_kind: probe.list_kind,
         namespaced: resource.namespaced,
-        layout,
-    }
+        layout: probe.layout,
+        encoding: parts.encoding,
+        warnings: probe.warnings,
+    };
+    let offered = match (parts.encoding, kind.layout) {
+        (Encoding::Json, _) => true,
+        (Encoding::Protobuf, Layout::Dynamic) => false,
+        (Encoding::Protobuf, Layout::Typed) => {
+            offers_protobuf(&*parts.client, &resource.gvr).await?
+        }
+    };
+    Ok(if offered {
+        Offer::Kind(kind)
+    } else {
+        Offer::OtherEncoding
+    })
 }

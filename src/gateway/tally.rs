@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::slot::Filling;
 use crate::cache::Applied;
 use crate::decode::Bookmark;
+use crate::downstream::list::BlockCounts;
 use crate::downstream::resources::ListTally;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
@@ -15,7 +16,7 @@ use crate::metrics::{
     RelistReason as RelistLabel, ResourceLabels, StreamEnd as StreamLabel, UpstreamMetrics,
     WatchEnd as WatchLabel,
 };
-use crate::resource::Gvr;
+use crate::resource::CacheKey;
 use crate::upstream::cache_sink::{FillState, FillTally};
 use crate::upstream::driver::{Connected, DriverTally, FrameRejection, StreamEnd};
 use crate::upstream::reflector::RelistReason;
@@ -36,20 +37,20 @@ impl Draining {
     }
 }
 
-/// Metrics of one resource's upstream side.
+/// Metrics of one cache's upstream side.
 #[derive(Debug)]
 pub(super) struct ResourceTally {
-    gvr: Gvr,
+    key: CacheKey,
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
     draining: Draining,
 }
 
 impl ResourceTally {
-    pub(super) fn new(metrics: &Metrics, gvr: &Gvr, draining: Draining) -> Self {
-        let labels = labels(gvr);
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
+        let labels = labels(key);
         Self {
-            gvr: gvr.clone(),
+            key: key.clone(),
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
             draining,
@@ -70,9 +71,11 @@ impl ResourceTally {
     }
 }
 
-/// Labels of a resource.
-pub(super) fn labels(gvr: &Gvr) -> ResourceLabels<'_> {
+/// Labels of a cache.
+pub(super) fn labels(key: &CacheKey) -> ResourceLabels<'_> {
+    let gvr = &key.gvr;
     ResourceLabels {
+        encoding: key.encoding.as_str(),
         group: &gvr.group,
         version: &gvr.version,
         resource: &gvr.resource,
@@ -93,7 +96,7 @@ impl DriverTally for CacheTally {
     }
 
     fn rejected(&self, reason: FrameRejection) {
-        tracing::warn!(resource = %self.resource.gvr, ?reason, "a frame from upstream cannot be used");
+        tracing::warn!(resource = %self.resource.key, ?reason, "a frame from upstream cannot be used");
         self.resource.upstream.frames_rejected.inc(match reason {
             FrameRejection::Unparsable => RejectionLabel::Malformed,
             FrameRejection::TooLong => RejectionLabel::TooLong,
@@ -102,7 +105,7 @@ impl DriverTally for CacheTally {
     }
 
     fn relisted(&self, reason: RelistReason) {
-        tracing::info!(resource = %self.resource.gvr, reason = reason.as_str(), "listing");
+        tracing::info!(resource = %self.resource.key, reason = reason.as_str(), "listing");
         self.resource.upstream.lists.inc();
         if let Some(label) = label_of(reason) {
             self.resource.upstream.relists.inc(label);
@@ -125,7 +128,8 @@ impl DriverTally for CacheTally {
 
     fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
         self.resource.upstream.events_received.add(1);
-        if let Some(shape) = BookmarkShape::seen(object, bookmark.version_span)
+        if let Some(shape) =
+            BookmarkShape::seen(object, bookmark.version_span, self.served.cache.kind())
             && shape != self.served.hub.bookmark()
         {
             self.served.hub.learn_bookmark(shape);
@@ -166,7 +170,7 @@ impl FillTally for CacheTally {
             !ready
         };
         if self.filling.send_if_modified(announce) {
-            tracing::info!(resource = %self.resource.gvr, objects = state.objects, version = %state.version, "serving from memory");
+            tracing::info!(resource = %self.resource.key, objects = state.objects, version = %state.version, "serving from memory");
         }
     }
 }
@@ -203,19 +207,19 @@ fn label_of(reason: RelistReason) -> Option<RelistLabel> {
     })
 }
 
-/// Metrics of one resource's clients.
+/// Metrics of one cache's clients.
 #[derive(Debug)]
 pub(super) struct StreamTally {
-    gvr: Gvr,
+    key: CacheKey,
     pub(super) metrics: DownstreamMetrics,
     draining: Draining,
 }
 
 impl StreamTally {
-    pub(super) fn new(metrics: &Metrics, gvr: &Gvr, draining: Draining) -> Self {
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
         Self {
-            gvr: gvr.clone(),
-            metrics: metrics.downstream(labels(gvr)),
+            key: key.clone(),
+            metrics: metrics.downstream(labels(key)),
             draining,
         }
     }
@@ -243,7 +247,7 @@ impl WatchTally for StreamTally {
         };
         self.metrics.watches.dec();
         self.metrics.stream_ends.inc(reason);
-        let (resource, reason) = (&self.gvr, reason.as_str());
+        let (resource, reason) = (&self.key, reason.as_str());
         if end == WatchEnd::Lagged {
             self.metrics.lagged.inc();
             tracing::info!(%resource, reason, events, bytes, "watch ended");
@@ -258,11 +262,17 @@ impl ListTally for StreamTally {
         self.metrics.list_objects.inc_by(objects as u64);
         self.metrics.list_duration.observe(took.as_secs_f64());
     }
+
+    fn compressed(&self, blocks: BlockCounts) {
+        self.metrics.list_blocks_made.inc_by(blocks.made as u64);
+        self.metrics.list_blocks_shared.inc_by(blocks.shared as u64);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Gvr;
 
     #[test]
     fn relists_are_labelled_with_the_reflectors_own_words() {
@@ -276,7 +286,11 @@ mod tests {
     #[track_caller]
     fn check_end(end: WatchEnd, draining: &Draining, expected: StreamLabel) {
         let metrics = Metrics::new().unwrap();
-        let tally = StreamTally::new(&metrics, &Gvr::new("", "v1", "pods"), draining.clone());
+        let tally = StreamTally::new(
+            &metrics,
+            &CacheKey::json(&Gvr::new("", "v1", "pods")),
+            draining.clone(),
+        );
         tally.ended(WatchTotals {
             end,
             events: 1,

@@ -4,11 +4,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::list_watch::DecodeError;
-use crate::decode::members;
-use crate::resource::{Object, Span};
-
-/// What follows an object in its event line.
-const LINE_END_LEN: usize = 2;
+use crate::decode::without_managed_fields;
+use crate::resource::Object;
 
 /// A dynamic object: compact JSON with `kind` and `apiVersion`, as the server wrote it. Costs little more than its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +13,7 @@ pub struct Raw(Bytes);
 
 impl Raw {
     pub(super) fn of(object: &Object) -> Self {
-        let tail = object.line_tail();
-        Self(tail.slice(..tail.len() - LINE_END_LEN))
+        Self(object.shared_bytes())
     }
 
     /// An object of one's own making, for transforms and tests.
@@ -36,11 +32,10 @@ impl Raw {
     /// transforms. An object that has none, or that is no JSON, stays as it is.
     #[must_use]
     pub fn without_managed_fields(self) -> Self {
-        let Some(cut) = managed_fields(&self.0) else {
-            return self;
-        };
-        let (head, tail) = (&self.0[..cut.start as usize], &self.0[cut.end as usize..]);
-        Self([head, tail].concat().into())
+        match without_managed_fields(&self.0) {
+            Some(cut) => Self(cut.into()),
+            None => self,
+        }
     }
 
     /// Reads the object, or those of its fields that `U` has.
@@ -50,36 +45,6 @@ impl Raw {
     pub fn read<U: DeserializeOwned>(&self) -> Result<U, DecodeError> {
         serde_json::from_slice(&self.0).map_err(DecodeError::new)
     }
-}
-
-/// Where the member stands, with the comma that goes with it.
-fn managed_fields(object: &[u8]) -> Option<Span> {
-    let metadata = member(object, "metadata")?;
-    let fields = metadata.of(object);
-    let found = members(fields).ok()?;
-    let place = found.iter().position(|(key, _)| *key == "managedFields")?;
-    let (key_len, value) = (found[place].0.len(), found[place].1);
-    // Compact JSON: key in quotes, colon, value.
-    let at = (value.start as usize).checked_sub(key_len + 3)?;
-    let end = value.end as usize;
-    let (start, end) = if place > 0 {
-        (at.checked_sub(1)?, end)
-    } else {
-        (at, if found.len() > 1 { end + 1 } else { end })
-    };
-    let is_whole = start < at && fields[start] == b',' || start == at;
-    let offset = metadata.start;
-    is_whole.then_some(Span {
-        start: offset + u32::try_from(start).ok()?,
-        end: offset + u32::try_from(end).ok()?,
-    })
-}
-
-fn member(object: &[u8], name: &str) -> Option<Span> {
-    let found = members(object).ok()?;
-    found
-        .into_iter()
-        .find_map(|(key, span)| (key == name).then_some(span))
 }
 
 #[cfg(test)]

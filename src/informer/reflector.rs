@@ -131,6 +131,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         let reading = Reading {
             collection: list_watch.collection.clone(),
             fields: FieldTable::default(),
+            encoding: crate::resource::Encoding::Json,
             metadata_only: list_watch.metadata_only,
             frame_len_max: FRAME_LEN_MAX,
         };

@@ -43,6 +43,10 @@ pub struct DownstreamMetrics {
     pub watch_bytes: ShardedCounter,
     /// Objects sent in lists.
     pub list_objects: IntCounter,
+    /// Blocks compressed for lists.
+    pub list_blocks_made: IntCounter,
+    /// Blocks that were compressed already, or for another list meanwhile.
+    pub list_blocks_shared: IntCounter,
     /// Watches ended, by reason.
     pub stream_ends: ByLabel<StreamEnd>,
     /// Clients that fell out of the ring.
@@ -55,7 +59,7 @@ pub struct DownstreamMetrics {
 #[derive(Clone, Debug)]
 pub struct RequestCounters {
     family: IntCounterVec,
-    labels: [Box<str>; 3],
+    labels: [Box<str>; 4],
     /// One slot for each verb and code, and one for `other`.
     slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; Verb::ALL.len()]>,
 }
@@ -71,9 +75,15 @@ impl RequestCounters {
             let code = CODES
                 .get(place)
                 .map_or_else(|| "other".to_owned(), u16::to_string);
-            let [group, version, resource] = &self.labels;
-            self.family
-                .with_label_values(&[verb.as_str(), group, version, resource, &code])
+            let [group, version, resource, encoding] = &self.labels;
+            self.family.with_label_values(&[
+                verb.as_str(),
+                group,
+                version,
+                resource,
+                encoding,
+                &code,
+            ])
         });
         counter.inc();
     }
@@ -87,6 +97,8 @@ pub(super) struct Families {
     watch_events: ShardedCounters,
     watch_bytes: ShardedCounters,
     list_objects: IntCounterVec,
+    list_blocks_made: IntCounterVec,
+    list_blocks_shared: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
     lag: ShardedHistograms,
@@ -101,7 +113,7 @@ impl Families {
             requests: add.counters(
                 "request_total",
                 "Lists and watches of cached resources that were answered, from memory or by upstream.",
-                &["verb", "group", "version", "resource", "code"],
+                &["verb", "group", "version", "resource", "encoding", "code"],
             )?,
             list_duration: add.histograms(
                 "request_duration_seconds",
@@ -121,6 +133,16 @@ impl Families {
                 labels,
             )?,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
+            list_blocks_made: add.counters(
+                "list_blocks_made_total",
+                "Blocks of objects compressed for lists.",
+                labels,
+            )?,
+            list_blocks_shared: add.counters(
+                "list_blocks_shared_total",
+                "Blocks of objects sent in compressed lists without being compressed for them.",
+                labels,
+            )?,
             stream_ends: add.counters(
                 "stream_ends_total",
                 "Downstream watches ended, by reason.",
@@ -142,8 +164,8 @@ impl Families {
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
         let values = &labels.values();
-        let [group, version, resource] = labels.values();
-        let with_verb = |verb: Verb| [group, version, resource, verb.as_str()];
+        let [group, version, resource, encoding] = labels.values();
+        let with_verb = |verb: Verb| [group, version, resource, encoding, verb.as_str()];
         DownstreamMetrics {
             requests: RequestCounters {
                 family: self.requests.clone(),
@@ -155,6 +177,8 @@ impl Families {
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
             list_objects: self.list_objects.with_label_values(values),
+            list_blocks_made: self.list_blocks_made.with_label_values(values),
+            list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
             lag: self.lag.of(values),

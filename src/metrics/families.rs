@@ -112,7 +112,7 @@ impl Register<'_> {
 }
 
 /// The labels of a resource and one more.
-pub(super) fn resource_and(label: &'static str) -> [&'static str; 4] {
-    let [group, version, resource] = ResourceLabels::NAMES;
-    [group, version, resource, label]
+pub(super) fn resource_and(label: &'static str) -> [&'static str; 5] {
+    let [group, version, resource, encoding] = ResourceLabels::NAMES;
+    [group, version, resource, encoding, label]
 }

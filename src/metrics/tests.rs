@@ -10,6 +10,7 @@ const PODS: ResourceLabels<'static> = ResourceLabels {
     group: "",
     version: "v1",
     resource: "pods",
+    encoding: "json",
 };
 
 /// Metrics with a series in every family.
@@ -43,7 +44,7 @@ fn a_sharded_counter_sums_what_every_thread_added() {
     assert_eq!(counter.sum(), 16_000);
     check_page(
         &metrics,
-        r#"kube_fanout_watch_events_total{group="",resource="pods",version="v1"} 16000"#,
+        r#"kube_fanout_watch_events_total{encoding="json",group="",resource="pods",version="v1"} 16000"#,
     );
 }
 
@@ -57,7 +58,7 @@ fn a_sharded_histogram_counts_each_duration_up_to_its_bound() {
     let line = |series: &str, value: &str| {
         format!("kube_fanout_watch_events_lag_seconds_{series} {value}")
     };
-    let labels = r#"group="",resource="pods",version="v1""#;
+    let labels = r#"encoding="json",group="",resource="pods",version="v1""#;
     for (bound, count) in [
         ("0.0001", "2"),
         ("0.00025", "3"),
@@ -97,11 +98,11 @@ fn asking_twice_gives_the_same_series() {
     metrics.upstream(PODS).relists.inc(RelistReason::Expired);
     check_page(
         &metrics,
-        r#"kube_fanout_upstream_events_received_total{group="",resource="pods",version="v1"} 2"#,
+        r#"kube_fanout_upstream_events_received_total{encoding="json",group="",resource="pods",version="v1"} 2"#,
     );
     check_page(
         &metrics,
-        r#"kube_fanout_upstream_relists_total{group="",reason="expired",resource="pods",version="v1"} 2"#,
+        r#"kube_fanout_upstream_relists_total{encoding="json",group="",reason="expired",resource="pods",version="v1"} 2"#,
     );
 }
 
@@ -114,7 +115,7 @@ fn codes_outside_the_closed_set_are_counted_together() {
     requests.inc(Verb::Watch, 599);
     let line = |code: &str, count: u8| {
         format!(
-            r#"kube_fanout_request_total{{code="{code}",group="",resource="pods",verb="WATCH",version="v1"}} {count}"#
+            r#"kube_fanout_request_total{{code="{code}",encoding="json",group="",resource="pods",verb="WATCH",version="v1"}} {count}"#
         )
     };
     check_page(&metrics, &line("200", 1));

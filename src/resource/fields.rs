@@ -9,56 +9,85 @@ pub struct Field {
     pub label: &'static str,
     /// Keys from the object's root to the value; empty for a field that is never filled (`status.podIPs`).
     pub path: &'static [&'static str],
+    /// The same way in protobuf: the fields' numbers, as long as `path`.
+    pub numbers: &'static [u32],
+    /// How the value is written.
+    pub value: FieldValue,
     /// The value of an absent field.
     pub default: &'static str,
+}
+
+/// How a selectable field's value is written; in selectors all are text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// Text.
+    String,
+    /// `true` or `false`; in protobuf an integer.
+    Bool,
+    /// A signed number.
+    Integer,
 }
 
 /// The selectable fields of one resource; an object's values stand in the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldTable(&'static [Field]);
 
-const fn field(label: &'static str, path: &'static [&'static str]) -> Field {
+const fn field(
+    label: &'static str,
+    path: &'static [&'static str],
+    numbers: &'static [u32],
+) -> Field {
     Field {
         label,
         path,
+        numbers,
+        value: FieldValue::String,
         default: "",
     }
 }
 
 const POD: &[Field] = &[
-    field("spec.nodeName", &["spec", "nodeName"]),
-    field("spec.restartPolicy", &["spec", "restartPolicy"]),
-    field("spec.schedulerName", &["spec", "schedulerName"]),
-    field("spec.serviceAccountName", &["spec", "serviceAccountName"]),
+    field("spec.nodeName", &["spec", "nodeName"], &[2, 10]),
+    field("spec.restartPolicy", &["spec", "restartPolicy"], &[2, 3]),
+    field("spec.schedulerName", &["spec", "schedulerName"], &[2, 19]),
+    field(
+        "spec.serviceAccountName",
+        &["spec", "serviceAccountName"],
+        &[2, 8],
+    ),
     Field {
-        label: "spec.hostNetwork",
-        path: &["spec", "hostNetwork"],
+        value: FieldValue::Bool,
         default: "false",
+        ..field("spec.hostNetwork", &["spec", "hostNetwork"], &[2, 11])
     },
-    field("status.phase", &["status", "phase"]),
-    field("status.podIP", &["status", "podIP"]),
-    field("status.podIPs", &[]),
-    field("status.nominatedNodeName", &["status", "nominatedNodeName"]),
+    field("status.phase", &["status", "phase"], &[3, 1]),
+    field("status.podIP", &["status", "podIP"], &[3, 6]),
+    field("status.podIPs", &[], &[]),
+    field(
+        "status.nominatedNodeName",
+        &["status", "nominatedNodeName"],
+        &[3, 11],
+    ),
 ];
 const NODE: &[Field] = &[Field {
-    label: "spec.unschedulable",
-    path: &["spec", "unschedulable"],
+    value: FieldValue::Bool,
     default: "false",
+    ..field("spec.unschedulable", &["spec", "unschedulable"], &[2, 4])
 }];
-const NAMESPACE: &[Field] = &[field("status.phase", &["status", "phase"])];
-const SECRET: &[Field] = &[field("type", &["type"])];
+const NAMESPACE: &[Field] = &[field("status.phase", &["status", "phase"], &[3, 1])];
+const SECRET: &[Field] = &[field("type", &["type"], &[3])];
 const SERVICE: &[Field] = &[
-    field("spec.clusterIP", &["spec", "clusterIP"]),
-    field("spec.type", &["spec", "type"]),
+    field("spec.clusterIP", &["spec", "clusterIP"], &[2, 3]),
+    field("spec.type", &["spec", "type"], &[2, 4]),
 ];
 const JOB: &[Field] = &[Field {
-    label: "status.successful",
-    path: &["status", "succeeded"],
+    value: FieldValue::Integer,
     default: "0",
+    ..field("status.successful", &["status", "succeeded"], &[3, 5])
 }];
 const RESOURCE_SLICE: &[Field] = &[
-    field("spec.nodeName", &["spec", "nodeName"]),
-    field("spec.driver", &["spec", "driver"]),
+    field("spec.nodeName", &["spec", "nodeName"], &[2, 3]),
+    field("spec.driver", &["spec", "driver"], &[2, 1]),
 ];
 
 impl FieldTable {
@@ -93,5 +122,23 @@ impl FieldTable {
             label
         };
         self.0.iter().position(|field| field.label == label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_a_value_are_as_long_as_each_other() {
+        for table in [POD, NODE, NAMESPACE, SECRET, SERVICE, JOB, RESOURCE_SLICE] {
+            for field in table {
+                assert_eq!(field.path.len(), field.numbers.len(), "{}", field.label);
+            }
+            for (index, field) in table.iter().enumerate() {
+                let same = |other: &Field| other.numbers == field.numbers;
+                assert!(!table[..index].iter().any(same), "{}", field.label);
+            }
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Encoding;
+
 /// Group, version and plural resource name. The core group is `""`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvr {
@@ -65,6 +67,36 @@ impl fmt::Display for Gvr {
             write!(f, ".{}", self.group)?;
         }
         Ok(())
+    }
+}
+
+/// What a cache holds: a resource in one encoding. Each has an upstream watch of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CacheKey {
+    /// The resource.
+    pub gvr: Gvr,
+    /// How its objects are written.
+    pub encoding: Encoding,
+}
+
+impl CacheKey {
+    /// The cache of a resource in JSON.
+    #[must_use]
+    pub fn json(gvr: &Gvr) -> Self {
+        Self {
+            gvr: gvr.clone(),
+            encoding: Encoding::Json,
+        }
+    }
+}
+
+impl fmt::Display for CacheKey {
+    /// `pods.v1`, or `pods.v1 in protobuf`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.encoding {
+            Encoding::Json => self.gvr.fmt(f),
+            Encoding::Protobuf => write!(f, "{} in protobuf", self.gvr),
+        }
     }
 }
 

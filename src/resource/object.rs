@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{EventKind, ObjectKey, ResourceVersion};
+use super::wire::field_len;
+use super::{Encoding, EventKind, Layout, ObjectKey, ResourceVersion, protobuf};
 
 /// A piece of an object's bytes, `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +46,9 @@ pub struct ObjectParts {
 
 /// One object at one version, immutable and shared.
 ///
-/// Its bytes are kept inside the line of a watch event, `{"type":"…","object":{…}}` and a newline, as upstream
-/// sent it: the line serves watchers, the slices of it serve lists, and nothing is stored twice.
+/// Its bytes are kept inside the frame of a watch event, as upstream sent it: a line `{"type":"…","object":{…}}` in
+/// JSON, a message after its length in protobuf (protocol.md §4.11). The frame serves watchers, the slices of it serve
+/// lists, and nothing is stored twice.
 #[derive(Debug)]
 pub struct Object {
     key: ObjectKey,
@@ -56,30 +58,40 @@ pub struct Object {
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
     type_prefix_len: u32,
-    /// Ends with the object, a closing brace and a newline.
-    line: Bytes,
-    /// Where in `line` the object starts; it ends two bytes before the line does.
+    encoding: Encoding,
+    /// Ends with the object and [`frame_end`].
+    frame: Bytes,
+    /// Where in `frame` the object starts.
     start: u32,
 }
 
-#[expect(clippy::expect_used, reason = "a constant of a few bytes")]
-fn line_head_len(kind: EventKind) -> u32 {
-    u32::try_from(kind.line_head().len()).expect("a line head is a few bytes")
+/// What follows the object in its frame.
+const fn frame_end(encoding: Encoding) -> &'static [u8] {
+    match encoding {
+        Encoding::Json => b"}\n",
+        Encoding::Protobuf => protobuf::FRAME_END,
+    }
 }
 
-/// What follows the object in its line.
-const LINE_END: &[u8] = b"}\n";
+#[expect(
+    clippy::expect_used,
+    reason = "frames are bounded far below 4 GiB where they are read"
+)]
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("a frame is shorter than 4 GiB")
+}
 
 impl Object {
-    /// Keeps scanned parts with the canonical event line that holds the object from `start` on.
+    /// Keeps scanned parts with the canonical frame that holds the object from `start` on.
     ///
-    /// The spans in `parts` count from the object's first byte. A line that does not end with the object,
-    /// `}` and a newline is not canonical: use [`Object::new`] on the object's own bytes then.
+    /// The spans in `parts` count from the object's first byte. A frame that does not end with the object and what
+    /// upstream writes after it is not canonical: use [`Object::new`] or [`Object::in_protobuf`] on the object's own
+    /// bytes then.
     #[must_use]
-    pub fn in_line(parts: ObjectParts, line: Bytes, start: u32) -> Self {
+    pub fn in_frame(parts: ObjectParts, encoding: Encoding, frame: Bytes, start: u32) -> Self {
         debug_assert!(
-            line.ends_with(LINE_END),
-            "an event line ends with its object"
+            frame.ends_with(frame_end(encoding)),
+            "a frame ends with its object"
         );
         Self {
             key: ObjectKey::new(&parts.namespace, &parts.name),
@@ -93,17 +105,26 @@ impl Object {
                 .collect(),
             fields: parts.fields.into_iter().map(Into::into).collect(),
             type_prefix_len: parts.type_prefix_len,
-            line,
+            encoding,
+            frame,
             start,
         }
     }
 
-    /// Keeps scanned parts with the object's own bytes, copied once into a line of type `ADDED`.
+    /// Keeps scanned parts with the object's own JSON, copied once into a line of type `ADDED`.
     #[must_use]
     pub fn new(parts: ObjectParts, object: &[u8]) -> Self {
-        let head = EventKind::Added.line_head();
-        let line = [head.as_bytes(), object, LINE_END].concat();
-        Self::in_line(parts, line.into(), line_head_len(EventKind::Added))
+        let head = EventKind::Added.line_head().as_bytes();
+        let line = [head, object, frame_end(Encoding::Json)].concat();
+        Self::in_frame(parts, Encoding::Json, line.into(), offset(head.len()))
+    }
+
+    /// Keeps scanned parts with a raw protobuf object, copied once into a frame of type `ADDED`. `type_meta` is the
+    /// message of its `apiVersion` and `kind`, which list items leave out.
+    #[must_use]
+    pub fn in_protobuf(parts: ObjectParts, type_meta: &[u8], raw: &[u8]) -> Self {
+        let (frame, start) = protobuf::frame_around(EventKind::Added.as_str(), type_meta, raw);
+        Self::in_frame(parts, Encoding::Protobuf, frame.into(), offset(start))
     }
 
     /// Namespace and name.
@@ -144,88 +165,153 @@ impl Object {
         self.fields.get(index).map_or("", |value| value)
     }
 
-    /// The whole object as compact JSON, with `kind` and `apiVersion`.
+    /// How its bytes are to be read.
+    #[must_use]
+    pub const fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The whole object: compact JSON with `kind` and `apiVersion`, or the raw message.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.line[self.start as usize..self.line.len() - LINE_END.len()]
+        &self.frame[self.start as usize..self.end()]
     }
 
-    /// Length of the event line in memory, in bytes.
+    /// The same bytes, sharing memory with the frame.
     #[must_use]
-    pub fn line_len(&self) -> usize {
-        self.line.len()
+    pub fn shared_bytes(&self) -> Bytes {
+        self.frame.slice(self.start as usize..self.end())
     }
 
-    /// The event line as it is kept, if it says `kind`.
-    #[must_use]
-    pub fn line_of(&self, kind: EventKind) -> Option<Bytes> {
-        let head = kind.line_head().as_bytes();
-        (self.start as usize == head.len() && self.line.starts_with(head))
-            .then(|| self.line.clone())
+    /// One past the object's last byte in the frame.
+    fn end(&self) -> usize {
+        self.frame.len() - frame_end(self.encoding).len()
     }
 
-    /// The object and the end of its event line; what stands before it is [`EventKind::line_head`].
-    #[must_use]
-    pub fn line_tail(&self) -> Bytes {
-        self.line.slice(self.start as usize..)
+    /// Where in the frame the part starts that does not depend on the event's type.
+    fn tail_start(&self) -> usize {
+        match self.encoding {
+            Encoding::Json => self.start as usize,
+            Encoding::Protobuf => protobuf::rest_at(&self.frame),
+        }
     }
 
-    /// The object as a list item without its opening brace: `"metadata":{…}…}`; of a compiled-in kind
-    /// also without `kind` and `apiVersion`.
+    /// Length of the frame in memory, in bytes.
     #[must_use]
-    pub fn item_tail(&self) -> Bytes {
-        let start = self.start as usize + 1 + self.type_prefix_len as usize;
-        self.line.slice(start..self.line.len() - LINE_END.len())
+    pub fn frame_len(&self) -> usize {
+        self.frame.len()
     }
 
-    /// The whole object without its opening brace, as a list item of a custom resource.
+    /// The frame as it is kept, if it says `kind`.
     #[must_use]
-    pub fn whole_tail(&self) -> Bytes {
-        self.line
-            .slice(self.start as usize + 1..self.line.len() - LINE_END.len())
+    pub fn frame_of(&self, kind: EventKind) -> Option<Bytes> {
+        let is_kind = match self.encoding {
+            Encoding::Json => {
+                let head = kind.line_head().as_bytes();
+                self.start as usize == head.len() && self.frame.starts_with(head)
+            }
+            Encoding::Protobuf => {
+                let word = kind.as_str().as_bytes();
+                let at = self.tail_start();
+                self.frame.get(at - word.len()..at) == Some(word)
+            }
+        };
+        is_kind.then(|| self.frame.clone())
+    }
+
+    /// A frame that says `kind`, in two pieces, of which the second is shared.
+    #[must_use]
+    pub fn frame_pieces(&self, kind: EventKind) -> (Bytes, Bytes) {
+        let tail = self.frame.slice(self.tail_start()..);
+        let head = match self.encoding {
+            Encoding::Json => Bytes::from_static(kind.line_head().as_bytes()),
+            Encoding::Protobuf => protobuf::frame_head(kind, tail.len()).into(),
+        };
+        (head, tail)
+    }
+
+    /// A frame that says `kind`: the one that is kept if it does, else a copy.
+    #[must_use]
+    pub fn frame(&self, kind: EventKind) -> Bytes {
+        self.frame_of(kind).unwrap_or_else(|| {
+            let (head, tail) = self.frame_pieces(kind);
+            [head, tail].concat().into()
+        })
+    }
+
+    /// The object as a list item: in JSON without its opening brace, and of a compiled-in kind without `kind` and
+    /// `apiVersion`; in protobuf the field of the list's message.
+    #[must_use]
+    pub fn list_item(&self, layout: Layout) -> Bytes {
+        let start = self.start as usize;
+        let start = match (self.encoding, layout) {
+            (Encoding::Json, Layout::Typed) => start + 1 + self.type_prefix_len as usize,
+            (Encoding::Json, Layout::Dynamic) => start + 1,
+            // Raw objects are field 2 of their wrapper, and items field 2 of their list.
+            (Encoding::Protobuf, _) => start - (field_len(self.bytes().len()) - self.bytes().len()),
+        };
+        self.frame.slice(start..self.end())
     }
 
     /// The same object at another version: the last state of a deletion that was only noticed later.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "twenty digits fit in any integer")]
     pub fn at_version(&self, version: ResourceVersion) -> Self {
-        let line = self.deleted_line(version);
-        let digits =
-            u32::try_from(version.to_string().len()).expect("a version has at most twenty digits");
+        let (frame, start, version_span) = self.respliced(version);
         Self {
             key: self.key.clone(),
             uid: self.uid.clone(),
             resource_version: version,
-            version_span: Span {
-                start: self.version_span.start,
-                end: self.version_span.start + digits,
-            },
+            version_span,
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             type_prefix_len: self.type_prefix_len,
-            start: line_head_len(EventKind::Deleted),
-            line,
+            encoding: self.encoding,
+            start: offset(start),
+            frame,
         }
     }
 
-    /// A line of type `DELETED` with the object as it is but for the resource version, as watchers get
+    /// A frame of type `DELETED` with the object as it is but for the resource version, as watchers get
     /// it whose selector the object left, or that see it deleted (protocol.md §4.6).
     #[must_use]
-    pub fn deleted_line(&self, version: ResourceVersion) -> Bytes {
+    pub fn deleted_frame(&self, version: ResourceVersion) -> Bytes {
+        self.respliced(version).0
+    }
+
+    /// Frame, start of the object in it, and where the version's digits stand in the object.
+    fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, Span) {
+        let object = self.bytes();
+        if self.encoding == Encoding::Protobuf {
+            let spliced = protobuf::at_version(object, version);
+            let parts =
+                spliced.and_then(|spliced| Ok((spliced, protobuf::type_meta_of(&self.frame)?)));
+            debug_assert!(parts.is_ok(), "frames in memory have been scanned");
+            let Ok(((raw, span), type_meta)) = parts else {
+                return (self.frame.clone(), self.start as usize, self.version_span);
+            };
+            let (frame, start) =
+                protobuf::frame_around(EventKind::Deleted.as_str(), type_meta, &raw);
+            return (frame.into(), start, span);
+        }
         let digits = version.to_string();
-        let object = &self.line[self.start as usize..];
         let (head, tail) = (
             self.version_span.start as usize,
             self.version_span.end as usize,
         );
         let line_head = EventKind::Deleted.line_head().as_bytes();
-        [
+        let end = frame_end(self.encoding);
+        let frame = [
             line_head,
             &object[..head],
             digits.as_bytes(),
             &object[tail..],
+            end,
         ]
-        .concat()
-        .into()
+        .concat();
+        let span = Span {
+            start: self.version_span.start,
+            end: self.version_span.start + offset(digits.len()),
+        };
+        (frame.into(), line_head.len(), span)
     }
 }

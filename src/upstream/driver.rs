@@ -22,12 +22,12 @@ use http_body::Body;
 use super::reflector::{Action, Effect, Input, Reflector, RelistReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
-use crate::resource::FieldTable;
+use crate::resource::{Encoding, FieldTable};
 pub use ask::Collection;
 pub use compare::{Census, census};
 use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};
-pub use probe::{Probe, ProbeError, probe};
+pub use probe::{Probe, ProbeError, offers_protobuf, probe};
 
 /// Which connections a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,12 @@ pub trait Fetch: Send + Sync + 'static {
     /// What answers consist of.
     type Body: Body<Data = Bytes, Error: fmt::Display + Send> + Send + Unpin;
 
-    /// Sends a GET for JSON, uncompressed.
+    /// Sends a GET for answers in this encoding, uncompressed.
     fn get(
         &self,
         path_and_query: String,
         purpose: Purpose,
+        encoding: Encoding,
     ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
 }
 
@@ -118,6 +119,8 @@ pub struct Reading {
     pub fields: FieldTable,
     /// Whether objects are wanted without anything but metadata.
     pub metadata_only: bool,
+    /// How objects are written; metadata alone is read in JSON only.
+    pub encoding: Encoding,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
 }
@@ -130,8 +133,15 @@ impl Reading {
             collection: Collection::all(gvr),
             fields: FieldTable::of(gvr),
             metadata_only: false,
+            encoding: Encoding::Json,
             frame_len_max,
         }
+    }
+
+    /// The same in another encoding.
+    #[must_use]
+    pub fn in_encoding(self, encoding: Encoding) -> Self {
+        Self { encoding, ..self }
     }
 
     const fn list_purpose(&self) -> Purpose {

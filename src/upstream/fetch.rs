@@ -5,8 +5,8 @@ use http::{Request, Response};
 
 use super::client::{Client, RequestBody, ResponseBody};
 use super::driver::{Fetch, FetchError, Purpose};
+use crate::resource::Encoding;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Metadata where the server can cut it out, else whole objects: both have what is read of them.
 const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -22,9 +22,10 @@ impl Fetch for Client {
         &self,
         path_and_query: String,
         purpose: Purpose,
+        encoding: Encoding,
     ) -> Result<Response<ResponseBody>, FetchError> {
         let accept = match purpose {
-            Purpose::Read | Purpose::Watch => JSON,
+            Purpose::Read | Purpose::Watch => HeaderValue::from_static(encoding.media_type()),
             Purpose::ReadMetadata => METADATA_LIST,
             Purpose::WatchMetadata => METADATA,
         };

@@ -1,8 +1,12 @@
 //! Bookmarks: events that carry nothing but a version (protocol.md §4.7).
 
+mod protobuf;
+
 use bytes::Bytes;
 
-use crate::resource::{ResourceKind, ResourceVersion, Span};
+use crate::resource::protobuf::{frame_around, type_meta};
+use crate::resource::{Encoding, ResourceKind, ResourceVersion, Span};
+pub use protobuf::ProtobufShape;
 
 /// Whether a bookmark ends the initial events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +17,66 @@ pub enum Marker {
     InitialEventsEnd,
 }
 
+/// How a resource's bookmarks look, in the encoding of its cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BookmarkShape {
+    /// As text around the version.
+    Json(JsonShape),
+    /// As fields around the version, in an object of this type.
+    Protobuf {
+        /// The message of `apiVersion` and `kind`.
+        type_meta: Vec<u8>,
+        /// The fields.
+        shape: ProtobufShape,
+    },
+}
+
+impl BookmarkShape {
+    /// What can be told without having seen one: kind, version of the API, metadata.
+    #[must_use]
+    pub fn guessed(kind: &ResourceKind) -> Self {
+        match kind.encoding {
+            Encoding::Json => Self::Json(JsonShape::guessed(kind)),
+            Encoding::Protobuf => Self::Protobuf {
+                type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
+                shape: ProtobufShape::guessed(),
+            },
+        }
+    }
+
+    /// The shape of a bookmark object that upstream sent of a resource of this kind; `version` spans the digits.
+    ///
+    /// `None` when the object is not laid out as bookmarks are: then the guess stays.
+    #[must_use]
+    pub fn seen(object: &[u8], version: Span, kind: &ResourceKind) -> Option<Self> {
+        Some(match kind.encoding {
+            Encoding::Json => Self::Json(JsonShape::seen(object, version)?),
+            Encoding::Protobuf => Self::Protobuf {
+                type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
+                shape: ProtobufShape::seen(object, version)?,
+            },
+        })
+    }
+
+    /// The whole frame of a bookmark.
+    #[must_use]
+    pub fn frame(&self, version: ResourceVersion, marker: Marker) -> Bytes {
+        match self {
+            Self::Json(shape) => shape.frame(version, marker),
+            Self::Protobuf { type_meta, shape } => {
+                let raw = shape.raw(version, marker);
+                frame_around("BOOKMARK", type_meta, &raw).0.into()
+            }
+        }
+    }
+}
+
 /// What stands around the version in a resource's bookmarks.
 ///
 /// Typed objects render fields that cannot be left out (a Pod bookmark has `"spec":{"containers":null}`), so the
 /// shape is taken from upstream's own bookmark when one has been seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BookmarkShape {
+pub struct JsonShape {
     before_version: String,
     /// After the version's closing quote: the rest of metadata follows, then the rest of the object.
     after_metadata: String,
@@ -28,7 +86,7 @@ const ANNOTATION: &str = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true
 
 const SORTED_ANNOTATION: &str = "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},";
 
-impl BookmarkShape {
+impl JsonShape {
     /// What can be told without having seen one: kind, version of the API, metadata.
     #[must_use]
     pub fn guessed(kind: &ResourceKind) -> Self {
@@ -74,9 +132,9 @@ impl BookmarkShape {
             .then_some(shape)
     }
 
-    /// The whole event line of a bookmark, newline included.
+    /// The whole frame of a bookmark.
     #[must_use]
-    pub fn line(&self, version: ResourceVersion, marker: Marker) -> Bytes {
+    pub fn frame(&self, version: ResourceVersion, marker: Marker) -> Bytes {
         let object = self.object(&version.to_string(), marker);
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
     }

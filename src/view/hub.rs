@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 
 use super::bookmark::BookmarkShape;
+use super::cut::Cut;
 use super::log::{View, ViewWriter};
+use super::rendition::Rendition;
 use super::selector::Selector;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Observer, Sequence, WatchCache};
@@ -44,9 +46,29 @@ pub struct HubSizes {
     pub woken: usize,
 }
 
+/// Who shares a view: those who select alike and want the same form.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ViewKey {
+    selector: Selector,
+    cut: Option<Cut>,
+}
+
+/// The same, borrowed; hashes alike.
+#[derive(Hash)]
+struct Wanted<'a> {
+    selector: &'a Selector,
+    cut: Option<Cut>,
+}
+
+impl Equivalent<ViewKey> for Wanted<'_> {
+    fn equivalent(&self, key: &ViewKey) -> bool {
+        *self.selector == key.selector && self.cut == key.cut
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    views: HashMap<Selector, ViewWriter, foldhash::fast::RandomState>,
+    views: HashMap<ViewKey, ViewWriter, foldhash::fast::RandomState>,
     reached: Reached,
     woken: usize,
     /// Lines laid out since somebody asked.
@@ -60,6 +82,7 @@ struct State {
 /// All views of one resource. Joining and dispatching take turns on a short lock; reading takes none.
 #[derive(Debug)]
 pub struct Hub {
+    kind: ResourceKind,
     state: Mutex<State>,
     /// Woken when the resource reaches a new version.
     progress: Arc<WakeList>,
@@ -71,6 +94,7 @@ impl Hub {
     #[must_use]
     pub fn new(kind: &ResourceKind) -> Self {
         Self {
+            kind: kind.clone(),
             state: Mutex::default(),
             progress: Arc::default(),
             bookmark: RwLock::new(BookmarkShape::guessed(kind)),
@@ -82,18 +106,27 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the view of `selector`, which is made if nobody has it.
+    /// Enters the view of whole objects that `selector` lets pass, which is made if nobody has it.
     #[must_use]
     pub fn join(&self, selector: &Selector) -> Entry {
+        self.join_as(selector, Rendition::whole(self.kind.encoding))
+    }
+
+    /// Enters the view of `selector` in this form.
+    #[must_use]
+    pub fn join_as(&self, selector: &Selector, rendition: Rendition) -> Entry {
+        let cut = Cut::new(rendition, &self.kind);
         let mut state = self.state();
         state.seats = state.seats.wrapping_add(1);
         let (reached, spread) = (state.reached, state.seats);
-        let writer = match state.views.get(selector) {
+        let writer = match state.views.get(&Wanted { selector, cut }) {
             Some(writer) => writer,
-            None => state
-                .views
-                .entry(selector.clone())
-                .or_insert_with(|| ViewWriter::new(selector.clone())),
+            None => {
+                let selector = selector.clone();
+                let key = ViewKey { selector, cut };
+                let writer = ViewWriter::new(key.selector.clone(), self.kind.encoding, cut);
+                state.views.entry(key).or_insert(writer)
+            }
         };
         let view = Arc::clone(writer.view());
         if state.closed {
@@ -205,7 +238,7 @@ impl Hub {
         let laid = views.values_mut().filter_map(|writer| {
             let count = writer.append(events, now);
             *laid_out += count as u64;
-            (count > 0).then(|| Arc::clone(writer.view()))
+            (count > 0 || writer.view().is_closed()).then(|| Arc::clone(writer.view()))
         });
         laid.collect()
     }

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::bookmark::{BookmarkShape, Marker};
+use super::cut::{Cut, CutError};
 use super::selector::Selector;
 use super::transition::seen_as;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
-use crate::resource::{EventKind, ResourceVersion};
+use crate::resource::{Encoding, EventKind, ResourceVersion};
 
 /// Events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
@@ -28,8 +30,8 @@ pub struct Batch {
     pub count: usize,
     /// When they became readable.
     pub published_at: Instant,
-    /// Their lines, newlines included.
-    pub lines: Bytes,
+    /// Their frames, one after the other.
+    pub frames: Bytes,
 }
 
 /// Batches are only hints to the history, so a view keeps few: a watcher who is further behind reads the history.
@@ -55,6 +57,10 @@ const FIRSTS: Retention = Retention {
 #[derive(Debug)]
 pub struct View {
     selector: Selector,
+    /// What is done to each frame; nothing to whole objects in the cache's own encoding.
+    cut: Option<Cut>,
+    /// How the cache's own frames are written.
+    source: Encoding,
     batches: Arc<Ring<Batch>>,
     /// The first event's sequence of each batch, under the batch's own number.
     firsts: Arc<Ring<Sequence>>,
@@ -78,6 +84,43 @@ impl View {
     #[must_use]
     pub fn selector(&self) -> &Selector {
         &self.selector
+    }
+
+    /// The form that its watchers get; `None` for objects as the cache holds them.
+    #[must_use]
+    pub const fn cut(&self) -> Option<Cut> {
+        self.cut
+    }
+
+    /// How its frames are written.
+    #[must_use]
+    pub fn encoding(&self) -> Encoding {
+        self.cut.map_or(self.source, |cut| cut.rendition().encoding)
+    }
+
+    /// The event's frame as this view shows it to a watcher to whom it is of `kind`.
+    ///
+    /// # Errors
+    /// It cannot be cut; the view shows nothing any more then.
+    pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
+        let whole = event.frame(kind);
+        self.cut
+            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
+    }
+
+    /// A bookmark as this view's watchers get it.
+    ///
+    /// # Errors
+    /// It cannot be cut.
+    pub fn bookmark(
+        &self,
+        shape: &BookmarkShape,
+        version: ResourceVersion,
+        marker: Marker,
+    ) -> Result<Bytes, CutError> {
+        let whole = shape.frame(version, marker);
+        self.cut
+            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
     }
 
     /// The next batch to be made: where a watcher who joins now starts.
@@ -130,10 +173,12 @@ pub(super) struct ViewWriter {
 }
 
 impl ViewWriter {
-    pub(super) fn new(selector: Selector) -> Self {
+    pub(super) fn new(selector: Selector, source: Encoding, cut: Option<Cut>) -> Self {
         let (batches, firsts) = (RingWriter::new(RETENTION), RingWriter::new(FIRSTS));
         let view = View {
             selector,
+            cut,
+            source,
             batches: Arc::clone(batches.ring()),
             firsts: Arc::clone(firsts.ring()),
             waiting: Arc::default(),
@@ -159,33 +204,41 @@ impl ViewWriter {
     /// Lays out what the view shows of `events`; returns how many these are. If any, there is a new batch.
     pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> usize {
         for event in events {
-            if let Some(kind) = seen_as(event, &self.view.selector) {
-                self.pending
-                    .push((event.sequence(), event.resource_version(), event.line(kind)));
-            }
+            let Some(kind) = seen_as(event, &self.view.selector) else {
+                continue;
+            };
+            let Ok(frame) = self.view.frame(event, kind) else {
+                // As upstream ends a stream when an event fails to encode; what came before it is still shown.
+                self.view.close();
+                break;
+            };
+            self.pending
+                .push((event.sequence(), event.resource_version(), frame));
         }
         let Some(batch) = joined(&self.pending, now) else {
             return 0;
         };
         self.pending.clear();
-        let (len, count) = (batch.lines.len(), batch.count);
+        let (len, count) = (batch.frames.len(), batch.count);
         self.firsts.append(batch.first, size_of::<Sequence>(), now);
         self.batches.append(batch, len, now);
         count
     }
 }
 
-/// One event keeps its own shared line; several are copied once into one piece, for all watchers of the view.
+/// One event keeps its own shared frame; several are copied once into one piece, for all watchers of the view.
 fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) -> Option<Batch> {
-    let ((first, first_version, line), (last, last_version, _)) = (events.first()?, events.last()?);
-    let lines = if events.len() == 1 {
-        line.clone()
+    let ((first, first_version, frame), (last, last_version, _)) =
+        (events.first()?, events.last()?);
+    let frames = if events.len() == 1 {
+        frame.clone()
     } else {
-        let mut lines = BytesMut::with_capacity(events.iter().map(|(_, _, line)| line.len()).sum());
+        let len = events.iter().map(|(_, _, frame)| frame.len()).sum();
+        let mut frames = BytesMut::with_capacity(len);
         events
             .iter()
-            .for_each(|(_, _, line)| lines.extend_from_slice(line));
-        lines.freeze()
+            .for_each(|(_, _, frame)| frames.extend_from_slice(frame));
+        frames.freeze()
     };
     let (first, last) = (*first, *last);
     Some(Batch {
@@ -195,7 +248,7 @@ fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) 
         last_version: *last_version,
         count: events.len(),
         published_at,
-        lines,
+        frames,
     })
 }
 

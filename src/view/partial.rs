@@ -1,46 +1,8 @@
 //! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
 
+use super::rendition::MetaVersion;
 use crate::decode::{ScanError, elements, members};
-use crate::resource::{Layout, Object};
-
-/// In what form a client gets objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As they are.
-    Whole,
-    /// As `PartialObjectMetadata` of this version.
-    Metadata(MetaVersion),
-}
-
-/// Version of the group `meta.k8s.io`. The two differ in nothing but their name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaVersion {
-    /// `v1`.
-    V1,
-    /// `v1beta1`.
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// Finds a version by its name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Self::V1),
-            "v1beta1" => Some(Self::V1Beta1),
-            _ => None,
-        }
-    }
-
-    /// `meta.k8s.io/v1`.
-    #[must_use]
-    pub const fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
-}
+use crate::resource::Layout;
 
 /// Cuts the objects of one resource down to `PartialObjectMetadata`.
 ///
@@ -106,14 +68,6 @@ const METADATA: &[Field] = &[
 ];
 
 impl Partial {
-    /// Cuts an object in memory. It was scanned when it came, so there is nothing in it that cannot be read.
-    #[must_use]
-    pub fn of(self, object: &Object) -> Vec<u8> {
-        let cut = self.object(object.bytes());
-        debug_assert!(cut.is_ok(), "objects in memory have been scanned");
-        cut.unwrap_or_else(|_| b"{}".to_vec())
-    }
-
     /// Cuts one whole object.
     ///
     /// # Errors

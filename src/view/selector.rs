@@ -1,14 +1,16 @@
-//! Which objects a reader asked for: scope, label selector, field selector. It parses and matches; it never encodes.
+//! Which objects a reader asked for: scope, label selector, field selector, shard. It parses and matches; it never encodes.
 
 use crate::resource::Object;
 
 mod field;
 mod label;
 mod quote;
+mod shard;
 
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
 pub use label::{LabelSelector, SelectorError};
 pub use quote::{quoted, quoted_byte};
+pub use shard::ShardSelector;
 
 /// Everything that narrows a list or watch of one resource. Equal selectors share a view, however they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,6 +21,8 @@ pub struct Selector {
     pub labels: LabelSelector,
     /// Conditions on fields.
     pub fields: FieldSelector,
+    /// One shard of the objects, where upstream knows shards.
+    pub shard: Option<ShardSelector>,
 }
 
 impl Selector {
@@ -30,12 +34,19 @@ impl Selector {
             .is_none_or(|namespace| namespace == object.key().namespace())
             && self.fields.matches(object)
             && self.labels.matches(object)
+            && self
+                .shard
+                .as_ref()
+                .is_none_or(|shard| shard.matches(object))
     }
 
     /// Whether every object of the resource matches.
     #[must_use]
     pub fn is_everything(&self) -> bool {
-        self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty()
+        self.namespace.is_none()
+            && self.labels.is_empty()
+            && self.fields.is_empty()
+            && self.shard.is_none()
     }
 }
 

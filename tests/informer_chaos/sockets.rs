@@ -20,7 +20,7 @@ use kube_fanout::apiserver::{self, Apiserver, Options, patch::Patch};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::gateway::Gateway;
 use kube_fanout::informer::ListWatch;
-use kube_fanout::resource::{Gvr, ObjectKey};
+use kube_fanout::resource::{Encoding, Gvr, ObjectKey};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::upstream::driver::{Fetch, FetchError, Purpose};
 use serde_json::{Value, json};
@@ -80,7 +80,12 @@ impl Way {
 impl Fetch for Way {
     type Body = Incoming;
 
-    async fn get(&self, path: String, purpose: Purpose) -> Result<Response<Incoming>, FetchError> {
+    async fn get(
+        &self,
+        path: String,
+        purpose: Purpose,
+        _: Encoding,
+    ) -> Result<Response<Incoming>, FetchError> {
         let accept = match purpose {
             Purpose::Read | Purpose::Watch => "application/json",
             Purpose::ReadMetadata => METADATA_LIST,

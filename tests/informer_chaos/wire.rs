@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame};
+use kube_fanout::resource::Encoding;
 use kube_fanout::upstream::driver::{Fetch, FetchError, Purpose};
 
 use crate::model::{Cut, Model, Mood, bookmark, event};
@@ -57,7 +58,12 @@ impl<'a> Asked<'a> {
 impl Fetch for Server {
     type Body = Answer;
 
-    async fn get(&self, path: String, purpose: Purpose) -> Result<Response<Answer>, FetchError> {
+    async fn get(
+        &self,
+        path: String,
+        purpose: Purpose,
+        _: Encoding,
+    ) -> Result<Response<Answer>, FetchError> {
         let asked = Asked::of(&path, purpose);
         let mut model = self.0.lock().unwrap();
         model.requests.push(path.clone());

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A store is compared again after its next event, or after so long: the truth may move, too.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// Objects whose versions went back are told, up to so many.
+const WENT_BACK_MAX: usize = 5;
 
 /// `namespace/name` → the whole object.
 pub(crate) type Objects = BTreeMap<String, Value>;
@@ -77,9 +79,13 @@ pub(crate) struct Course {
     pub(crate) changes: u64,
     /// Changes that were not newer than the one before.
     pub(crate) out_of_order: u64,
+    /// Objects that came in a version older than one that came before, the first few.
+    pub(crate) went_back: Vec<String>,
     /// Errors that kube-rs told.
     pub(crate) errors: Vec<String>,
     last: u64,
+    /// Newest version of each object, also of those that are gone.
+    newest: BTreeMap<String, u64>,
 }
 
 impl Course {
@@ -89,17 +95,33 @@ impl Course {
                 self.lists_begun += 1;
                 self.last = 0;
             }
-            Ok(watcher::Event::InitApply(_)) => {}
+            Ok(watcher::Event::InitApply(object)) => self.check_newer(object),
             Ok(watcher::Event::InitDone) => self.lists_done += 1,
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => {
                 let version = version_of(object);
                 self.changes += 1;
+                self.check_newer(object);
                 self.out_of_order += u64::from(version <= self.last);
                 self.last = version;
             }
             Err(error) => self.errors.push(format!("{error:?}")),
         }
     }
+
+    fn check_newer<K: Resource>(&mut self, object: &K) {
+        let version = version_of(object);
+        let newest = self.newest.entry(key_of(object)).or_default();
+        if version < *newest && self.went_back.len() < WENT_BACK_MAX {
+            let line = format!("{} at {version} after {newest}", key_of(object));
+            self.went_back.push(line);
+        }
+        *newest = version.max(*newest);
+    }
+}
+
+fn key_of<K: Resource>(object: &K) -> String {
+    let namespace = object.namespace().unwrap_or_default();
+    format!("{namespace}/{}", object.name_any())
 }
 
 fn version_of<K: Resource>(object: &K) -> u64 {
@@ -108,14 +130,13 @@ fn version_of<K: Resource>(object: &K) -> u64 {
 
 fn objects<'a, K: Followed>(all: impl IntoIterator<Item = &'a K>) -> Objects {
     let named = |object: &K| {
-        let namespace = object.namespace().unwrap_or_default();
         let mut value = serde_json::to_value(object).unwrap();
         // Watches name the kind of each object, lists of compiled-in kinds do not.
         if let Some(fields) = value.as_object_mut() {
             fields.remove("apiVersion");
             fields.remove("kind");
         }
-        (format!("{namespace}/{}", object.name_any()), value)
+        (key_of(object), value)
     };
     all.into_iter().map(named).collect()
 }
@@ -159,6 +180,11 @@ impl Follower {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the store holds.
+    pub(crate) fn held(&self) -> Objects {
+        (self.held)()
     }
 
     pub(crate) fn course(&self) -> Course {

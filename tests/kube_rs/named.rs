@@ -29,11 +29,11 @@ use rustls_pki_types::pem::PemObject;
 use crate::follower::{Collection, Follower};
 use crate::stage::resource;
 
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(format!("KUBE_FANOUT_TEST_{name}")).ok()
 }
 
-fn client(url: &str) -> Client {
+pub(crate) fn client(url: &str) -> Client {
     let mut config = kube::Config::new(url.parse().unwrap());
     config.root_cert = variable("CA_FILE").map(|path| {
         let certificates = CertificateDer::pem_file_iter(path).unwrap();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge
 #
 # Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
 # server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
@@ -11,7 +11,10 @@
 #   GATEWAY       the gateway's binary [target/release/kube-fanout]; 'direct': none, the server against itself;
 #                 'relay': a stand-in that tries the restart suite
 #   GATEWAY_ARGS  more flags for the gateway, split on blanks
+#   CONFORMANCE_TABLE  a file that the conformance suite writes its table to, as docs/CONFORMANCE.md
+#   CONFORMANCE_ONLY   numbers of entries, or parts of names: only these of its tests
 #   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]
+#   RANDOM_SEED, RANDOM_COUNT, RANDOM_ONLY   see suites/replay/run.py
 #   REAL_KEEP     not empty: keep the folders (target/real/SUITE-PID) with logs and credentials
 #   REAL_APISERVER_*   see apiserver/real-apiserver.sh
 set -euo pipefail
@@ -19,14 +22,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 maker=$here/apiserver/real-apiserver.sh
 work=$here/../../target/real
-suites=${*:-differential kubectl informers one-watch restart clients}
+suites=${*:-differential kubectl informers one-watch restart clients conformance random converge}
 
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done
@@ -42,14 +45,20 @@ case $gateway in
     ;;
 esac
 export GATEWAY=$gateway
+if [ -n "${CONFORMANCE_TABLE:-}" ]; then CONFORMANCE_TABLE=$(realpath "$CONFORMANCE_TABLE"); fi
 
 "$maker" install || unfit "the API server cannot be built: see above"
-if wants informers; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if wants informers || wants conformance; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
 if wants kubectl && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped\n' >&2
+if wants informers || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if { wants kubectl || wants converge; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
+  "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi
 
 if wants differential; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.differential.case_test) || unfit "the comparison itself is broken"; fi
+if wants conformance; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.conformance.framework_test suites.conformance.table_test) || unfit "the conformance suite is broken, or docs/CONFORMANCE.md is not its table"; fi
+if wants random; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.replay.replay_test) || unfit "the replay itself is broken"; fi
 
 # In the background, so that a signal to this script is passed on at once: the suites stop what they started.
 mkdir -p "$work"

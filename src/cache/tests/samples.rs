@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cache::{Change, Observer, Retention, Writer};
-use crate::resource::{Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span};
+use crate::resource::{
+    Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span,
+};
 
 /// Config maps, or widgets where the layout is dynamic.
 pub(crate) fn kind(layout: Layout) -> ResourceKind {
@@ -19,6 +21,8 @@ pub(crate) fn kind(layout: Layout) -> ResourceKind {
         list_kind: format!("{kind}List"),
         namespaced: true,
         layout,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
     }
 }
 

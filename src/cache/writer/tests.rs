@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::{RewindError, Sequence, TooOld};
-use crate::resource::{Gvr, Layout, ObjectParts, Span};
+use crate::resource::{Encoding, Gvr, Layout, ObjectParts, Span};
 
 #[derive(Debug)]
 struct Nobody;
@@ -26,6 +26,8 @@ fn writer(events_max: usize) -> Writer {
         list_kind: "ConfigMapList".into(),
         namespaced: true,
         layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
     };
     let keep = Retention {
         segment_slots: 4,
@@ -60,7 +62,7 @@ fn the_length_of_the_objects_follows_every_change() {
     let now = Instant::now();
     let check = |writer: &Writer| {
         let snapshot = writer.cache().snapshot().unwrap();
-        let lines = snapshot.objects.iter().map(|object| object.line_len());
+        let lines = snapshot.objects.iter().map(|object| object.frame_len());
         assert_eq!(writer.objects_len(), lines.sum::<usize>());
     };
     writer
@@ -220,7 +222,7 @@ fn a_relist_publishes_the_difference_in_version_order() {
     deleted
         .read(2, |_, event| {
             assert_eq!(
-                &*event.line(EventKind::Deleted),
+                &*event.frame(EventKind::Deleted),
                 b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"13\"}}}\n"
             );
             ControlFlow::Break(())

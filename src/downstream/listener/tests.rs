@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::downstream::resources::{Answered as AnsweredRequest, Availability, Latest};
 use crate::downstream::watch::WatchTally;
-use crate::resource::Gvr;
+use crate::resource::CacheKey;
 use crate::view::Served;
 
 /// Everything is answered by upstream, at once.
@@ -16,7 +16,7 @@ struct Upstream;
 impl Resources for Upstream {
     type Forwarded = Full<bytes::Bytes>;
 
-    async fn availability(&self, _: &Gvr) -> Availability {
+    async fn availability(&self, _: &CacheKey) -> Availability {
         Availability::Forwarded
     }
 
@@ -28,7 +28,7 @@ impl Resources for Upstream {
         Response::new(Full::from("whole"))
     }
 
-    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
         unreachable!("there are no watches")
     }
 

@@ -1,9 +1,10 @@
 //! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
 
-use crate::resource::Layout;
-use crate::view::MetaVersion;
+use crate::resource::{Encoding, Layout};
+use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
 use super::query::Query;
+use crate::downstream::status::StatusForm;
 
 /// Beyond this many elements the server's sort is not stable, so its choice is not foretold here.
 const ELEMENT_COUNT_MAX: usize = 12;
@@ -14,16 +15,34 @@ const SERVED: [&str; 3] = [
     "application/vnd.kubernetes.protobuf",
 ];
 const JSON: &str = SERVED[0];
+const PROTOBUF: &str = SERVED[2];
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
-    /// Compact JSON of whole objects, which the cache holds.
-    Json,
-    /// Compact JSON of `PartialObjectMetadata`, or of the list of them: whatever the purpose calls for.
-    Metadata(MetaVersion),
+    /// What a cache holds, or what can be cut out of it. Of metadata alone that is a list of them or single ones,
+    /// whatever the purpose calls for. JSON is compact.
+    Cached(Rendition),
+    /// The same in JSON, indented.
+    Indented(Rendition),
     /// Anything else, refusals included: upstream answers.
     Forward,
+}
+
+impl Representation {
+    /// Compact JSON of whole objects.
+    pub const JSON: Self = Self::Cached(Rendition::whole(Encoding::Json));
+
+    /// The same for people, where it can be read by people.
+    #[must_use]
+    pub fn indented(self) -> Self {
+        match self {
+            Self::Cached(rendition) if rendition.encoding == Encoding::Json => {
+                Self::Indented(rendition)
+            }
+            Self::Cached(_) | Self::Indented(_) | Self::Forward => self,
+        }
+    }
 }
 
 /// What the answer is for.
@@ -40,7 +59,7 @@ pub enum Purpose {
 pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
-        return Representation::Json;
+        return Representation::JSON;
     }
     if layout == Layout::Typed && !router_accepts(header) {
         return Representation::Forward;
@@ -53,11 +72,15 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
     for element in elements {
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
-                let indented = element.pretty && purpose == Purpose::List;
-                return if served == JSON && !indented {
-                    element.representation(purpose)
+                let given = match served {
+                    JSON => element.representation(purpose, Encoding::Json),
+                    PROTOBUF => element.representation(purpose, Encoding::Protobuf),
+                    _ => Representation::Forward,
+                };
+                return if element.pretty && purpose == Purpose::List {
+                    given.indented()
                 } else {
-                    Representation::Forward
+                    given
                 };
             }
         }
@@ -85,6 +108,41 @@ pub fn wish(accept: &[&str]) -> Option<Wish> {
         return Some(Wish::Whole);
     }
     json_elements(header).iter().find_map(Element::wish)
+}
+
+/// How a refusal is written (protocol.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
+/// in an encoding that is not written here.
+///
+/// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.
+#[must_use]
+pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
+    let header = accept.first().copied().unwrap_or_default();
+    if header.is_empty() {
+        return Some(StatusForm::Json);
+    }
+    let mut elements: Vec<Element<'_>> = header
+        .split(',')
+        .take(ELEMENT_COUNT_MAX)
+        .filter_map(Element::parse)
+        .collect();
+    sort(&mut elements);
+    let takes = |served: &&str| {
+        let fits = |element: &&Element<'_>| {
+            !element.converts() && element.covers(served) && element.allows(served, Layout::Typed)
+        };
+        elements.iter().position(|element| fits(&element))
+    };
+    let best = SERVED
+        .iter()
+        .filter_map(|served| Some((takes(served)?, *served)));
+    // Of equal places the first served type, as the server tries them in order.
+    match best.min_by_key(|(place, _)| *place) {
+        Some((place, JSON)) if elements[place].pretty => Some(StatusForm::Indented),
+        Some((_, JSON)) => Some(StatusForm::Json),
+        Some((_, PROTOBUF)) => Some(StatusForm::Protobuf),
+        Some(_) => None,
+        None => Some(StatusForm::Indented),
+    }
 }
 
 /// Whether refusals are written as compact JSON: indented gets them who takes nothing but conversions (protocol.md §5.2).
@@ -147,6 +205,7 @@ struct Element<'a> {
     stream: &'a str,
     server_version: &'a str,
     pretty: bool,
+    managed_fields: ManagedFields,
 }
 
 impl<'a> Element<'a> {
@@ -172,6 +231,7 @@ impl<'a> Element<'a> {
             stream: "",
             server_version: "",
             pretty: false,
+            managed_fields: ManagedFields::Kept,
         };
         for piece in pieces {
             let Some((key, value)) = piece.split_once('=') else {
@@ -195,6 +255,9 @@ impl<'a> Element<'a> {
             "stream" => self.stream = trimmed,
             "sv" => self.server_version = trimmed,
             "pretty" => self.pretty = trimmed == "1",
+            "drop" if trimmed == "metadata.managedFields" => {
+                self.managed_fields = ManagedFields::Dropped;
+            }
             _ => {}
         }
     }
@@ -203,16 +266,21 @@ impl<'a> Element<'a> {
         self.conversion.iter().any(Option::is_some)
     }
 
-    /// What this element gets in JSON, once it is allowed.
-    fn representation(&self, purpose: Purpose) -> Representation {
-        match (self.wish(), purpose) {
-            (Some(Wish::Whole), _) => Representation::Json,
+    /// What this element gets in this encoding, once it is allowed.
+    fn representation(&self, purpose: Purpose, encoding: Encoding) -> Representation {
+        let form = match (self.wish(), purpose) {
+            (Some(Wish::Whole), _) => Form::Whole,
             (Some(Wish::Metadata(version)), Purpose::Watch)
-            | (Some(Wish::MetadataList(version)), Purpose::List) => {
-                Representation::Metadata(version)
+            | (Some(Wish::MetadataList(version)), Purpose::List) => Form::Metadata(version),
+            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => {
+                return Representation::Forward;
             }
-            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => Representation::Forward,
-        }
+        };
+        Representation::Cached(Rendition {
+            encoding,
+            form,
+            managed_fields: self.managed_fields,
+        })
     }
 
     fn wish(&self) -> Option<Wish> {
@@ -243,7 +311,7 @@ impl<'a> Element<'a> {
         if !stream_ok || !matches!(self.server_version, "" | "v1") {
             return false;
         }
-        let protobuf = served == SERVED[2];
+        let protobuf = served == PROTOBUF;
         if !self.converts() {
             return !protobuf || layout == Layout::Typed;
         }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::downstream::continue_token::ContinueToken;
-use crate::resource::{Gvr, Layout, ResourceVersion};
-use crate::view::MetaVersion;
+use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
+use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
 const fn at(version: u64) -> ResourceVersion {
     ResourceVersion(version)
@@ -30,6 +30,8 @@ fn pods() -> ResourceKind {
         list_kind: "PodList".into(),
         namespaced: true,
         layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
     }
 }
 
@@ -577,37 +579,47 @@ fn negotiated(accept: &str, typed: Representation, dynamic: Representation) {
     assert_eq!(of(Layout::Dynamic), dynamic, "custom, {accept:?}");
 }
 
+fn cached(encoding: Encoding, form: Form) -> Representation {
+    Representation::Cached(Rendition {
+        encoding,
+        form,
+        ..Rendition::default()
+    })
+}
+
 #[test]
 fn media_types_are_chosen_as_the_server_chooses() {
-    use Representation::{Forward, Json, Metadata};
+    use Representation::Forward;
+    let metadata = |version| cached(Encoding::Json, Form::Metadata(version));
+    let json = Representation::JSON;
     for (accept, typed, dynamic) in [
-        ("", Json, Json),
-        ("*/*", Json, Json),
-        ("*", Forward, Json),
-        ("application/*", Forward, Json),
-        ("application/*,application/json", Json, Json),
-        ("application/json", Json, Json),
-        ("application/json ;q=0.5", Json, Json),
+        ("", json, json),
+        ("*/*", json, json),
+        ("*", Forward, json),
+        ("application/*", Forward, json),
+        ("application/*,application/json", json, json),
+        ("application/json", json, json),
+        ("application/json ;q=0.5", json, json),
         ("APPLICATION/JSON", Forward, Forward),
-        ("application/json/", Forward, Json),
-        ("application/json/x,application/json", Json, Json),
-        ("text/html,application/xhtml+xml,*/*;q=0.8", Json, Json),
-        ("application/json;q=0", Json, Json),
+        ("application/json/", Forward, json),
+        ("application/json/x,application/json", json, json),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", json, json),
+        ("application/json;q=0", json, json),
         ("application/yaml,application/json", Forward, Forward),
         (
             "application/yaml;q=0.1,application/json;q=0.9,application/vnd.kubernetes.protobuf;q=0.5",
-            Json,
-            Json,
+            json,
+            json,
         ),
         (
             "application/json;q=0.1,application/yaml;q=0.2,*/*;q=1",
-            Json,
-            Json,
+            json,
+            json,
         ),
         (
             "application/yaml;q=1;q=0.1,application/json;q=0.5",
-            Json,
-            Json,
+            json,
+            json,
         ),
         (
             "application/json;q=abc,application/yaml;q=0.9",
@@ -619,29 +631,19 @@ fn media_types_are_chosen_as_the_server_chooses() {
             Forward,
             Forward,
         ),
-        ("application/json;Q=0.1,application/yaml", Json, Json),
-        (
-            "application/vnd.kubernetes.protobuf,application/json",
-            Forward,
-            Json,
-        ),
-        (
-            "*/*;q=1, application/vnd.kubernetes.protobuf;q=0.1",
-            Forward,
-            Json,
-        ),
-        ("application/json;sv=v1", Json, Json),
-        ("application/json;sv=v2,application/json", Json, Json),
+        ("application/json;Q=0.1,application/yaml", json, json),
+        ("application/json;sv=v1", json, json),
+        ("application/json;sv=v2,application/json", json, json),
         ("application/json;stream=foo", Forward, Forward),
-        ("application/json;stream=watch", Json, Json),
-        ("application/json; charset=utf-8", Json, Json),
-        ("application/json;as=", Json, Json),
+        ("application/json;stream=watch", json, json),
+        ("application/json; charset=utf-8", json, json),
+        ("application/json;as=", json, json),
         ("application/json;as==", Forward, Forward),
         ("application/json;v=v1", Forward, Forward),
         (
             "application/json;as=Foo;g=meta.k8s.io;v=v1, application/json",
-            Json,
-            Json,
+            json,
+            json,
         ),
         (
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -650,13 +652,13 @@ fn media_types_are_chosen_as_the_server_chooses() {
         ),
         (
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Metadata(MetaVersion::V1),
-            Metadata(MetaVersion::V1),
+            metadata(MetaVersion::V1),
+            metadata(MetaVersion::V1),
         ),
         (
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v2,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
-            Metadata(MetaVersion::V1Beta1),
-            Metadata(MetaVersion::V1Beta1),
+            metadata(MetaVersion::V1Beta1),
+            metadata(MetaVersion::V1Beta1),
         ),
         (
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
@@ -664,8 +666,8 @@ fn media_types_are_chosen_as_the_server_chooses() {
             Forward,
         ),
         ("application/json;pretty=1", Forward, Forward),
-        ("application/json;pretty=1;pretty=0", Json, Json),
-        ("*/json,application/json", Json, Json),
+        ("application/json;pretty=1;pretty=0", json, json),
+        ("*/json,application/json", json, json),
         (",", Forward, Forward),
         ("json", Forward, Forward),
         ("text/csv", Forward, Forward),
@@ -673,15 +675,51 @@ fn media_types_are_chosen_as_the_server_chooses() {
         negotiated(accept, typed, dynamic);
     }
     let pretty = ["application/json;pretty=1"];
-    assert_eq!(negotiate(&pretty, Layout::Typed, Purpose::Watch), Json);
+    assert_eq!(negotiate(&pretty, Layout::Typed, Purpose::Watch), json);
     let cut = ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
     assert_eq!(
         negotiate(&cut, Layout::Typed, Purpose::Watch),
-        Metadata(MetaVersion::V1)
+        metadata(MetaVersion::V1)
     );
     let two = ["application/yaml", "application/json"];
     assert_eq!(negotiate(&two, Layout::Typed, Purpose::List), Forward);
-    assert_eq!(negotiate(&[], Layout::Typed, Purpose::List), Json);
+    assert_eq!(negotiate(&[], Layout::Typed, Purpose::List), json);
+}
+
+#[test]
+fn renditions_are_chosen_as_the_server_chooses() {
+    let json = Representation::JSON;
+    let metadata = cached(Encoding::Protobuf, Form::Metadata(MetaVersion::V1));
+    let protobuf = cached(Encoding::Protobuf, Form::Whole);
+    let dropped = Representation::Cached(Rendition {
+        managed_fields: ManagedFields::Dropped,
+        ..Rendition::default()
+    });
+    for (accept, typed, dynamic) in [
+        (
+            "application/vnd.kubernetes.protobuf,application/json",
+            protobuf,
+            json,
+        ),
+        (
+            "*/*;q=1, application/vnd.kubernetes.protobuf;q=0.1",
+            protobuf,
+            json,
+        ),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            metadata,
+            metadata,
+        ),
+        (
+            "application/json;drop=metadata.managedFields",
+            dropped,
+            dropped,
+        ),
+        ("application/json;drop=spec", json, json),
+    ] {
+        negotiated(accept, typed, dynamic);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::downstream::status::Status;
 use crate::downstream::watch::Start;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
-use crate::view::{self, Served};
+use crate::view::{self, Rendition, Served};
 
 /// A busy resource passes a version that exists within this; what takes longer is a quiet resource or the future.
 const PASSING: Duration = Duration::from_millis(60);
@@ -52,6 +52,7 @@ impl<R: Resources> Service<R> {
     pub(super) async fn watch_start(
         &self,
         selector: &Selector,
+        rendition: Rendition,
         start: WatchStart,
         served: &Served,
     ) -> Result<(view::Entry, Start), Status> {
@@ -63,7 +64,7 @@ impl<R: Resources> Service<R> {
                     Freshness::AtLeast(version) => Some(self.at_least(version, served).await?),
                     Freshness::Latest => Some(self.latest(served).await.ok_or_else(unknown)?),
                 };
-                let entry = served.hub.join(selector);
+                let entry = served.hub.join_as(selector, rendition);
                 let newest = current(served)?;
                 // What was proven of an older version holds for the newest state all the more.
                 let State { snapshot, version } = proven
@@ -83,7 +84,7 @@ impl<R: Resources> Service<R> {
                 ))
             }
             WatchStart::FromNow { freshness } => {
-                let entry = served.hub.join(selector);
+                let entry = served.hub.join_as(selector, rendition);
                 let version = match freshness {
                     Freshness::Latest => match self.resources().latest(served).await {
                         Latest::At(version) | Latest::Proven(_, version) => version,
@@ -95,7 +96,7 @@ impl<R: Resources> Service<R> {
                 Ok((entry, Start::After { sequence, version }))
             }
             WatchStart::After(version) => {
-                let entry = served.hub.join(selector);
+                let entry = served.hub.join_as(selector, rendition);
                 let too_old =
                     |too_old: crate::cache::TooOld| Status::expired_watch(version, too_old.floor);
                 let sequence = served.cache.resume_after(version).map_err(too_old)?;

@@ -36,8 +36,8 @@ struct Stage {
 impl Resources for Stage {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, gvr: &Gvr) -> Availability {
-        if *gvr != self.served.cache.kind().gvr {
+    async fn availability(&self, key: &CacheKey) -> Availability {
+        if key.gvr != self.served.cache.kind().gvr {
             Availability::Forwarded
         } else if self.filling {
             Availability::Filling {
@@ -60,7 +60,7 @@ impl Resources for Stage {
         Response::new(Full::from("forwarded"))
     }
 
-    fn tally(&self, _: &Gvr) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
         Arc::new(Untold)
     }
 

@@ -118,7 +118,7 @@ fn denials_name_user_verb_and_place() {
 fn a_stream_error_is_one_line() {
     let status = Status::expired_watch(ResourceVersion(2), ResourceVersion(69));
     assert_eq!(
-        status.error_event(),
+        status.error_event(Encoding::Json),
         &b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: 2 (69)\",\"reason\":\"Expired\",\"code\":410}}\n"[..]
     );
 }

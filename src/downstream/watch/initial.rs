@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::{FRAME_LEN, FRAME_SLICES};
 use crate::cache::Snapshot;
 use crate::downstream::Pieces;
 use crate::downstream::walk::Walk;
 use crate::resource::{EventKind, Object, ResourceVersion};
-use crate::view::selector::Selector;
-use crate::view::{Marker, Served};
+use crate::view::{CutError, Marker, Served, View};
 
 /// How far a client's initial events have come.
 #[derive(Debug)]
@@ -35,14 +32,18 @@ impl Initial {
     }
 
     /// The next frame and the number of its events; no frame when all is sent.
+    ///
+    /// # Errors
+    /// An object cannot be cut.
     pub(super) fn next_frame(
         &mut self,
-        selector: &Selector,
+        view: &View,
         served: &Served,
-    ) -> (Option<Pieces>, u64) {
+    ) -> Result<(Option<Pieces>, u64), CutError> {
         if self.done {
-            return (None, 0);
+            return Ok((None, 0));
         }
+        let selector = view.selector();
         let walk = self.walk.get_or_insert_with(|| {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
@@ -51,24 +52,29 @@ impl Initial {
             let Some(object) = walk.next(&self.snapshot.objects) else {
                 self.done = true;
                 if self.marker == Marker::InitialEventsEnd {
-                    pieces.push(served.hub.bookmark().line(self.version, self.marker));
+                    let shape = served.hub.bookmark();
+                    pieces.push(view.bookmark(&shape, self.version, self.marker)?);
                 }
                 break;
             };
             if selector.matches(object) {
-                push_added(&mut pieces, object);
+                push_added(&mut pieces, object, view)?;
                 count += 1;
             }
         }
-        ((!pieces.is_empty()).then_some(pieces), count)
+        Ok(((!pieces.is_empty()).then_some(pieces), count))
     }
 }
 
-fn push_added(pieces: &mut Pieces, object: &Object) {
-    if let Some(line) = object.line_of(EventKind::Added) {
-        pieces.push(line);
+fn push_added(pieces: &mut Pieces, object: &Object, view: &View) -> Result<(), CutError> {
+    if let Some(cut) = view.cut() {
+        pieces.push(cut.frame(&object.frame(EventKind::Added))?);
+    } else if let Some(frame) = object.frame_of(EventKind::Added) {
+        pieces.push(frame);
     } else {
-        pieces.push(Bytes::from_static(EventKind::Added.line_head().as_bytes()));
-        pieces.push(object.line_tail());
+        let (head, tail) = object.frame_pieces(EventKind::Added);
+        pieces.push(head);
+        pieces.push(tail);
     }
+    Ok(())
 }

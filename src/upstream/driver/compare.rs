@@ -4,7 +4,7 @@ use super::lists::page;
 use super::{Fetch, ProbeError, Purpose};
 use crate::cache::Snapshot;
 use crate::decode::{scan_list, scan_object};
-use crate::resource::{FieldTable, Gvr, ObjectKey, ResourceVersion};
+use crate::resource::{Encoding, FieldTable, Gvr, ObjectKey, ResourceVersion};
 
 /// Names and versions of all objects of a resource, read consistently.
 #[derive(Debug)]
@@ -33,9 +33,14 @@ impl Census {
 /// # Errors
 /// See [`ProbeError`].
 pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, ProbeError> {
-    let body = page(fetch, gvr.collection_path(), Purpose::ReadMetadata)
-        .await
-        .map_err(|fault| ProbeError::from(fault.failure))?;
+    let body = page(
+        fetch,
+        gvr.collection_path(),
+        Purpose::ReadMetadata,
+        Encoding::Json,
+    )
+    .await
+    .map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     let none = FieldTable::default();
     let entry = |span: &crate::resource::Span| {

@@ -7,6 +7,7 @@ use http::header::CONTENT_TYPE;
 
 use super::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
+use crate::resource::Encoding;
 use crate::upstream::reflector::Failure;
 
 /// What was asked of upstream.
@@ -109,23 +110,29 @@ impl From<FetchError> for Fault {
     }
 }
 
-/// Refuses an answer that says of itself that it is no JSON. Servers that say nothing are believed to send what was asked for.
-pub(super) fn check_content_type<B>(response: &Response<B>) -> Result<(), Fault> {
+/// Refuses an answer that says of itself that it is in another encoding than was asked for. Servers that say nothing are believed to send what was asked for.
+pub(super) fn check_content_type<B>(
+    response: &Response<B>,
+    encoding: Encoding,
+) -> Result<(), Fault> {
     let Some(value) = response.headers().get(CONTENT_TYPE) else {
         return Ok(());
     };
     let text = String::from_utf8_lossy(value.as_bytes());
     let mut parts = text.split(';').map(str::trim);
-    let is_json = parts
+    let is_wanted = parts
         .next()
-        .is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
+        .is_some_and(|essence| essence.eq_ignore_ascii_case(encoding.media_type()));
     let is_table = parts.any(|parameter| parameter.eq_ignore_ascii_case("as=Table"));
-    if is_json && !is_table {
+    if is_wanted && !is_table {
         return Ok(());
     }
     Err(Fault::rejected(
         FrameRejection::WrongContentType,
-        format!("content type {text:?} is not the JSON that was asked for"),
+        format!(
+            "content type {text:?} is not the {} that was asked for",
+            encoding.as_str()
+        ),
     ))
 }
 
@@ -137,9 +144,9 @@ mod tests {
     fn answers_are_read_if_they_say_nothing_or_json() {
         let accepted = |text: &str| {
             let response = Response::builder().header(CONTENT_TYPE, text).body(());
-            check_content_type(&response.unwrap()).is_ok()
+            check_content_type(&response.unwrap(), Encoding::Json).is_ok()
         };
-        assert!(check_content_type(&Response::new(())).is_ok());
+        assert!(check_content_type(&Response::new(()), Encoding::Json).is_ok());
         for text in [
             "application/json",
             "Application/JSON; charset=utf-8",

@@ -11,9 +11,12 @@ use http_body_util::BodyExt;
 use super::fault::check_content_type;
 use super::{Asked, Driver, Fault, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
 use crate::decode::{
-    ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_status, watch_form,
+    ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_protobuf_list,
+    scan_protobuf_object, scan_protobuf_status, scan_status, watch_form,
 };
-use crate::resource::{EventKind, Object};
+use crate::resource::protobuf::type_meta;
+use crate::resource::wire::MAGIC;
+use crate::resource::{Encoding, EventKind, Object};
 use crate::upstream::reflector::{Effect, Input, ListVersion};
 
 /// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
@@ -41,7 +44,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             continue_token.as_deref(),
             limit,
         );
-        match page(&*self.fetch, path, self.reading.list_purpose()).await {
+        let purpose = self.reading.list_purpose();
+        match page(&*self.fetch, path, purpose, self.reading.encoding).await {
             Ok(body) => {
                 self.tally.received(body.len());
                 self.take_page(&body)
@@ -82,7 +86,11 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Hands over the items one by one, so that a long list never lies twice in memory. A page that turns out to be bad is
     /// followed by a list from its beginning, so what was handed over of it is dropped.
     fn read_page(&mut self, body: &Bytes) -> Result<ListPage, Fault> {
-        let page = scan_list(body).map_err(|error| Fault::unparsable(&error))?;
+        let page = match self.reading.encoding {
+            Encoding::Json => scan_list(body),
+            Encoding::Protobuf => scan_protobuf_list(body),
+        };
+        let page = page.map_err(|error| Fault::unparsable(&error))?;
         if page.kind == "Table" {
             let cause = "a Table came where a list was asked for";
             return Err(Fault::rejected(FrameRejection::WrongContentType, cause));
@@ -99,6 +107,11 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     fn read_item(&self, page: &ListPage, item: &[u8]) -> Result<Object, ScanError> {
         // Only compiled-in kinds leave out what their items are, and they name their lists so.
         let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
+        if self.reading.encoding == Encoding::Protobuf {
+            let parts = scan_protobuf_object(item, self.reading.fields)?;
+            let type_meta = type_meta(&page.api_version, kind);
+            return Ok(Object::in_protobuf(parts, &type_meta, item));
+        }
         let bytes = watch_form(item, kind, &page.api_version, page.layout);
         let parts = scan_object(&bytes, self.reading.fields)?;
         Ok(Object::new(parts, &bytes))
@@ -110,14 +123,28 @@ pub(super) async fn page<F: Fetch>(
     fetch: &F,
     path: String,
     purpose: Purpose,
+    encoding: Encoding,
 ) -> Result<Bytes, Fault> {
-    let response = fetch.get(path, purpose).await?;
+    let answer = whole(fetch, path, purpose, encoding).await?;
+    Ok(answer.into_body())
+}
+
+/// The same with its headers.
+pub(super) async fn whole<F: Fetch>(
+    fetch: &F,
+    path: String,
+    purpose: Purpose,
+    encoding: Encoding,
+) -> Result<Response<Bytes>, Fault> {
+    let response = fetch.get(path, purpose, encoding).await?;
     if response.status().as_u16() != 200 {
         return Err(Fault::refused(refusal(response).await));
     }
-    check_content_type(&response)?;
-    let body = limited(response.into_body(), PAGE_LEN_MAX).await;
-    body.map_err(|cut| cut.fault)
+    check_content_type(&response, encoding)?;
+    let (head, body) = response.into_parts();
+    let body = limited(body, PAGE_LEN_MAX).await;
+    let body = body.map_err(|cut| cut.fault)?;
+    Ok(Response::from_parts(head, body))
 }
 
 /// Reads why upstream refused.
@@ -136,7 +163,10 @@ pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Un
     let status = if body.is_empty() {
         UpstreamStatus::of_code(code)
     } else {
-        scan_status(&body)
+        match body.starts_with(MAGIC) {
+            true => scan_protobuf_status(&body),
+            false => scan_status(&body),
+        }
     };
     status.over_http(code, retry_after)
 }

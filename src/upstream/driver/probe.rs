@@ -1,9 +1,11 @@
 //! One small list, before anything is cached: how the resource's lists are called and laid out, and its version now.
 
-use super::lists::page;
+use http::header::WARNING;
+
+use super::lists::{page, whole};
 use super::{Fetch, Purpose};
-use crate::decode::scan_list;
-use crate::resource::{Gvr, Layout, ResourceVersion};
+use crate::decode::{scan_list, scan_protobuf_list};
+use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
 
 /// What one small consistent list tells.
@@ -15,6 +17,8 @@ pub struct Probe {
     pub layout: Layout,
     /// The version that every read begun before must not be older than.
     pub version: ResourceVersion,
+    /// Values of `Warning` headers: every reader of the resource gets them (protocol.md §3.11).
+    pub warnings: Vec<String>,
 }
 
 /// A probe that told nothing.
@@ -55,13 +59,29 @@ impl From<Failure> for ProbeError {
 /// See [`ProbeError`].
 pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let body = page(fetch, path, Purpose::Read)
+    let answer = whole(fetch, path, Purpose::Read, Encoding::Json)
         .await
         .map_err(|fault| ProbeError::from(fault.failure))?;
-    let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
+    let list = scan_list(answer.body()).map_err(|_| ProbeError::Unreadable)?;
+    let warnings = answer.headers().get_all(WARNING).iter();
+    let warnings = warnings.filter_map(|value| value.to_str().ok().map(str::to_owned));
     Ok(Probe {
+        warnings: warnings.collect(),
         list_kind: list.kind,
         layout: list.layout,
         version: list.resource_version,
     })
+}
+
+/// Whether upstream lists the resource in protobuf, as it does compiled-in kinds. Costs as much as a probe.
+///
+/// # Errors
+/// See [`ProbeError`]; a refusal of the encoding is an answer.
+pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, ProbeError> {
+    let path = format!("{}?limit=1", gvr.collection_path());
+    match page(fetch, path, Purpose::Read, Encoding::Protobuf).await {
+        Ok(body) => Ok(scan_protobuf_list(&body).is_ok()),
+        Err(fault) if fault.is_not_acceptable() || fault.rejection.is_some() => Ok(false),
+        Err(fault) => Err(fault.failure.into()),
+    }
 }

@@ -16,7 +16,7 @@ use super::lists::refusal;
 use super::{
     Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
 };
-use crate::decode::{LineFramer, WatchLine, scan_line};
+use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
 
@@ -57,17 +57,20 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     async fn open(&self, path: String) -> Result<Response<F::Body>, Fault> {
-        let response = self.fetch.get(path, self.reading.watch_purpose()).await?;
+        let response = self
+            .fetch
+            .get(path, self.reading.watch_purpose(), self.reading.encoding)
+            .await?;
         if response.status().as_u16() != 200 {
             return Err(Fault::refused(refusal(response).await));
         }
-        check_content_type(&response)?;
+        check_content_type(&response, self.reading.encoding)?;
         Ok(response)
     }
 
     /// Reads until the stream is over; says how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
-        let mut framer = LineFramer::new(self.reading.frame_len_max);
+        let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
         let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
         let mut came = None;
         loop {
@@ -78,13 +81,13 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             match next {
                 Next::Chunk(chunk) => {
                     let mut gathered = chunk.len();
-                    let mut flow = self.take_chunk(&chunk, &mut framer)?;
+                    let mut flow = self.take_chunk(&chunk, &mut frames)?;
                     // What arrives meanwhile joins the batch: one round of waking for all of it.
                     while let (Flow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
                         match more(&mut body, self.sink.hold_until()).await {
                             Some(Next::Chunk(chunk)) => {
                                 gathered += chunk.len();
-                                flow = self.take_chunk(&chunk, &mut framer)?;
+                                flow = self.take_chunk(&chunk, &mut frames)?;
                             }
                             other => {
                                 came = other;
@@ -101,7 +104,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 Next::Tick if now() < give_up_at => {
                     self.sink.tick();
                 }
-                Next::End if !framer.is_mid_frame() => {
+                Next::End if !frames.is_mid_frame() => {
                     self.ended();
                     return Ok(StreamEnd::Clean);
                 }
@@ -112,17 +115,17 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_chunk(&mut self, chunk: &[u8], framer: &mut LineFramer) -> Result<Flow, Stopped> {
+    fn take_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<Flow, Stopped> {
         self.tally.received(chunk.len());
-        framer.push(chunk);
-        self.take_lines(framer)
+        frames.push(chunk);
+        self.take_frames(frames)
     }
 
-    fn take_lines(&mut self, framer: &mut LineFramer) -> Result<Flow, Stopped> {
+    fn take_frames(&mut self, frames: &mut Frames) -> Result<Flow, Stopped> {
         loop {
-            match framer.next_line() {
-                Ok(Some(line)) => {
-                    let flow = self.take_line(line)?;
+            match frames.next_frame() {
+                Ok(Some(frame)) => {
+                    let flow = self.take_frame(frame)?;
                     if let Flow::Over(_) = flow {
                         return Ok(flow);
                     }
@@ -136,29 +139,23 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_line(&mut self, line: Bytes) -> Result<Flow, Stopped> {
-        let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        match scan_line(text, self.reading.fields) {
+    fn take_frame(&mut self, frame: Bytes) -> Result<Flow, Stopped> {
+        let encoding = self.reading.encoding;
+        match scan_watch(encoding, &frame, self.reading.fields) {
             Ok(WatchLine::Event {
                 kind,
                 object: span,
                 parts,
             }) => {
-                // Canonical lines are kept as they are; others are copied into shape.
-                let canonical = span.end as usize + 2 == line.len()
-                    && text.ends_with(b"}")
-                    && line.ends_with(b"\n");
-                let object = if canonical {
-                    Object::in_line(parts, line, span.start)
-                } else {
-                    Object::new(parts, span.of(text))
-                };
-                self.take_event(kind, object);
+                match object_in(encoding, frame, span, parts) {
+                    Ok(object) => self.take_event(kind, object),
+                    Err(error) => return Ok(self.reject(Fault::unparsable(&error))),
+                }
                 Ok(Flow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
-                if let Ok(envelope) = crate::decode::scan_event(text) {
-                    self.tally.bookmark(envelope.object.of(text), &bookmark);
+                if let Ok(envelope) = scan_envelope(encoding, &frame) {
+                    self.tally.bookmark(envelope.object.of(&frame), &bookmark);
                 }
                 let (resource_version, initial_events_end) =
                     (bookmark.resource_version, bookmark.initial_events_end);

@@ -10,21 +10,21 @@ const POD_MARKER: &str = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersio
 const WIDGET: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"resourceVersion":"57"}}}"#;
 const WIDGET_MARKER: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"57"}}}"#;
 
-fn learnt(line: &str) -> Option<BookmarkShape> {
+fn learnt(line: &str) -> Option<JsonShape> {
     let Ok(WatchLine::Bookmark(bookmark)) = scan_line(line.as_bytes(), FieldTable::default())
     else {
         panic!("no bookmark: {line}");
     };
     let object = scan_event(line.as_bytes()).unwrap().object;
-    BookmarkShape::seen(object.of(line.as_bytes()), bookmark.version_span)
+    JsonShape::seen(object.of(line.as_bytes()), bookmark.version_span)
 }
 
 /// The shape writes these two lines at version 57, and others at other versions.
 #[track_caller]
-fn check(shape: &BookmarkShape, plain: &str, marker: &str) {
+fn check(shape: &JsonShape, plain: &str, marker: &str) {
     for version in ["57", "1", "18446744073709551615"] {
         for (kind, expected) in [(Marker::None, plain), (Marker::InitialEventsEnd, marker)] {
-            let line = shape.line(version.parse().unwrap(), kind);
+            let line = shape.frame(version.parse().unwrap(), kind);
             let expected = expected.replace("57", version) + "\n";
             assert_eq!(String::from_utf8_lossy(&line), expected);
         }
@@ -42,7 +42,7 @@ fn either_form_teaches_both() {
 #[test]
 fn a_guess_is_right_where_nothing_but_metadata_is_written() {
     check(
-        &BookmarkShape::guessed(&kind(Layout::Dynamic)),
+        &JsonShape::guessed(&kind(Layout::Dynamic)),
         WIDGET,
         WIDGET_MARKER,
     );
@@ -51,7 +51,7 @@ fn a_guess_is_right_where_nothing_but_metadata_is_written() {
             .replace(",\"spec\":{\"containers\":null},\"status\":{}", "")
     };
     check(
-        &BookmarkShape::guessed(&kind(Layout::Typed)),
+        &JsonShape::guessed(&kind(Layout::Typed)),
         &config_map(POD),
         &config_map(POD_MARKER),
     );
@@ -80,7 +80,7 @@ fn whatever_is_learnt_is_written_as_one_whole_bookmark() {
             continue;
         };
         for marker in [Marker::None, Marker::InitialEventsEnd] {
-            let written = shape.line(ResourceVersion(60), marker);
+            let written = shape.frame(ResourceVersion(60), marker);
             let text = written.strip_suffix(b"\n").unwrap();
             let read = scan_line(text, FieldTable::default());
             let Ok(WatchLine::Bookmark(bookmark)) = read else {

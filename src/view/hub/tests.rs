@@ -51,7 +51,7 @@ fn named(namespace: &str, selector: Selector) -> Selector {
 fn batches(view: &View, cursor: &mut Sequence) -> Vec<Vec<String>> {
     let mut batches = Vec::new();
     let read = view.read(*cursor, |batch| {
-        let lines = told(&batch.lines);
+        let lines = told(&batch.frames);
         assert_eq!(lines.len(), batch.count);
         assert!(batch.first <= batch.last && batch.first_version <= batch.last_version);
         batches.push(lines);
@@ -153,7 +153,7 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
     let lines = |entry: &Entry| {
         let mut start = None;
         let read = entry.view.read(entry.cursor, |batch| {
-            start = Some(batch.lines.as_ptr());
+            start = Some(batch.frames.as_ptr());
             ControlFlow::Break(())
         });
         read.unwrap();
@@ -337,7 +337,7 @@ impl Watcher {
             &selector,
             snapshot.sequence..through,
             |event, kind| {
-                seen.extend(told(&event.line(kind)));
+                seen.extend(told(&event.frame(kind)));
                 ControlFlow::Continue(())
             },
         );

@@ -8,6 +8,7 @@
 #   real-apiserver.sh reset      stop, and forget what etcd stores
 #   real-apiserver.sh informer [FLAGS]   build the client-go informers; with FLAGS, run them
 #   real-apiserver.sh kubectl  fetch Debian's kubectl, print its path
+#   real-apiserver.sh javascript  fetch the official JavaScript client from npm, print its folder (node and npm must be there)
 #
 # Nothing is installed into the system: packages are downloaded with a private
 # apt configuration, unpacked under $REAL_APISERVER_HOME, and built there with a
@@ -135,6 +136,23 @@ kubectl() {
     rm -rf "$work" "$home/apt"
   fi
   echo "$bin/kubectl"
+}
+
+# What the lock file names, nothing else, and no script of any package is run.
+javascript() {
+  local from=$here/../javascript to tool
+  for tool in node npm; do
+    command -v "$tool" >/dev/null || die "$tool is missing: install the packages nodejs and npm, or run .ci/setup.sh test"
+  done
+  to=$home/javascript-$(cat "$from"/package*.json | sha256sum | cut -c1-12)
+  if [ ! -f "$to/complete" ]; then
+    say "the JavaScript client from npm"
+    rm -rf "$to"; mkdir -p "$to"
+    cp "$from"/package*.json "$to"
+    (cd "$to" && timeout 300 npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error) >&2 || die "cannot install the JavaScript client from npm (offline?)"
+    touch "$to/complete"
+  fi
+  echo "$to/node_modules"
 }
 
 fetch_go() {
@@ -360,5 +378,6 @@ case ${1:-} in
   reset) stop_all; rm -rf "$run/etcd"; say "etcd's data removed" ;;
   informer) shift; run_informer "$@" ;;
   kubectl) locked kubectl ;;
+  javascript) locked javascript ;;
   *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -54,3 +54,9 @@ def object_version(raw):
 
 def without(parts, *numbers):
     return [(n, v) for n, v in parts if n not in numbers]
+
+
+def strings(parts, number):
+    """A map<string, string> field: each entry is a message of key (1) and value (2)."""
+    entries = [fields(v) for n, v in parts if n == number]
+    return {first(e, 1).decode(): first(e, 2).decode() for e in entries}

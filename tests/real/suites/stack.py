@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +19,8 @@ ROOT = HERE.parent.parent
 SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
 WORK = ROOT / "target" / "real"
 ADMIN_CONTEXT = "admin"
+GIVEN = set()  # ports that stacks of this process have, perhaps not yet in use
+GIVING = threading.Lock()
 
 
 def home():
@@ -28,8 +31,15 @@ def home():
 
 def free_ports(count):
     """Ports that were free a moment ago, below the range of outgoing connections. Ours are held together, so they differ."""
+    with GIVING:
+        return _free_ports(count)
+
+
+def _free_ports(count):
     held, start = [], 15000 + (os.getpid() * 37) % 14000
     for port in list(range(start, 30000)) + list(range(15000, start)):
+        if port in GIVEN:
+            continue
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,6 +50,7 @@ def free_ports(count):
         if len(held) == count:
             break
     ports = [s.getsockname()[1] for s in held]
+    GIVEN.update(ports)
     for s in held:
         s.close()
     return ports
@@ -58,6 +69,8 @@ def can_listen(port):
 
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
+
+    gateway_flags = ()  # a suite's own, before those of GATEWAY_ARGS
 
     def __init__(self, name, before_gateways=None):
         """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find."""
@@ -171,7 +184,7 @@ class Stack:
         else:
             args.append("--plain-http")
         if self.gateway != "relay":
-            args += os.environ.get("GATEWAY_ARGS", "").split()
+            args += [*self.gateway_flags, *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{kind}.log", "ab") as log:
             process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if self.gateway == "relay" else None)
         self.gateways[kind] = process

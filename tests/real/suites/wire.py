@@ -56,12 +56,13 @@ class Answer:
 def _send(endpoint, method, target, headers, body, timeout):
     sock = endpoint.connect(timeout)
     lines = [f"{method} {target} HTTP/1.1", f"Host: {endpoint.host}:{endpoint.port}"]
-    given = {k.lower() for k in headers}
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers  # pairs, where a name comes twice
+    given = {k.lower() for k, _ in pairs}
     if "user-agent" not in given:
         lines.append("User-Agent: fanout-tests/1")
     if endpoint.token and "authorization" not in given:
         lines.append(f"Authorization: Bearer {endpoint.token}")
-    lines += [f"{k}: {v}" for k, v in headers.items()]
+    lines += [f"{k}: {v}" for k, v in pairs]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
     sock.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b""))
@@ -107,6 +108,32 @@ def _pieces(reader, status, headers, method):
     else:
         while data := reader.read1(65536):
             yield data
+
+
+class Exchange:
+    """An answer as it comes: status and headers at once, then `pieces()` of the body, or what follows a 101."""
+
+    def __init__(self, endpoint, method, target, headers, body, timeout):
+        self.sock, self.method = _send(endpoint, method, target, headers, body, timeout), method
+        self.reader = self.sock.makefile("rb")
+        self.status, self.headers = _head(self.reader)
+
+    def pieces(self):
+        if self.status == 101:
+            while data := self.reader.read1(65536):
+                yield data
+        yield from _pieces(self.reader, self.status, self.headers, self.method)
+
+    def stop(self):
+        """From another thread: the reader sees the end."""
+        try:
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # the TLS layer stays as the reader has it
+        except OSError:
+            pass
+
+    def close(self):
+        self.reader.close()
+        self.sock.close()
 
 
 def request(endpoint, method, target, headers=None, body=None, timeout=30):
@@ -160,7 +187,7 @@ class Stream:
             if status != 200:
                 self.body += piece
                 continue
-            frames, rest = (_binary_frames if binary else _lines)(rest + piece)
+            frames, rest = (binary_frames if binary else lines)(rest + piece)
             if frames:
                 with self.changed:
                     self.frames += frames
@@ -189,12 +216,12 @@ class Stream:
         self._thread.join(5)
 
 
-def _lines(data):
+def lines(data):
     *frames, rest = data.split(b"\n")
     return frames, rest
 
 
-def _binary_frames(data):
+def binary_frames(data):
     frames = []
     while len(data) >= 4:
         n = int.from_bytes(data[:4], "big")

@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use http_body::{Body, Frame};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::resource::Encoding;
 use crate::upstream::driver::{Fetch, FetchError, Purpose};
 
 /// A body that is fed by the test; it ends when the test lets go.
@@ -87,7 +88,7 @@ impl Script {
 impl Fetch for Script {
     type Body = Piped;
 
-    async fn get(&self, path: String, purpose: Purpose) -> Reply {
+    async fn get(&self, path: String, purpose: Purpose, _: Encoding) -> Reply {
         let (reply, answer) = oneshot::channel();
         let asked = Asked {
             path,

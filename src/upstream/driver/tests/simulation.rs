@@ -105,7 +105,12 @@ pub(crate) struct Server(pub(crate) Shared);
 impl Fetch for Server {
     type Body = Answer;
 
-    async fn get(&self, path: String, _: Purpose) -> Result<Response<Answer>, FetchError> {
+    async fn get(
+        &self,
+        path: String,
+        _: Purpose,
+        _: Encoding,
+    ) -> Result<Response<Answer>, FetchError> {
         let mut model = self.0.lock().unwrap();
         if model.trouble(6) {
             let code = [429, 500, 503, 504, 0][usize::try_from(model.dice.below(5)).unwrap()];

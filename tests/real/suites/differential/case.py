@@ -6,6 +6,7 @@ Nothing is masked but what must differ between two servers in the same state:
   They are checked against bounds instead: not older than asked for or than any item, not newer than the server's;
 - resource versions of bookmarks, checked against the stream's order instead, and how often plain bookmarks come;
 - "current: N" and "(N)" in the texts about versions too large and too old, which tell how far a cache has come;
+- how a body is framed, and the names of priority and fairness, when all headers are compared (`every_header`);
 - ages in the cells of tables; and column definitions after the first event of a table stream, which the server
   repeats or not, depending on which stream encoded the event first.
 """
@@ -18,8 +19,15 @@ from .. import protobuf, wire
 
 COMPARED = ("content-type", "cache-control", "retry-after", "warning", "vary", "content-encoding", "x-content-type-options")
 PRESENT = ("audit-id",)
+HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+FREE = ("date", *PRESENT, *HOP_BY_HOP, "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
 AGES = (re.compile(rb'("cells":\[[^\[\]]*")\d+[smh](?:\d+[sm])?"'), rb'\1#"')
 COLUMNS = (re.compile(rb'"columnDefinitions":\[.*?\],"rows"'), rb'"columnDefinitions":null,"rows"')
+CONTROLS = {i: f"\\x{i:02x}" for i in range(32)}
+CONTEXT = 40  # bytes before and after the first difference
+YAML_VERSION = re.compile(rb'^  resourceVersion: "(\d+)"$', re.MULTILINE)  # the list's own: deeper ones are the items'
+YAML_TOKEN = re.compile(rb'^  continue: ([\w-]+)$', re.MULTILINE)
+YAML_ITEM_VERSION = re.compile(rb'^ {3,}resourceVersion: "(\d+)"$', re.MULTILINE)
 RETRY = (re.compile(rb'("retryAfterSeconds":)\d+'), rb"\1#")
 PROGRESS = [AGES, (re.compile(rb"(current: )\d+"), rb"\1#"), (re.compile(rb"(too old resource version: \d+ \()\d+"), rb"\1#")]
 
@@ -38,6 +46,7 @@ class Case:
     bookmark: bool = False  # at least one plain bookmark must come
     random_retry: bool = False  # the server draws the delay of its advice
     user: str = "admin"
+    every_header: bool = False  # not only those that matter most
 
 
 def masked(data):
@@ -47,15 +56,17 @@ def masked(data):
 
 
 def shown(data, limit=1500):
-    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else str(data)
+    text = data.decode("utf-8", "backslashreplace").translate(CONTROLS) if isinstance(data, bytes) else str(data)
     return text if len(text) <= limit else f"{text[:limit]} … ({len(text)} characters)"
 
 
-def compare_heads(left, right):
-    out = []
+def compare_heads(case, left, right):
+    out, names = [], COMPARED
     if left.status != right.status:
         out.append(f"status: server {left.status}, under test {right.status}")
-    for name in COMPARED:
+    if case.every_header:
+        names = [n for n in dict.fromkeys([*left.headers, *right.headers]) if n not in FREE]
+    for name in names:
         a, b = left.headers.get(name), right.headers.get(name)
         if a != b:
             out.append(f"header {name}: server {a!r}, under test {b!r}")
@@ -73,17 +84,26 @@ def _token(text):
     return json.dumps({"v": raw["v"], "rv": "#", "start": raw["start"]}), raw["rv"]
 
 
+def is_yaml(body):
+    return not body.startswith(b"{")
+
+
 def list_without_version(body, case):
     """(body with the list's version masked, that version, the newest item's)."""
     if body.startswith(protobuf.MAGIC):
         kind, raw = protobuf.unwrap(body)
         parts = protobuf.fields(raw)
-        meta = protobuf.fields(protobuf.first(parts, 1))
-        items = [v for n, v in parts if n == 2]
+        meta_at, items_at = (2, 1) if b"meta.k8s.io/v1beta1" in kind else (1, 2)
+        meta = protobuf.fields(protobuf.first(parts, meta_at))
+        items = [v for n, v in parts if n == items_at]
         version = int(protobuf.first(meta, 2))
         token = protobuf.first(meta, 3).decode()
         rest = (kind, protobuf.without(meta, 2, 3), _token(token)[0] if token else "", items)
         return repr(rest).encode(), version, max((int(protobuf.object_version(i)) for i in items), default=0)
+    if is_yaml(body):
+        version = YAML_VERSION.findall(body)[-1]
+        body = YAML_TOKEN.sub(lambda m: b"  continue: " + _token(m.group(1).decode())[0].encode(), body)
+        return YAML_VERSION.sub(b'  resourceVersion: "#"', body), int(version), max(map(int, YAML_ITEM_VERSION.findall(body)), default=0)
     parsed = json.loads(body)
     version = parsed["metadata"]["resourceVersion"]
     items = [i.get("object") or {} if "rows" in parsed else i for i in parsed.get("items") or parsed.get("rows") or []]
@@ -112,14 +132,18 @@ def compare_lists(case, left, right, newest_known):
 
 
 def differing(a, b):
+    """The first byte that differs, with what stands around it on both sides."""
     if a == b:
         return []
     at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-    return [f"bodies differ from byte {at} on", f"server:     {shown(a[max(0, at - 60):], 600)}", f"under test: {shown(b[max(0, at - 60):], 600)}"]
+    out = [f"bodies differ from byte {at} on ({len(a)} and {len(b)} bytes)"]
+    for name, data in (("server:     ", a), ("under test: ", b)):
+        out += [f"{name}{shown(data[max(0, at - CONTEXT):], 600)}", f"{' ' * len(name)}{data[max(0, at - CONTEXT):at].hex()} > {data[at:at + CONTEXT].hex()}"]
+    return out
 
 
 def compare_answers(case, left, right, newest_known):
-    out = compare_heads(left, right)
+    out = compare_heads(case, left, right)
     if case.cached and left.status == right.status == 200:
         return out + compare_lists(case, left, right, newest_known)
     return out + differing(masked(left.body), masked(right.body))
@@ -163,7 +187,7 @@ def event(frame, binary):
 def events(stream):
     binary = stream.headers.get("content-type", "").startswith(wire.PROTOBUF)
     got = [event(f, binary) for f in stream.frames]
-    for later in [e for e in got if e.kind != "BOOKMARK"][1:]:
+    for later in [e for e in got if e.kind != "BOOKMARK"][1:] + [e for e in got[1:] if e.kind == "BOOKMARK"]:
         later.shape = COLUMNS[0].sub(COLUMNS[1], later.shape)
     return got
 
@@ -185,7 +209,7 @@ def order_faults(got):
 
 
 def compare_streams(case, left, right):
-    out = compare_heads(left, right)
+    out = compare_heads(case, left, right)
     if left.status != 200 or right.status != 200:
         return out + differing(masked(left.body), masked(right.body))
     a, b = events(left), events(right)

@@ -1,0 +1,116 @@
+//! The frame of a watch event: a length, `WatchEvent`, and in it the object's own envelope. Cuts no frames out of a stream.
+
+use crate::decode::envelope::{EventEnvelope, WatchLine, WireKind};
+use crate::decode::json::{ScanError, span};
+use crate::resource::wire::{WireFields, field_len};
+use crate::resource::{FieldTable, Span};
+
+use super::object::{scan_protobuf_bookmark, scan_protobuf_object};
+use super::status::scan_protobuf_status;
+use super::{Unknown, behind_magic, bytes_of, expected, text};
+
+/// Bytes of the length before each frame.
+const LENGTH_LEN: usize = 4;
+
+/// Reads one frame, its length included. The object's span is that of its message, without its envelope; what was found in it
+/// counts from there, and so do the offsets of errors within it.
+///
+/// # Errors
+/// The frame is not as long as it says, `type` is missing or unknown, the object is missing or wrapped in what is not
+/// Kubernetes' protobuf, or as `scan_protobuf_object`.
+pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError> {
+    let EventEnvelope { kind, object } = scan_protobuf_event(frame)?;
+    let raw = object.of(frame);
+    Ok(match (kind, kind.event_kind()) {
+        (_, Some(kind)) => WatchLine::Event {
+            kind,
+            object,
+            parts: scan_protobuf_object(raw, fields)?,
+        },
+        (WireKind::Bookmark, None) => WatchLine::Bookmark(scan_protobuf_bookmark(raw)?),
+        (_, None) => WatchLine::Error(scan_protobuf_status(raw)),
+    })
+}
+
+/// Reads the envelope alone: the event's type, and where its object's message stands.
+///
+/// # Errors
+/// As [`scan_frame`], but for what is wrong within the object.
+pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
+    let event = event_span(frame)?;
+    let (mut kind, mut wrapped) = (None, None);
+    for field in WireFields::within(frame, event) {
+        let field = field?;
+        match field.number {
+            1 => kind = Some(text(frame, &field)?),
+            2 => wrapped = Some(bytes_of(&field, "an event's object")?),
+            _ => {}
+        }
+    }
+    let kind = kind.and_then(WireKind::of);
+    let kind = kind.ok_or_else(|| missing("type", event))?;
+    let wrapped = wrapped.ok_or_else(|| missing("object", event))?;
+    let mut object = None;
+    for field in WireFields::within(frame, wrapped) {
+        let field = field?;
+        if field.number == 1 {
+            object = Some(bytes_of(&field, "an event's object")?);
+        }
+    }
+    let object = object.ok_or_else(|| missing("object", wrapped))?;
+    let object = Unknown::read(frame, object)?.raw;
+    Ok(EventEnvelope { kind, object })
+}
+
+fn event_span(frame: &[u8]) -> Result<Span, ScanError> {
+    let whole = span(LENGTH_LEN.min(frame.len()), frame.len())?;
+    match frame.first_chunk::<LENGTH_LEN>() {
+        Some(length) if u32::from_be_bytes(*length) == whole.end - whole.start => Ok(whole),
+        _ => expected("a frame as long as it says", 0),
+    }
+}
+
+const fn missing(what: &'static str, within: Span) -> ScanError {
+    ScanError::Missing {
+        what,
+        offset: within.end as usize,
+    }
+}
+
+/// Whether a frame is laid out as kube-apiserver lays frames out, with `raw` as its object: every field where it belongs
+/// and none besides, every length as short as can be. Such a frame can be written again from its parts.
+#[must_use]
+pub fn is_canonical_frame(frame: &[u8], raw: Span) -> bool {
+    let found = || {
+        let [_, wrapped] = exactly(frame, event_span(frame).ok()?, [1, 2])?;
+        let [object] = exactly(frame, wrapped, [1])?;
+        let unknown = behind_magic(frame, object)?;
+        let [type_meta, found, encoding, content_type] = exactly(frame, unknown, [1, 2, 3, 4])?;
+        exactly(frame, type_meta, [1, 2])?;
+        let is_empty = |span: Span| span.start == span.end;
+        (is_empty(encoding) && is_empty(content_type)).then_some(found)
+    };
+    found() == Some(raw)
+}
+
+/// The values of a message that has just these fields, in this order; all of them are of bytes.
+fn exactly<const COUNT: usize>(
+    bytes: &[u8],
+    message: Span,
+    numbers: [u32; COUNT],
+) -> Option<[Span; COUNT]> {
+    let mut fields = WireFields::within(bytes, message);
+    let mut values = [Span::default(); COUNT];
+    for (value, number) in values.iter_mut().zip(numbers) {
+        let field = fields.next()?.ok()?;
+        *value = field.bytes().filter(|_| field.number == number)?;
+        let len = (field.span.end - field.span.start) as usize;
+        if len != field_len((value.end - value.start) as usize) {
+            return None;
+        }
+    }
+    fields.next().is_none().then_some(values)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Finds an object's parts in its message. Does not check the object against any schema.
+
+use crate::decode::json::ScanError;
+use crate::decode::scanner::{Bookmark, INITIAL_EVENTS_END};
+use crate::resource::wire::{WireField, WireFields};
+use crate::resource::{Field, FieldTable, FieldValue, ObjectParts, ResourceVersion, Span};
+
+use super::{bytes_of, entry, integer, text, version};
+
+/// Of every kind, the field that holds `ObjectMeta`.
+const METADATA: u32 = 1;
+
+/// Finds the parts of one object in its own message, without any envelope. Spans count from the message's first byte.
+///
+/// Labels that stand twice, which no map of the API server's does, are kept twice.
+///
+/// # Errors
+/// The bytes are no message, a field that is read is of another type, or name or resource version are missing or unusable.
+pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
+    let mut found = Found {
+        table: fields.fields(),
+        parts: ObjectParts {
+            fields: fields
+                .fields()
+                .iter()
+                .map(|field| field.default.to_owned())
+                .collect(),
+            ..ObjectParts::default()
+        },
+        version: None,
+    };
+    for field in WireFields::new(raw) {
+        let field = field?;
+        if field.number == METADATA {
+            found.metadata(raw, bytes_of(&field, "metadata")?)?;
+        } else {
+            found.field(raw, &field, u32::MAX, 0)?;
+        }
+    }
+    found.finish(raw.len())
+}
+
+/// Finds what a bookmark's object says.
+pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> {
+    let mut found = None;
+    let mut initial_events_end = false;
+    for field in WireFields::new(raw) {
+        let field = field?;
+        if field.number != METADATA {
+            continue;
+        }
+        for field in WireFields::within(raw, bytes_of(&field, "metadata")?) {
+            let field = field?;
+            match field.number {
+                6 => found = Some(version(raw, &field)?),
+                12 => {
+                    let (key, value) = entry(raw, bytes_of(&field, "an annotation")?)?;
+                    if key == INITIAL_EVENTS_END {
+                        initial_events_end = value == "true";
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let (resource_version, version_span) =
+        found.ok_or_else(|| missing("metadata.resourceVersion", raw.len()))?;
+    Ok(Bookmark {
+        resource_version,
+        version_span,
+        initial_events_end,
+    })
+}
+
+struct Found {
+    /// At most as many as a `u32` has bits.
+    table: &'static [Field],
+    parts: ObjectParts,
+    version: Option<(ResourceVersion, Span)>,
+}
+
+impl Found {
+    fn metadata(&mut self, raw: &[u8], message: Span) -> Result<(), ScanError> {
+        for field in WireFields::within(raw, message) {
+            let field = field?;
+            let slot = match field.number {
+                1 => &mut self.parts.name,
+                3 => &mut self.parts.namespace,
+                5 => &mut self.parts.uid,
+                6 => {
+                    self.version = Some(version(raw, &field)?);
+                    continue;
+                }
+                11 => {
+                    let (key, value) = entry(raw, bytes_of(&field, "a label")?)?;
+                    self.parts.labels.push((key.to_owned(), value.to_owned()));
+                    continue;
+                }
+                _ => continue,
+            };
+            text(raw, &field)?.clone_into(slot);
+        }
+        Ok(())
+    }
+
+    /// Keeps the value of the table's field that stands here, or goes down if some stand below. `wanted` has a bit for each field
+    /// of the table whose first `depth` numbers led here, so this goes no deeper than the longest path.
+    fn field(
+        &mut self,
+        raw: &[u8],
+        field: &WireField,
+        wanted: u32,
+        depth: usize,
+    ) -> Result<(), ScanError> {
+        let mut below = 0;
+        for (index, entry) in self.table.iter().enumerate() {
+            if wanted & 1 << index == 0 || entry.numbers.get(depth) != Some(&field.number) {
+                continue;
+            }
+            if entry.numbers.len() == depth + 1 {
+                self.parts.fields[index] = value(raw, field, entry.value)?;
+                // A value has nothing below it.
+                return Ok(());
+            }
+            below |= 1 << index;
+        }
+        if below == 0 {
+            return Ok(());
+        }
+        for field in WireFields::within(raw, bytes_of(field, "a message")?) {
+            self.field(raw, &field?, below, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, end: usize) -> Result<ObjectParts, ScanError> {
+        if self.parts.name.is_empty() {
+            return Err(missing("metadata.name", end));
+        }
+        let (version, at) = self
+            .version
+            .ok_or_else(|| missing("metadata.resourceVersion", end))?;
+        self.parts.resource_version = version;
+        self.parts.version_span = at;
+        Ok(self.parts)
+    }
+}
+
+/// A selectable field's value as text.
+fn value(raw: &[u8], field: &WireField, written: FieldValue) -> Result<String, ScanError> {
+    Ok(match written {
+        FieldValue::String => text(raw, field)?.to_owned(),
+        FieldValue::Bool => (integer(field, "a bool")? != 0).to_string(),
+        FieldValue::Integer => integer(field, "an integer")?.to_string(),
+    })
+}
+
+const fn missing(what: &'static str, offset: usize) -> ScanError {
+    ScanError::Missing { what, offset }
+}

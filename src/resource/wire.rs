@@ -1,0 +1,243 @@
+//! Protobuf's wire format, as far as Kubernetes uses it: reading fields one by one, writing nested messages.
+//!
+//! Knows nothing of what the fields mean. Groups, which no Kubernetes message has, are refused.
+
+use super::Span;
+
+/// What precedes a Kubernetes object in protobuf.
+pub const MAGIC: &[u8] = b"k8s\x00";
+
+/// The bytes are no protobuf message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no protobuf field at byte {offset}")]
+pub struct WireError {
+    /// Where, from the start of the message.
+    pub offset: usize,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// An integer or a bool.
+    Varint(u64),
+    /// Where a string, a message or bytes stand, without their length.
+    Bytes(Span),
+    /// Four or eight bytes, of no interest.
+    Fixed,
+}
+
+/// One field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireField {
+    /// The field's number in its message.
+    pub number: u32,
+    /// The whole field, tag included.
+    pub span: Span,
+    /// Its value.
+    pub value: Value,
+}
+
+impl WireField {
+    /// The value's span, if it is of bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> Option<Span> {
+        match self.value {
+            Value::Bytes(span) => Some(span),
+            Value::Varint(_) | Value::Fixed => None,
+        }
+    }
+}
+
+/// The fields of a message, in wire order; spans count from the start of `bytes`. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct WireFields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl<'a> WireFields<'a> {
+    /// The fields of a whole message.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            end: bytes.len(),
+        }
+    }
+
+    /// The fields of the message that stands at `span` of `bytes`.
+    #[must_use]
+    pub const fn within(bytes: &'a [u8], span: Span) -> Self {
+        Self {
+            bytes,
+            at: span.start as usize,
+            end: span.end as usize,
+        }
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.bytes[..self.end].get(self.at)?;
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn field(&mut self) -> Option<WireField> {
+        let start = u32::try_from(self.at).ok()?;
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.skip(8).map(|_| Value::Fixed)?,
+            2 => {
+                let len = usize::try_from(self.varint()?).ok()?;
+                Value::Bytes(self.skip(len)?)
+            }
+            5 => self.skip(4).map(|_| Value::Fixed)?,
+            _ => return None,
+        };
+        let end = u32::try_from(self.at).ok()?;
+        let span = Span { start, end };
+        Some(WireField {
+            number,
+            span,
+            value,
+        })
+    }
+
+    fn skip(&mut self, len: usize) -> Option<Span> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.end)?;
+        let span = Span {
+            start: u32::try_from(self.at).ok()?,
+            end: u32::try_from(end).ok()?,
+        };
+        self.at = end;
+        Some(span)
+    }
+}
+
+impl Iterator for WireFields<'_> {
+    type Item = Result<WireField, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.end {
+            return None;
+        }
+        let offset = self.at;
+        let field = self.field().ok_or(WireError { offset });
+        if field.is_err() {
+            self.at = self.end;
+        }
+        Some(field)
+    }
+}
+
+/// Bytes that a varint takes.
+#[must_use]
+pub const fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Bytes that a length-delimited field with a number below 16 and so long a value takes.
+#[must_use]
+pub const fn field_len(value_len: usize) -> usize {
+    1 + varint_len(value_len as u64) + value_len
+}
+
+/// Appends a varint.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+/// Appends tag and length of a length-delimited field, whose value the caller appends.
+pub fn put_head(out: &mut Vec<u8>, number: u32, value_len: usize) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, value_len as u64);
+}
+
+/// Appends a length-delimited field.
+pub fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
+    put_head(out, number, value.len());
+    out.extend_from_slice(value);
+}
+
+/// Appends an integer field.
+pub fn put_integer(out: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(out, u64::from(number) << 3);
+    put_varint(out, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn fields_come_in_order_with_their_spans() {
+        let mut message = Vec::new();
+        put_bytes(&mut message, 1, b"ab");
+        put_integer(&mut message, 300, 7);
+        message.extend_from_slice(&[0x1d, 1, 2, 3, 4]);
+        let fields: Vec<_> = WireFields::new(&message).map(Result::unwrap).collect();
+        assert_eq!(
+            fields.iter().map(|f| f.number).collect::<Vec<_>>(),
+            [1, 300, 3]
+        );
+        assert_eq!(fields[0].bytes().unwrap().of(&message), b"ab");
+        assert_eq!(fields[1].value, Value::Varint(7));
+        assert_eq!(fields[2].value, Value::Fixed);
+        assert_eq!(fields[0].span.end, fields[1].span.start);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error_once() {
+        let mut message = Vec::new();
+        put_bytes(&mut message, 1, b"abc");
+        for len in 1..message.len() {
+            let fields: Vec<_> = WireFields::new(&message[..len]).collect();
+            assert_eq!(fields, [Err(WireError { offset: 0 })], "{len}");
+        }
+        for bad in [
+            &[0x0b][..],
+            &[0x07],
+            &[0x00, 0x00],
+            &[0x80; 11],
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        ] {
+            assert!(WireFields::new(bad).any(|field| field.is_err()), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn varints_are_as_long_as_they_say(value: u64) {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            prop_assert_eq!(out.len(), varint_len(value));
+            put_integer(&mut out, 1, value);
+            let field = WireFields::new(&out[varint_len(value)..]).next();
+            prop_assert_eq!(field.unwrap().unwrap().value, Value::Varint(value));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            for field in WireFields::new(&bytes).flatten() {
+                prop_assert!(field.span.end as usize <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Bookmarks in protobuf: what stands around the version in a bookmark's message.
+
+use super::Marker;
+use crate::resource::wire::{Value, WireField, WireFields, put_bytes, put_head};
+use crate::resource::{ResourceVersion, Span};
+
+const METADATA: u32 = 1;
+const RESOURCE_VERSION: u32 = 6;
+const ANNOTATIONS: u32 = 12;
+
+/// What stands around the version in a resource's bookmarks, as [`BookmarkShape`](super::BookmarkShape) has it for JSON.
+///
+/// Typed objects write fields that cannot be left out, empty as they are; upstream's own bookmark shows which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtobufShape {
+    /// Metadata's fields before the version.
+    before: Vec<u8>,
+    /// Those between the version and the annotations.
+    between: Vec<u8>,
+    /// Those after the annotations.
+    after: Vec<u8>,
+    /// The object's fields after metadata.
+    rest: Vec<u8>,
+}
+
+impl ProtobufShape {
+    /// What all bookmarks have: metadata with the empty fields that 1.36 writes. Whole for kinds that are all optional fields,
+    /// such as config maps, and for metadata alone.
+    #[must_use]
+    pub(super) fn guessed() -> Self {
+        Self {
+            // Name, name's beginning, namespace, link and uid.
+            before: vec![0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0, 0x2a, 0],
+            // Generation and time of creation.
+            between: vec![0x38, 0, 0x42, 0],
+            after: Vec::new(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// The shape of a bookmark's message that upstream sent; `version` spans the digits.
+    ///
+    /// `None` when it is not laid out as bookmarks are: then the guess stays.
+    #[must_use]
+    pub(super) fn seen(raw: &[u8], version: Span) -> Option<Self> {
+        let metadata = WireFields::new(raw).next()?.ok()?;
+        let value = metadata
+            .bytes()
+            .filter(|_| metadata.number == METADATA && metadata.span.start == 0)?;
+        let mut shape = Self {
+            before: Vec::new(),
+            between: Vec::new(),
+            after: Vec::new(),
+            rest: raw[metadata.span.end as usize..].to_vec(),
+        };
+        let mut marker = Marker::None;
+        let mut has_version = false;
+        for field in WireFields::within(raw, value) {
+            let field = field.ok()?;
+            let bytes = field.span.of(raw);
+            if field.bytes() == Some(version) && field.number == RESOURCE_VERSION {
+                has_version = true;
+            } else if bytes == annotation() {
+                marker = Marker::InitialEventsEnd;
+            } else if !is_empty(&field) {
+                return None;
+            } else if !has_version {
+                shape.before.extend_from_slice(bytes);
+            } else if field.number < ANNOTATIONS {
+                shape.between.extend_from_slice(bytes);
+            } else {
+                shape.after.extend_from_slice(bytes);
+            }
+        }
+        // All watchers will be sent this: what does not give back the bookmark it was taken from is not used.
+        let digits = has_version.then(|| version.of(raw))?;
+        (shape.message(digits, marker) == raw).then_some(shape)
+    }
+
+    /// The message of a bookmark, without its envelope.
+    #[must_use]
+    pub(super) fn raw(&self, version: ResourceVersion, marker: Marker) -> Vec<u8> {
+        self.message(version.to_string().as_bytes(), marker)
+    }
+
+    fn message(&self, digits: &[u8], marker: Marker) -> Vec<u8> {
+        let mut metadata = self.before.clone();
+        put_bytes(&mut metadata, RESOURCE_VERSION, digits);
+        metadata.extend_from_slice(&self.between);
+        if marker == Marker::InitialEventsEnd {
+            metadata.extend_from_slice(&annotation());
+        }
+        metadata.extend_from_slice(&self.after);
+        let mut out = Vec::with_capacity(4 + metadata.len() + self.rest.len());
+        put_bytes(&mut out, METADATA, &metadata);
+        out.extend_from_slice(&self.rest);
+        out
+    }
+}
+
+/// The entry of the map that closes a streamed list.
+fn annotation() -> Vec<u8> {
+    let mut entry = Vec::new();
+    put_bytes(&mut entry, 1, b"k8s.io/initial-events-end");
+    put_bytes(&mut entry, 2, b"true");
+    let mut out = Vec::new();
+    put_head(&mut out, ANNOTATIONS, entry.len());
+    out.extend_from_slice(&entry);
+    out
+}
+
+/// Whether a field is there only because it cannot be left out.
+const fn is_empty(field: &WireField) -> bool {
+    match field.value {
+        Value::Varint(value) => value == 0,
+        Value::Bytes(span) => span.start == span.end,
+        Value::Fixed => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::decode::{LengthFramer, WatchLine, scan_frame};
+    use crate::resource::FieldTable;
+    use crate::resource::protobuf::{frame_around, type_meta_of};
+
+    /// The bookmarks of a captured stream: frame, version, where its digits stand, and whether it is marked.
+    fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, Span, Marker)> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+        let mut framer = LengthFramer::new(1 << 20);
+        framer.push(&std::fs::read(format!("{folder}/{name}.frames")).unwrap());
+        let mut found = Vec::new();
+        while let Some(frame) = framer.next_frame().unwrap() {
+            if let WatchLine::Bookmark(bookmark) =
+                scan_frame(&frame, FieldTable::default()).unwrap()
+            {
+                let marker = match bookmark.initial_events_end {
+                    true => Marker::InitialEventsEnd,
+                    false => Marker::None,
+                };
+                let version = bookmark.resource_version;
+                found.push((frame.into(), version, bookmark.version_span, marker));
+            }
+        }
+        found
+    }
+
+    /// The message inside a frame; frames of this test end with it.
+    fn raw_of(frame: &[u8]) -> Vec<u8> {
+        let types = type_meta_of(frame).unwrap();
+        let at = frame.windows(types.len()).position(|piece| piece == types);
+        let behind = Span {
+            start: u32::try_from(at.unwrap() + types.len()).unwrap(),
+            end: u32::try_from(frame.len()).unwrap(),
+        };
+        let raw = WireFields::within(frame, behind).next().unwrap().unwrap();
+        raw.bytes().unwrap().of(frame).to_vec()
+    }
+
+    #[test]
+    fn one_bookmark_shows_how_all_others_look() {
+        for name in [
+            "pods",
+            "configmaps",
+            "nodes",
+            "jobs",
+            "services",
+            "widgets.partial",
+        ] {
+            let bookmarks = bookmarks(name);
+            assert!(bookmarks.len() >= 2, "{name}");
+            for (frame, _, span, _) in &bookmarks {
+                let shape = ProtobufShape::seen(&raw_of(frame), *span).unwrap();
+                for (other, version, _, marker) in &bookmarks {
+                    let raw = shape.raw(*version, *marker);
+                    let types = type_meta_of(other).unwrap();
+                    assert_eq!(&frame_around("BOOKMARK", types, &raw).0, other, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_guess_is_what_kinds_without_required_fields_have() {
+        for name in ["configmaps", "pods.partial", "widgets.partial"] {
+            for (frame, _, span, _) in bookmarks(name) {
+                let shape = ProtobufShape::seen(&raw_of(&frame), span);
+                assert_eq!(shape, Some(ProtobufShape::guessed()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_more_than_a_bookmark_gives_no_shape() {
+        let guess = ProtobufShape::guessed();
+        let raw = guess.raw(ResourceVersion(7), Marker::None);
+        let at = u32::try_from(raw.iter().position(|byte| *byte == b'7').unwrap()).unwrap();
+        let span = Span {
+            start: at,
+            end: at + 1,
+        };
+        assert_eq!(ProtobufShape::seen(&raw, span), Some(guess.clone()));
+        assert_eq!(ProtobufShape::seen(&raw, Span::default()), None);
+        assert_eq!(ProtobufShape::seen(&raw[..raw.len() - 1], span), None);
+        let mut named = guess.clone();
+        named.between = vec![0x0a, 1, b'a'];
+        let raw = named.raw(ResourceVersion(7), Marker::None);
+        assert_eq!(ProtobufShape::seen(&raw, span), None, "a name");
+        // Another order of fields is kept as it is.
+        let version_last = [0x0a, 5, 0x38, 0, 0x32, 1, b'7'];
+        let span = Span { start: 6, end: 7 };
+        let shape = ProtobufShape::seen(&version_last, span).unwrap();
+        assert_eq!(shape.raw(ResourceVersion(7), Marker::None), version_last);
+        let doubled = [0x0a, 6, 0x32, 1, b'7', 0x32, 1, b'8'];
+        let span = Span { start: 4, end: 5 };
+        assert_eq!(ProtobufShape::seen(&doubled, span), None, "two versions");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(raw: Vec<u8>, start in 0u32..64, end in 0u32..64) {
+            let len = u32::try_from(raw.len()).unwrap();
+            let span = Span { start: start.min(len), end: end.clamp(start, 64).min(len) };
+            let _ = ProtobufShape::seen(&raw, span);
+        }
+    }
+}

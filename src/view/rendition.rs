@@ -1,0 +1,76 @@
+//! In what form a client gets objects. Knows nothing of bytes; [`super::Cut`] makes the form.
+
+use crate::resource::Encoding;
+
+/// Which part of an object is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// All of it.
+    #[default]
+    Whole,
+    /// `PartialObjectMetadata` of this version (protocol.md §5.3).
+    Metadata(MetaVersion),
+}
+
+/// Version of the group `meta.k8s.io`. The two differ in nothing but their name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// Finds a version by its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// `meta.k8s.io/v1`.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Whether `metadata.managedFields` is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ManagedFields {
+    /// As upstream has it.
+    #[default]
+    Kept,
+    /// Left out, because the client said `;drop=metadata.managedFields` (KEP-5958).
+    Dropped,
+}
+
+/// What a client gets. The default is what upstream sends in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rendition {
+    /// How it is written.
+    pub encoding: Encoding,
+    /// Which part.
+    pub form: Form,
+    /// Whether with managed fields.
+    pub managed_fields: ManagedFields,
+}
+
+impl Rendition {
+    /// Whole objects.
+    #[must_use]
+    pub const fn whole(encoding: Encoding) -> Self {
+        Self {
+            encoding,
+            form: Form::Whole,
+            managed_fields: ManagedFields::Kept,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+"""What a conformance test is written with.
+
+    def three_pods(t):                    # once, before the sides are asked; then both sides are waited for
+        for name in "abc":
+            t.create(t.pods, fixtures.pod(name))
+
+    @entry(14, "a_first_page_has_a_token_and_a_count", setup=three_pods)
+    def test(side, t):
+        "The first page tells how much is left."
+        got = side.get(query(t.pods, limit=2))
+        t.check(got.names == ["a", "b"], f"a page of two: {got.names}")
+        return got                        # compared with the other side's
+
+`side` is one endpoint, `t` the world that the test has for itself: a namespace and the writes in it, which always go to
+the server. Both sides run at the same time, each in a thread. A test returns anything made of JSON, Responses, Watches
+and lists of Events; outcome.py says what is masked. A test with live=True may write while its streams are open:
+t.once(write) waits for both sides, writes once, and lets both go on.
+"""
+import functools
+import importlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import fixtures, wire
+from .asking import WAIT, Event, Events, Failed, GaveUp, Response, Side, Watch, query, token_parts  # noqa: F401 (for tests)
+
+TESTS, PINS = [], {}
+
+
+@dataclass
+class Test:
+    number: int
+    name: str
+    needs: tuple
+    live: bool
+    setup: object
+    run: object
+
+    def __str__(self):
+        return f"{self.number} {self.name}"
+
+
+@dataclass
+class Pin:
+    """What pins an entry inside the gateway, when the outside shows little or nothing of it."""
+    unit: str  # path of a unit test, as `cargo test` prints it, or empty
+    why: str
+    observable: bool
+
+
+def entry(number, name, needs=(), setup=None, live=False):
+    """Registers a test of one entry, named by a snake_case sentence. NEEDS, each another time to run at:
+
+    "alone"       no other test writes or asks meanwhile
+    "compaction"  after the setups everything is compacted (t.compacted), and server and gateway start anew
+    "restart"     a server of its own, one test at a time, that may be killed (t.stack)"""
+    def register(run):
+        TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run))
+        return run
+    return register
+
+
+def pinned(number, unit="", why="", observable=True):
+    """Names what the table tells beside the tests: a unit test in src/, or why nothing can be seen from outside."""
+    PINS[number] = Pin(unit, why, observable)
+
+
+class World:
+    """What a test has for itself: `pods` and `widgets` of its own namespace, what it wrote, `versions` of these writes."""
+
+    def __init__(self, test, stack, namespace, shared=None):
+        self.test, self.stack, self.namespace, self.shared = test, stack, namespace, shared
+        self.pods, self.widgets = fixtures.pods(namespace), fixtures.widgets(namespace)
+        self.versions, self.compacted, self.state = {}, None, None
+        self._touched, self._may_write = {}, True
+        self._meeting, self._arrived, self._gone, self._results = threading.Condition(), 0, False, []
+        self._undo, self._writer = [], threading.local()
+
+    # --- writes, always to the server ---
+
+    @property
+    def api(self):
+        return fixtures.Api(self.stack.server)
+
+    def _wrote(self, collection, name, version):
+        self.versions.setdefault(name, []).append(version)
+        self._touched[collection] = max(version, self._touched.get(collection, 0))
+        return version
+
+    def _writable(self):
+        if not self._may_write and not getattr(self._writer, "allowed", False):
+            raise RuntimeError("writes belong into setup or, with live=True, into t.once()")
+
+    def create(self, collection, thing):
+        """The object's resource version."""
+        self._writable()
+        return self._wrote(collection, thing["metadata"]["name"], self.api.create(collection, thing))
+
+    def update(self, target, change):
+        """A merge patch; the object's new resource version."""
+        self._writable()
+        collection, _, name = target.rpartition("/")
+        return self._wrote(collection, name, self.api.patch(target, change))
+
+    def label(self, target, **labels):
+        return self.update(target, {"metadata": {"labels": labels}})
+
+    def delete(self, target):
+        """The store's revision after the deletion, so at least the deletion's own."""
+        self._writable()
+        self.api.delete(target)
+        collection, _, name = target.rpartition("/")
+        mark = {"apiVersion": "v1", "metadata": {"name": f"after-{self.namespace}-{name}"}}
+        if collection.endswith(("/pods", "/widgets")):  # a write that a cache can be waited for to have seen
+            plural = collection.rpartition("/")[2]
+            make = fixtures.pod if plural == "pods" else fixtures.widget
+            where = (fixtures.pods if plural == "pods" else fixtures.widgets)("after-deletions")
+            self._touched[collection] = self.api.create(where, make(f"{mark['metadata']['name']}-{self.revision()}"))
+        return self.revision()
+
+    def revision(self):
+        """etcd's."""
+        return int(self.stack.etcd("/v3/maintenance/status", {})["header"]["revision"])
+
+    # --- both sides ---
+
+    def wait_gateway(self, version=None):
+        """Until both sides' caches hold VERSION of every resource written to (default: the newest write of each)."""
+        for collection, newest in self._touched.items():
+            for side in (self.stack.server, self.stack.plain):
+                fixtures.wait_served(side, collection, version or newest)
+                if not collection.startswith(fixtures.GROUP):
+                    fixtures.wait_served(side, collection, version or newest, accept=wire.PROTOBUF)
+
+    def once(self, write):
+        """Both sides wait for each other, WRITE() runs once; its result, for both."""
+        if not self.test.live:
+            raise RuntimeError("t.once() needs live=True")
+        with self._meeting:
+            if self._gone:
+                raise GaveUp("the other side gave up")
+            turn = len(self._results)
+            self._arrived += 1
+            if self._arrived == 2:
+                self._arrived = 0
+                self._results.append(self._run(write))
+                self._meeting.notify_all()
+            elif not self._meeting.wait_for(lambda: len(self._results) > turn or self._gone, 180) or len(self._results) == turn:
+                raise GaveUp("the other side gave up")
+            value, error = self._results[turn]
+        if error:
+            raise error
+        return value
+
+    def _run(self, write):
+        """(result, error)"""
+        self._may_write = True
+        try:
+            return write(), None
+        except Exception as e:  # told to both sides
+            return None, e
+        finally:
+            self._may_write = False
+
+    def check(self, condition, text):
+        """The property of the entry; TEXT says what was seen instead."""
+        if not condition:
+            raise Failed(text)
+
+    def cases(self, number, **parts):
+        """The differential suite's cases of an entry whose state is the shared one; PARTS={"name": "…"} narrows."""
+        if not self.shared:
+            raise RuntimeError("the shared state is not in this phase")
+        return [c for c in self.shared.of(number) if all(p in getattr(c, k) for k, p in parts.items())]
+
+    def compact(self, version):
+        """In etcd; server and gateway live through it."""
+        self.stack.etcd("/v3/kv/compaction", {"revision": str(version), "physical": True})
+
+    def writing(self, write):
+        """For threads that a write of t.once() started."""
+        self._writer.allowed = True
+        write()
+
+    def cleanup(self, undo):
+        """What has to happen even when the test fails."""
+        self._undo.append(undo)
+
+    # --- the runner's ---
+
+    def end(self):
+        for undo in reversed(self._undo):
+            undo()
+
+    def prepare(self):
+        if self.test.setup:
+            self.state = self.test.setup(self)
+            self.wait_gateway()
+        self._may_write = False
+
+    def give_up(self):
+        with self._meeting:
+            self._gone = True
+            self._meeting.notify_all()
+
+
+@functools.lru_cache(maxsize=None)
+def load():
+    """All tests, in the order of the checklist."""
+    for module in sorted(p.stem for p in Path(__file__).parent.glob("*.py")):
+        if not module.endswith("_test"):
+            importlib.import_module(f".{module}", __package__)
+    TESTS.sort(key=lambda t: t.number)
+    return TESTS

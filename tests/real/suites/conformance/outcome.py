@@ -1,0 +1,46 @@
+"""Compares what a test gave for the server with what it gave for the endpoint under test.
+
+Answers and streams are compared as the differential suite does it, and only what its case.py lists is masked. A list
+that a cache may answer has its own version checked against bounds."""
+from ..differential.case import Case, compare_answers, compare_streams, masked, shown
+from .asking import Events, Response, Watch
+
+
+def differences(left, right, newest_known, at="outcome"):
+    """What differs; NEWEST_KNOWN is the newest version that a cached list may have."""
+    if isinstance(left, Response) and isinstance(right, Response):
+        return _headed(left, compare_answers(_case(left, left.target != right.target), left, right, newest_known))
+    if isinstance(left, (Watch, Events)) and isinstance(right, (Watch, Events)):
+        a, b = (w.watch if isinstance(w, Events) else w for w in (left, right))
+        return _headed(a, compare_streams(Case(at, a.target, watch=True, random_retry=a.random_retry), a.stream, b.stream))
+    if isinstance(left, dict) and isinstance(right, dict) and list(left) == list(right):
+        return [d for k in left for d in differences(left[k], right[k], newest_known, f"{at}.{k}")]
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and len(left) == len(right):
+        return [d for i, (a, b) in enumerate(zip(left, right)) for d in differences(a, b, newest_known, f"{at}[{i}]")]
+    a, b = _plain(left), _plain(right)
+    return [] if a == b else [f"{at}: server {shown(str(a), 600)}, under test {shown(str(b), 600)}"]
+
+
+def _case(response, own_token):
+    """OWN_TOKEN: each side was asked with its own token, so the versions are those of each side's first page."""
+    return Case("", response.target, cached=(response.cached or own_token) and _is_list(response), at_least=response.at_least)
+
+
+def _is_list(response):
+    """Only a list has a version of its own that a cache chooses."""
+    head = response.body[:4000]
+    return b"k8s\x00" == head[:4] or any(word in head or word in response.body[-400:] for word in (b'List"', b'"Table"'))
+
+
+def _headed(thing, found):
+    return [thing.target, *found] if found else []
+
+
+def _plain(value):
+    if isinstance(value, bytes):
+        return masked(value)
+    if isinstance(value, str):
+        return masked(value.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+    if isinstance(value, (Response, Watch, Events)):
+        return f"{type(value).__name__} {value}"
+    return value

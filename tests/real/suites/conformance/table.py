@@ -1,0 +1,104 @@
+"""docs/CONFORMANCE.md: one row an entry of checklist.txt, made from a run's results."""
+import functools
+import re
+from pathlib import Path
+
+from . import framework
+
+CHECKLIST = Path(__file__).with_name("checklist.txt")
+ROOT = Path(__file__).resolve().parents[4]
+DOCUMENT = ROOT / "docs" / "CONFORMANCE.md"
+TITLES = {"8.1": "Lists", "8.2": "Watches", "8.3": "Bookmarks and watch-lists", "8.4": "HTTP surface", "8.5": "Real clients"}
+WORST = ("failed", "decision", "forwarded", "same")  # what an entry's row says when its tests differ
+WORDS = {"failed": "**fails**", "decision": "different by decision", "forwarded": "forwarded", "same": "same"}
+HEAD = """# Conformance
+
+What the Kubernetes API server's own tests say of lists and watches, asked of the gateway. Each entry names the upstream
+tests of release 1.36 that it restates, and our tests of the property. Every test runs against a real API server and
+through the gateway in front of it, in the same state; both must have the property, and their answers must be equal.
+
+| result | meaning |
+|---|---|
+| same | equal answers, and the gateway gave its own |
+| forwarded | equal answers, and the gateway passed at least one of the requests on to the server, as the server's audit log shows. A version that the gateway's cache has not reached yet is asked of the server too, so some of these change from run to run |
+| different by decision | differs, for the reason given below |
+| not observable | nothing of it can be seen from outside; the reason and the unit test that pins it inside the gateway stand beside it |
+
+This file is made by a run: `CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance`. The tests are in
+`tests/real/suites/conformance/`, the masks in `outcome.py` there, the accepted differences in `decisions.txt`.
+Sources of the upstream tests: ST and WT storage tests, run against etcd and against the watch cache; CW, CA, WC, WI the
+watch cache and its parts; SB its tree; DE its delegation; E3 the etcd store; EP handlers; NG negotiation; RI request
+info; OV options; FI server filters; CL client-go.
+"""
+
+
+@functools.lru_cache(maxsize=None)
+def rows():
+    """{number: (section, upstream tests, check)}"""
+    out = {}
+    for line in CHECKLIST.read_text().splitlines():
+        if not line.startswith("#"):
+            number, section_, upstream, check = line.split(" | ")
+            out[int(number)] = (section_, upstream, check)
+    return out
+
+
+def section(number):
+    return rows()[number][0]
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def result_of(number, tests, results, reasons):
+    """The last cell of a row."""
+    pin = framework.PINS.get(number)
+    got = [results[str(t)].verdict for t in tests if str(t) in results]
+    if tests:
+        worst = next((w for w in WORST if w in got), None)
+        parts = [WORDS[worst] if worst else "not run"]
+        if worst == "forwarded" and "same" in got:
+            parts = [f"{got.count('same')} same, {got.count('forwarded')} forwarded"]
+        parts += [f"{t.name}: {reasons[str(t)]}" for t in tests if str(t) in results and results[str(t)].verdict == "decision"]
+    else:
+        parts = ["not observable" if pin and not pin.observable else "**no test**"]
+    if pin and pin.why:
+        parts.append(pin.why)
+    if pin and pin.unit:
+        parts.append(f"pinned by `{pin.unit}`")
+    return "; ".join(parts)
+
+
+def text(results, reasons):
+    tests, out, last = {}, [HEAD], None
+    for test in framework.load():
+        tests.setdefault(test.number, []).append(test)
+    for number, (section_, upstream, check) in rows().items():
+        if section_ != last:
+            out.append(f"\n## {TITLES[section_]}\n\n| # | upstream tests | check | our tests | result |\n|---|---|---|---|---|")
+            last = section_
+        mine = tests.get(number, [])
+        names = ", ".join(f"`{t.name}`" for t in mine) or "—"
+        out.append("| " + " | ".join(map(cell, (str(number), upstream, check, names, result_of(number, mine, results, reasons)))) + " |")
+    return "\n".join(out) + "\n"
+
+
+def faults(document, tests, pins):
+    """Why a document is not the table of these tests; needs no server."""
+    named = [int(n) for n in re.findall(r"^\| (\d+) \|", document, re.M)]
+    out = [] if named == list(rows()) else [f"entries in the table: {sorted(set(rows()) ^ set(named)) or 'not in order'}"]
+    lines = {int(re.match(r"\| (\d+) ", line)[1]): line for line in document.splitlines() if re.match(r"\| \d+ ", line)}
+    for test in tests:
+        if f"`{test.name}`" not in lines.get(test.number, ""):
+            out.append(f"not in the table: {test}")
+    for number in rows():
+        known = {t.name for t in tests if t.number == number}
+        listed = lines.get(number, "").replace("\\|", "").split(" | ")
+        for name in re.findall(r"`(\w+)`", listed[3]) if len(listed) > 3 else []:
+            if name not in known:
+                out.append(f"in the table, and no test: {number} {name}")
+    for number, pin in pins.items():
+        if pin.unit and pin.unit not in lines.get(number, ""):
+            out.append(f"the unit test of {number} is not in the table")
+    return out

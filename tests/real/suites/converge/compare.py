@@ -1,0 +1,73 @@
+"""What a client holds beside what the server has: pure. Identities are [uid, resource version] by 'namespace/name'."""
+import json
+import re
+
+SHOWN = 600  # characters of an object in a report
+MIDNIGHT_OR_NOT = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.0+)?(Z|\+00:00)$")
+
+
+class Truth:
+    """One list that the server itself answered."""
+
+    def __init__(self, listed):
+        self.whole = {f"{i['metadata'].get('namespace', '')}/{i['metadata']['name']}": i for i in listed["items"]}
+        self.ids = {k: [i["metadata"]["uid"], i["metadata"]["resourceVersion"]] for k, i in self.whole.items()}
+
+
+def ids_differ(held, truth):
+    """The first object that differs, or ''."""
+    for key in sorted(held.keys() | truth.keys()):
+        if held.get(key) != truth.get(key):
+            count = sum(held.get(k) != truth.get(k) for k in held.keys() | truth.keys())
+            return f"{count} differ; first {key}: client {held.get(key, 'none')}, server {truth.get(key, 'none')}"
+    return ""
+
+
+def wholes_differ(whole, truth, metadata_only):
+    """The first object whose content differs, or ''."""
+    for key in sorted(whole):
+        held, wanted = plain(whole[key]), plain(truth[key])
+        if metadata_only:
+            wanted = {"metadata": wanted["metadata"]}
+        if held != wanted:
+            path, a, b = first_difference(held, wanted)
+            return f"{key} at {path}:\nclient {json.dumps(a)[:SHOWN]}\nserver {json.dumps(b)[:SHOWN]}"
+    return ""
+
+
+def plain(thing):
+    """Without what a client's types make of it: lists leave out the kinds of their items, dates have several spellings."""
+    return _plain({k: v for k, v in thing.items() if k not in ("apiVersion", "kind")})
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, str) and (date := MIDNIGHT_OR_NOT.match(value)):
+        return f"{date[1]}Z"
+    return value
+
+
+def first_difference(a, b, path=""):
+    if isinstance(a, dict) and isinstance(b, dict):
+        for k in sorted(a.keys() | b.keys()):
+            if a.get(k) != b.get(k) or (k in a) != (k in b):
+                return first_difference(a.get(k), b.get(k), f"{path}.{k}")
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b)):
+            if x != y:
+                return first_difference(x, y, f"{path}[{i}]")
+    return path, a, b
+
+
+def verdict(told, truth, metadata_only):
+    """Why one client's answer is not the server's state, or ''."""
+    if not told["synced"]:
+        return "it never had a list"
+    if odd := ids_differ(told["objects"], truth.ids):
+        return odd
+    if "told" in told and (odd := ids_differ(told["told"] or {}, truth.ids)):
+        return f"the store is right, but its handlers were told otherwise: {odd}"
+    return wholes_differ(told["whole"], truth.whole, metadata_only) if "whole" in told else ""

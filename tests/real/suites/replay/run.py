@@ -1,0 +1,118 @@
+"""The random suite: seeded legal and illegal requests to the API server and to the endpoint under test, in the same state.
+
+RANDOM_SEED, RANDOM_COUNT: which and how many. RANDOM_ONLY=N: the request of this index alone, with its answers shown."""
+import os
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .. import fixtures, wire
+from ..differential.case import shown
+from ..known import Known
+from ..stack import Stack
+from . import world as worlds
+from .exchange import fetch
+from .generate import generate
+from .judge import compare, kind
+from .shrink import shrink
+
+KNOWN = Path(__file__).with_name("known-differences.txt")
+AT_ONCE = 24
+WATCH_SECONDS = 6  # longer than any watch that is generated
+SHRUNK_MAX = 60
+
+
+class Pairs:
+    """Both sides, asked at the same time."""
+
+    def __init__(self, stack, top):
+        self.sides, self.top, self.helpers = (stack.server, stack.plain), top, ThreadPoolExecutor(2 * AT_ONCE)
+
+    def differences(self, request):
+        """(status of the server, differences)"""
+        got = [self.helpers.submit(attempt, side, request) for side in self.sides]
+        left, right = (g.result() for g in got)
+        if isinstance(left, str) or isinstance(right, str):
+            broken = [f"{side.name}: {got if isinstance(got, str) else got.status}" for side, got in zip(self.sides, (left, right))]
+            return getattr(left, "status", 0), [] if left == right else [f"no answer: {' — '.join(broken)}"]
+        return left.status, compare(request, left, right, self.top)
+
+
+def attempt(side, request):
+    """What came, or why nothing did."""
+    try:
+        return fetch(side, request, WATCH_SECONDS)
+    except (OSError, wire.WireError, ValueError, IndexError) as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def name_of(request, differences):
+    """How a difference is found in the list of those known."""
+    return f"{request}: {kind(differences)}"
+
+
+def told(request, small, differences):
+    return "\n".join([f"the request:  {request.curl('$SERVER')}", f"the smallest: {small.curl('$SERVER')}", *differences])
+
+
+def judge_one(pairs, report, known, label, request, differences, shrinks):
+    """One request that differs."""
+    if reason := known.reason(name_of(request, differences)):
+        return report.skip(f"{label} {shown(name_of(request, differences), 300)}", f"known difference: {reason}")
+    first, small = kind(differences), request
+    if shrinks:
+        if not pairs.differences(request)[1]:
+            return report.fail(f"{label} {shown(str(request), 300)}", told(request, request, ["differed once and not again:", *differences]))
+        small = shrink(request, lambda smaller: kind(pairs.differences(smaller)[1]) == first)
+        differences = pairs.differences(small)[1] or differences
+        if reason := known.reason(name_of(small, differences)):
+            return report.skip(f"{label} {shown(name_of(small, differences), 300)}", f"known difference: {reason}")
+    report.fail(f"{label} {shown(name_of(small, differences), 300)}", told(request, small, differences))
+
+
+def compare_all(pairs, report, known, seed, requests):
+    statuses, differing = Counter(), []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for (index, request), (status, differences) in zip(requests.items(), pool.map(pairs.differences, requests.values())):
+            statuses[status] += 1
+            if differences:
+                differing.append((index, request, differences))
+        same = len(requests) - len(differing)
+        if same:
+            report.many(same, f"a request of seed {seed} without a difference")
+        print(f"     | answers by status: {dict(sorted(statuses.items()))}", flush=True)
+        for first, count in Counter(kind(d) for _, _, d in differing).most_common():
+            print(f"     | {count} begin with: {first}", flush=True)
+        jobs = [pool.submit(judge_one, pairs, report, known, f"{seed}/{index}", request, differences, n < SHRUNK_MAX) for n, (index, request, differences) in enumerate(differing)]
+        for job in jobs:
+            job.result()
+
+
+def run(report):
+    seed, count, only = (int(os.environ.get(n) or d) for n, d in (("RANDOM_SEED", 1), ("RANDOM_COUNT", 1000), ("RANDOM_ONLY", -1)))
+    known, world = Known(KNOWN), worlds.World()
+    with Stack("random", worlds.prepare) as stack:
+        api = fixtures.Api(stack.server)
+        worlds.warm(world, stack.server)
+        worlds.warm(world, stack.plain)
+        worlds.fill(world, api)
+        for endpoint in (stack.server, stack.plain):
+            worlds.warm(world, endpoint, world.top)
+        pairs = Pairs(stack, world.top)
+        requests = {i: generate(world, seed, i) for i in ([only] if only >= 0 else range(count))}
+        if only >= 0:
+            show(pairs, requests[only])
+        started = time.monotonic()
+        compare_all(pairs, report, known, seed, requests)
+        print(f"     | {len(requests)} requests in {time.monotonic() - started:.0f} s", flush=True)
+        for name in known.unused() if not stack.direct and only < 0 else []:
+            print(f"     | a known difference that none of these requests shows: {name}", flush=True)
+        report.check("the state rested during the comparison", worlds.rests(world, api), "somebody wrote")
+
+
+def show(pairs, request):
+    print(request.curl("$SERVER"))
+    for side in pairs.sides:
+        got = attempt(side, request)
+        print(f"--- {side.name}\n{got if isinstance(got, str) else (got.status, got.headers, got.end)}\n{'' if isinstance(got, str) else shown(got.body, 4000)}", flush=True)
