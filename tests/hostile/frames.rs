@@ -217,7 +217,7 @@ impl<S: AsyncRead + Unpin> Raw<S> {
             if let Some(frame) = self.take() {
                 return Some(frame);
             }
-            let mut chunk = [0; 16 << 10];
+            let mut chunk = [0; 4 << 10];
             let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut chunk)).await;
             match read.unwrap() {
                 Ok(0) | Err(_) => return None,

@@ -112,7 +112,9 @@ async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
 /// Polled once a second, says what it is told to.
 async fn told(words: Vec<Option<Waits>>) {
     for word in words {
-        word.map(say);
+        if let Some(waits) = word {
+            say(waits);
+        }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     std::future::pending::<()>().await;
