@@ -541,6 +541,32 @@ fn of_several_faults_the_servers_first_is_told() {
 }
 
 #[test]
+fn a_namespace_among_the_fields_narrows_a_first_page() {
+    let scope = |query: &str| {
+        let read = decided(&format!("/api/v1/pods?{query}"), &pods()).unwrap();
+        read.selector.namespace
+    };
+    let token = ContinueToken::after("a/p", at(5)).encode();
+    for (query, expected) in [
+        ("fieldSelector=metadata.namespace%3Da-b", Some("a-b")),
+        (
+            "fieldSelector=metadata.namespace%3Da,metadata.name%3Dp",
+            Some("a"),
+        ),
+        ("fieldSelector=metadata.namespace!%3Da", None),
+        ("fieldSelector=metadata.namespace%3D", None),
+        ("fieldSelector=metadata.namespace%3DA", None),
+        ("fieldSelector=metadata.namespace%3Da/b", None),
+    ] {
+        assert_eq!(scope(query).as_deref(), expected, "{query}");
+        assert_eq!(scope(&format!("{query}&continue={token}")), None, "{query}");
+    }
+    let inside = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.namespace%3Da";
+    let read = decided(inside, &pods()).unwrap();
+    assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
+}
+
+#[test]
 fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
     let read = decided(
         "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Da&resourceVersion=5&limit=2",
