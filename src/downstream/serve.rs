@@ -295,9 +295,13 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, Box<Mistake>> {
 
 /// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
 fn is_go_duration(text: &str) -> bool {
-    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    // So many hours fit into Go's 64 bits of nanoseconds.
+    const DIGIT_COUNT_MAX: usize = 6;
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.len() - unit.len();
     text == "0"
-        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
+        || ((1..=DIGIT_COUNT_MAX).contains(&digits)
+            && matches!(unit, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
 /// Decides what is read, and in what form, or that upstream must answer.
@@ -349,7 +353,8 @@ fn json<B>(body: B) -> Response<B> {
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().unwrap_or_else(|| {
         let text = crate::resource::random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
