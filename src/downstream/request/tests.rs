@@ -287,10 +287,10 @@ fn options_that_do_not_go_together_are_all_told() {
         ),
         ("sendInitialEvents=0", &[sie_list]),
         (
-            "resourceVersionMatch=a%22b&resourceVersion=0&continue=x&sendInitialEvents=0",
+            "resourceVersionMatch=a%22%3Cb&resourceVersion=0&continue=x&sendInitialEvents=0",
             &[
                 cont,
-                r#"resourceVersionMatch: Unsupported value: "a\"b": supported values: "Exact", "NotOlderThan", """#,
+                r#"resourceVersionMatch: Unsupported value: "a\"\u003cb": supported values: "Exact", "NotOlderThan", """#,
                 sie_list,
             ],
         ),
