@@ -425,7 +425,8 @@ fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
 /// The client's own audit id, or a random UUID (protocol.md §3.11).
 #[must_use]
 pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().unwrap_or_else(|| {
         let text = crate::resource::random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })

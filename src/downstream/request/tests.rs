@@ -289,10 +289,10 @@ fn options_that_do_not_go_together_are_all_told() {
         ),
         ("sendInitialEvents=0", &[sie_list]),
         (
-            "resourceVersionMatch=a%22b&resourceVersion=0&continue=x&sendInitialEvents=0",
+            "resourceVersionMatch=a%22%3Cb&resourceVersion=0&continue=x&sendInitialEvents=0",
             &[
                 cont,
-                r#"resourceVersionMatch: Unsupported value: "a\"b": supported values: "Exact", "NotOlderThan", """#,
+                r#"resourceVersionMatch: Unsupported value: "a\"\u003cb": supported values: "Exact", "NotOlderThan", """#,
                 sie_list,
             ],
         ),
@@ -540,6 +540,32 @@ fn of_several_faults_the_servers_first_is_told() {
         let refused = decided(&format!("/api/v1/pods?{query}"), &pods());
         assert!(matches!(refused, Err(Refusal::Bad(fault, _)) if fault == expected));
     }
+}
+
+#[test]
+fn a_namespace_among_the_fields_narrows_a_first_page() {
+    let scope = |query: &str| {
+        let read = decided(&format!("/api/v1/pods?{query}"), &pods()).unwrap();
+        read.selector.namespace
+    };
+    let token = ContinueToken::after("a/p", at(5)).encode();
+    for (query, expected) in [
+        ("fieldSelector=metadata.namespace%3Da-b", Some("a-b")),
+        (
+            "fieldSelector=metadata.namespace%3Da,metadata.name%3Dp",
+            Some("a"),
+        ),
+        ("fieldSelector=metadata.namespace!%3Da", None),
+        ("fieldSelector=metadata.namespace%3D", None),
+        ("fieldSelector=metadata.namespace%3DA", None),
+        ("fieldSelector=metadata.namespace%3Da/b", None),
+    ] {
+        assert_eq!(scope(query).as_deref(), expected, "{query}");
+        assert_eq!(scope(&format!("{query}&continue={token}")), None, "{query}");
+    }
+    let inside = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.namespace%3Da";
+    let read = decided(inside, &pods()).unwrap();
+    assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
 }
 
 #[test]
