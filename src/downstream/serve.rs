@@ -64,8 +64,8 @@ struct Asked {
     /// What the client wants, as far as it is known: JSON until a cache was chosen.
     key: CacheKey,
     rendition: Rendition,
-    /// How a refusal is written.
-    status_form: StatusForm,
+    /// How a refusal is written; `None` if only upstream can write it.
+    status_form: Option<StatusForm>,
     /// Whatever the answer, these go with it.
     warnings: Vec<HeaderValue>,
     is_indented: bool,
@@ -197,7 +197,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, refusal: Refusal, form: StatusForm) -> Option<Answer<R>> {
+    fn refusal(&self, refusal: Refusal, form: Option<StatusForm>) -> Option<Answer<R>> {
         let status = match refusal {
             Refusal::Forward => return None,
             Refusal::Answer(status) => status,
@@ -211,7 +211,7 @@ impl<R: Resources> Service<R> {
                 status
             }
         };
-        Some(status.to_response_in(form).map(AnswerBody::whole))
+        Some(status.to_response_in(form?).map(AnswerBody::whole))
     }
 
     fn refused(&self, fault: BadRequest) {
@@ -358,9 +358,8 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
     };
     let status_form = match refusal_form(&accept(request)) {
-        Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
-        Some(form) => form,
-        None => return Ok(None),
+        Some(StatusForm::Json) if is_for_people(request) => Some(StatusForm::Indented),
+        form => form,
     };
     let started = Instant::now();
     Ok(Some(Asked {
