@@ -16,5 +16,6 @@ mod stall;
 pub mod status;
 mod walk;
 pub mod watch;
+pub mod websocket;
 
 pub use pieces::Pieces;

@@ -25,6 +25,7 @@ use super::resources::Resources;
 use super::serve::{AnswerBody, Service};
 use super::socket::Socket;
 use super::stall::Streams;
+use super::websocket::Handover;
 use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
 
@@ -171,12 +172,18 @@ impl<R: Resources> Connection<R> {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER_LEN);
-        let (service, conduct) = self.answering();
+        let handover = Handover::default();
+        let (service, conduct) = self.answering(Some(handover.clone()));
         let connection = builder
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let shut_down = http1::UpgradeableConnection::graceful_shutdown;
-        match to_the_end(connection, shut_down, &self.drain, &conduct).await {
+        let ended = to_the_end(connection, shut_down, &self.drain, &conduct).await;
+        if let Some(websocket) = handover.take() {
+            Box::pin(websocket.run()).await;
+            return Ok(());
+        }
+        match ended {
             // To hyper a connection that is kept for another request waits for a head like a new one.
             Err(ConnectionFailure::Timeout) if conduct.has_answered() => Ok(()),
             ended => ended,
@@ -196,18 +203,19 @@ impl<R: Resources> Connection<R> {
         };
         let metrics = self.service.resources().listener_metrics();
         let builder = http2_builder(metrics.map(|metrics| metrics.streams_stalled.clone()));
-        let (service, conduct) = self.answering();
+        let (service, conduct) = self.answering(None);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let shut_down = http2::Connection::graceful_shutdown;
         to_the_end(connection, shut_down, &self.drain, &conduct).await
     }
 
-    fn answering(&self) -> (Answering<R>, Conduct) {
+    fn answering(&self, handover: Option<Handover>) -> (Answering<R>, Conduct) {
         let metrics = self.service.resources().listener_metrics();
         let conduct = Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()));
         let service = Answering {
             service: self.service.clone(),
             conduct: conduct.clone(),
+            handover,
         };
         (service, conduct)
     }
@@ -233,6 +241,8 @@ fn http2_builder(stalled: Option<IntCounter>) -> http2::Builder<Streams> {
 struct Answering<R> {
     service: Service<R>,
     conduct: Conduct,
+    /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
+    handover: Option<Handover>,
 }
 
 type Answered<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
@@ -242,7 +252,10 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(handover) = &self.handover {
+            request.extensions_mut().insert(handover.clone());
+        }
         let (service, begun) = (self.service.clone(), self.conduct.begin());
         Box::pin(async move {
             let answer = service.answer(request).await;

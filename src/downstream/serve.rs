@@ -7,11 +7,9 @@ mod state;
 mod wishes;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, VARY,
-    WARNING,
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
@@ -26,6 +24,7 @@ use super::request::{
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
+use super::websocket;
 use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
@@ -36,8 +35,6 @@ use deadline::{Patience, overdue};
 pub use fresh::wait_until;
 use wishes::Wishes;
 
-/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
-const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Answers requests with what `R` has in memory.
@@ -73,6 +70,8 @@ struct Asked {
     warnings: Vec<HeaderValue>,
     is_indented: bool,
     takes_gzip: bool,
+    /// Of a watch that is to go over WebSocket.
+    socket: Option<websocket::Wish>,
     started: Instant,
     /// When the answer must have begun.
     overdue_at: Option<Instant>,
@@ -124,7 +123,15 @@ impl<R: Resources> Service<R> {
         audit_id: &HeaderValue,
     ) -> Answer<R> {
         match self.read(asked, &request).await {
-            Ok(answer) => self.finished(asked, answer, audit_id),
+            Ok(answer) => match asked.socket.take() {
+                None => self.finished(asked, answer, audit_id),
+                // As the server's, these answers have no headers but their own.
+                Some(wish) => {
+                    let answer = wish.switch(answer, AnswerBody::whole);
+                    self.count(asked, &answer);
+                    answer
+                }
+            },
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
                 Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
@@ -302,16 +309,12 @@ impl<R: Resources> Service<R> {
         served: &Served,
     ) -> Answer<R> {
         let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
-        let timeout = match plan.timeout {
-            WatchTimeout::Default => {
-                WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
-            }
-            WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
-            WatchTimeout::Ended => return streamed(AnswerBody::Stream(None)),
-        };
+        if plan.timeout == WatchTimeout::Ended {
+            return streamed(AnswerBody::Stream(None));
+        }
         let timing = Timing {
             started: asked.started,
-            timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
+            timeout: plan.timeout.lasts(crate::resource::fraction()),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
         let rendition = asked.rendition;
@@ -332,9 +335,6 @@ impl<R: Resources> Service<R> {
     }
 }
 
-/// A century: what Go's clock would take as well, and ours without overflow.
-const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// Takes the request apart; `None` when memory cannot answer it.
 fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     let path = match Target::parse(request.uri())? {
@@ -348,10 +348,15 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
     let patience = Patience::of(&query, verb);
-    if !reads || !plain || patience == Patience::Unknown || request.headers().contains_key(UPGRADE)
-    {
+    if !reads || !plain || patience == Patience::Unknown {
         return Ok(None);
     }
+    let socket = match websocket::Asked::of(request) {
+        websocket::Asked::Upstream if verb == Verb::Watch => return Ok(None),
+        websocket::Asked::Socket(wish) if verb == Verb::Watch => Some(wish),
+        // Lists know nothing of upgrades.
+        websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
+    };
     let status_form = match refusal_form(&accept(request)) {
         Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
         Some(form) => form,
@@ -372,6 +377,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
             Patience::Until(limit) => Some(started + limit),
             Patience::Endless | Patience::Unknown => None,
         },
+        socket,
         started,
     }))
 }
@@ -417,14 +423,17 @@ fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
+#[must_use]
+pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().unwrap_or_else(|| {
         let text = crate::resource::random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
 }
 
-fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
+/// Gives an answer its audit id.
+pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
     answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
     answer
 }

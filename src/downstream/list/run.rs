@@ -32,7 +32,9 @@ impl Page {
     /// The next items; by chunk only if blocks are kept of the form that is wanted.
     pub(super) fn next_run(&mut self, kept: Option<Kept>) -> Option<Run> {
         let kept = kept.filter(|_| self.shows_all());
-        if let (Some(kept), Some(chunk)) = (kept, self.next_chunk()) {
+        if let Some(kept) = kept
+            && let Some(chunk) = self.next_chunk()
+        {
             return Some(Run::Chunk(chunk, kept));
         }
         let (mut objects, mut len) = (Vec::new(), 0);

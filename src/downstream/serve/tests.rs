@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http_body_util::{BodyExt, Empty, Full};
@@ -337,4 +339,32 @@ async fn while_the_cache_is_being_filled_clients_are_asked_to_come_again() {
         assert_eq!(response.headers()[RETRY_AFTER], "7");
         drop(response.into_body().collect().await.unwrap());
     }
+}
+
+#[test]
+fn a_deadline_that_go_might_refuse_is_upstreams_to_judge() {
+    for known in ["0", "30s", "1m", "500ms", "999999h"] {
+        assert!(is_go_duration(known), "{known}");
+    }
+    for other in [
+        "",
+        "s",
+        "10",
+        "-1s",
+        "1m30s",
+        "9999999999h",
+        "2562048h",
+        "١s",
+    ] {
+        assert!(!is_go_duration(other), "{other}");
+    }
+}
+
+#[test]
+fn an_empty_audit_id_is_none() {
+    let mut headers = HeaderMap::new();
+    headers.insert(AUDIT_ID, HeaderValue::from_static("mine"));
+    assert_eq!(audit_id(&headers), "mine");
+    headers.insert(AUDIT_ID, HeaderValue::from_static(""));
+    assert_eq!(audit_id(&headers).len(), 36);
 }
