@@ -21,6 +21,8 @@ mod stage;
 mod start;
 #[path = "hostile/upstream.rs"]
 mod upstream;
+#[path = "hostile/websocket.rs"]
+mod websocket;
 #[path = "hostile/windows.rs"]
 mod windows;
 #[path = "hostile/wire.rs"]
