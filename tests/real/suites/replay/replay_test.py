@@ -19,6 +19,7 @@ from .generate import generate
 from .judge import cached, compare, kind
 from .recorder import HEAD_MAX, Bad, Journal, Relay, relay_requests
 from .request import Request, Unreadable, read_line
+from .run import cut_short, patient
 from .shrink import shrink
 from .world import World
 
@@ -70,6 +71,15 @@ class Judging(unittest.TestCase):
         one, two = EVENT % (b"a", 1), EVENT % (b"b", 2)
         self.check("/p?watch=1&timeoutSeconds=-1", received(one + two), received(one), True)
         self.check("/p?watch=1&timeoutSeconds=-1", received(one + two), received(two), False)
+
+    def test_a_short_watch_that_sent_less_gets_more_time(self):
+        one, two = EVENT % (b"a", 1), EVENT % (b"b", 2)
+        short = Request("GET", "/p?watch=1&timeoutSeconds=1")
+        self.assertTrue(cut_short(short, received(one + two), received(one)))
+        self.assertFalse(cut_short(short, received(one), received(two)))
+        self.assertFalse(cut_short(short, received(one), received(one)))
+        self.assertFalse(cut_short(patient(short), received(one + two), received(one)))  # once, not for ever
+        self.assertEqual("12", patient(short).option("timeoutSeconds"))
 
     def test_compressed_bodies_are_compared_unpacked(self):
         packed = [zlib.compressobj(level, wbits=31) for level in (1, 9)]

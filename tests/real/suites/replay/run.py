@@ -14,7 +14,7 @@ from ..known import Known
 from ..stack import HERE, Stack
 from . import world as worlds
 from .exchange import fetch
-from .generate import FUTURE, generate
+from .generate import FUTURE, SHORT, generate
 from .judge import compare, kind
 from .recorder import Journal, Relay
 from .request import read_line
@@ -22,7 +22,8 @@ from .shrink import shrink
 
 KNOWN = Path(__file__).with_name("known-differences.txt")
 AT_ONCE = 24
-WATCH_SECONDS = 6  # longer than any watch that is generated
+PATIENT_SECONDS = 12  # for a watch that was too short
+WATCH_SECONDS = 15  # longer than any watch
 SHRUNK_MAX = 60
 RECORDED = 80  # of these the quick ones go through the recorder
 
@@ -40,7 +41,21 @@ class Pairs:
         if isinstance(left, str) or isinstance(right, str):
             broken = [f"{side.name}: {got if isinstance(got, str) else got.status}" for side, got in zip(self.sides, (left, right))]
             return getattr(left, "status", 0), [] if left == right else [f"no answer: {' — '.join(broken)}"]
+        if cut_short(request, left, right):
+            return self.differences(patient(request))
         return left.status, compare(request, left, right, self.top)
+
+
+def cut_short(request, left, right):
+    """Whether a watch may have ended before one side had sent all: with more time both can."""
+    seconds = request.option("timeoutSeconds")
+    if not request.asks_watch() or seconds not in SHORT or not {left.status, right.status} <= {200, 101}:
+        return False
+    return len(left.frames()[0]) != len(right.frames()[0])
+
+
+def patient(request):
+    return request.with_pairs([f"timeoutSeconds={PATIENT_SECONDS}", *request.pairs()])
 
 
 def attempt(side, request):
