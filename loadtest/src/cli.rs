@@ -26,6 +26,8 @@ pub enum Scenario {
     Stalled(Stalled),
     /// Many clients list at once, several times: every body complete.
     RelistHerd(Herd),
+    /// Many clients list at once, plain and with gzip: what the first compressed lists cost, and the later ones.
+    GzipHerd(Herd),
     /// Many idle watches: server memory per watch.
     IdleMemory(Idle),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
@@ -146,7 +148,7 @@ pub struct Stalled {
     pub receive_buffer: usize,
 }
 
-/// Flags of `relist-herd`.
+/// Flags of `relist-herd` and `gzip-herd`.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "groups of flags, documented above")]
 pub struct Herd {

@@ -1,9 +1,11 @@
 //! A client of the herd: lists when a round begins, and looks at the body without keeping it.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flate2::write::GzDecoder;
 use memchr::memmem;
 
 use crate::recorder::{Control, Recorder};
@@ -25,8 +27,10 @@ pub struct Listed {
     pub version: Option<u64>,
     /// Items, counted by a field that each has once.
     pub items: u64,
-    /// Length of the body.
+    /// Length of the body, decompressed.
     pub bytes: u64,
+    /// Length of the body as it came.
+    pub wire_bytes: u64,
     /// Hash of a sample of the body's bytes.
     pub digest: u64,
     /// When it was complete, nanoseconds since the epoch.
@@ -46,6 +50,8 @@ pub struct Lister {
     seam: Vec<u8>,
     beginning: Vec<u8>,
     last: Vec<u8>,
+    /// Bodies are one gzip member each; what it has decoded is taken out after each piece.
+    decoder: Option<GzDecoder<Vec<u8>>>,
 }
 
 impl Lister {
@@ -60,6 +66,15 @@ impl Lister {
             seam: Vec::new(),
             beginning: Vec::new(),
             last: Vec::new(),
+            decoder: None,
+        }
+    }
+
+    /// The same, of bodies that must be compressed.
+    pub fn compressed(path: Arc<str>) -> Self {
+        Self {
+            decoder: Some(GzDecoder::new(Vec::new())),
+            ..Self::new(path)
         }
     }
 
@@ -102,6 +117,43 @@ impl Member for Lister {
             });
         }
         recorder.events += 1;
+        self.current.wire_bytes += data.len() as u64;
+        let Some(mut decoder) = self.decoder.take() else {
+            return self.look(data);
+        };
+        if let Err(error) = decoder.write_all(data) {
+            self.fail(&error);
+        }
+        let decoded = std::mem::take(decoder.get_mut());
+        self.look(&decoded);
+        self.decoder = Some(decoder);
+    }
+
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+        if let Some(mut decoder) = self.decoder.take() {
+            // Compares length and checksum.
+            if let Err(error) = decoder.try_finish() {
+                self.fail(&error);
+            }
+            self.look(&std::mem::take(decoder.get_mut()));
+            self.decoder = Some(GzDecoder::new(Vec::new()));
+        }
+        self.close(how, recorder.now_ns());
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        self.listed.len()
+    }
+}
+
+impl Lister {
+    fn fail(&mut self, error: &std::io::Error) {
+        let failure = &mut self.current.failure;
+        failure.get_or_insert_with(|| format!("not one gzip member: {error}"));
+    }
+
+    /// Looks at a piece of the body, decompressed.
+    fn look(&mut self, data: &[u8]) {
         self.current.bytes += data.len() as u64;
         let room = BEGINNING_LEN
             .saturating_sub(self.beginning.len())
@@ -119,12 +171,12 @@ impl Member for Lister {
         self.last.drain(..from);
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn close(&mut self, how: Ended<'_>, now_ns: u64) {
         let mut listed = std::mem::take(&mut self.current);
         listed.version = first_version(&self.beginning);
         listed.digest = std::mem::replace(&mut self.hasher, DefaultHasher::new()).finish();
-        listed.ended_at_ns = recorder.now_ns();
-        listed.failure = match how {
+        listed.ended_at_ns = now_ns;
+        let ending = match how {
             Ended::Complete(200) if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") => {
                 None
             }
@@ -132,14 +184,11 @@ impl Member for Lister {
             Ended::Complete(status) => Some(format!("HTTP {status}")),
             Ended::Broken(why) => Some(why.to_owned()),
         };
+        listed.failure = listed.failure.or(ending);
         self.listed.push(listed);
         self.seam.clear();
         self.beginning.clear();
         self.last.clear();
-    }
-
-    fn progress(&self, _: &Control) -> usize {
-        self.listed.len()
     }
 }
 

@@ -91,6 +91,10 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::RelistHerd(flags) => {
             (scenario::herd::run(flags).await?, flags.server.json.clone())
         }
+        Scenario::GzipHerd(flags) => (
+            scenario::herd::run_gzip(flags).await?,
+            flags.server.json.clone(),
+        ),
         Scenario::IdleMemory(flags) => {
             (scenario::idle::run(flags).await?, flags.server.json.clone())
         }
@@ -113,6 +117,9 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::Stalled(flags) => one(&flags.churning) * 2,
         Scenario::RelistHerd(flags) => {
             flags.round_wait * u32::try_from(flags.rounds).unwrap_or(u32::MAX) + SPARE
+        }
+        Scenario::GzipHerd(flags) => {
+            flags.round_wait * u32::try_from(flags.rounds * 2).unwrap_or(u32::MAX) + SPARE
         }
         Scenario::IdleMemory(flags) => flags.settle * 2 + SPARE,
         Scenario::Informers(flags) => scenario::informers::limit(flags),

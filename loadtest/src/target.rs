@@ -28,6 +28,8 @@ pub struct Target {
     pub tls: Option<Tls>,
     /// Bearer token.
     pub token: Option<String>,
+    /// Whether answers may be compressed: `gzip` or `identity`.
+    pub encoding: &'static str,
 }
 
 /// What TLS needs to know.
@@ -110,14 +112,24 @@ impl Target {
             authority,
             tls,
             token,
+            encoding: "identity",
         })
+    }
+
+    /// The same server, asked to compress.
+    #[must_use]
+    pub fn compressing(self) -> Self {
+        Self {
+            encoding: "gzip",
+            ..self
+        }
     }
 
     /// The text of an HTTP/1.1 GET.
     pub fn fetch_text(&self, path: &str) -> Vec<u8> {
         let mut text = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n",
-            self.authority
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: application/json\r\nAccept-Encoding: {}\r\n",
+            self.authority, self.encoding
         );
         if let Some(token) = &self.token {
             text.push_str("Authorization: Bearer ");

@@ -1,22 +1,17 @@
 //! A sorted map of objects whose copies share structure: two levels, chunks of objects under one list of chunks.
 //!
 //! Cloning copies the list of chunks, not the chunks; changing an object copies its chunk if somebody else holds it.
-//! Chosen over a persistent tree because lists walk it: chunks are arrays, and a chunk is the unit that later
-//! encodings (compressed blocks) are kept with.
+//! Chosen over a persistent tree because lists walk it: chunks are arrays, and a chunk is the unit that compressed
+//! blocks are kept with.
+
+mod chunk;
 
 use std::sync::Arc;
 
-use crate::resource::{Object, ObjectKey};
+pub use chunk::{Block, Chunk, Kept};
 
-/// Objects of one chunk at most. With 150,000 objects a snapshot then lists under 1,200 chunks, and an update
-/// copies at most 256 pointers.
-const CHUNK_LEN_MAX: usize = 256;
-
-#[derive(Clone, Debug, Default)]
-struct Chunk {
-    /// Sorted by key, never empty.
-    objects: Vec<Arc<Object>>,
-}
+use self::chunk::{Fill, OBJECT_COUNT_MAX};
+use crate::resource::Object;
 
 /// Objects by key, in list order (protocol.md §3.8).
 #[derive(Clone, Debug, Default)]
@@ -30,6 +25,15 @@ pub struct ObjectMap {
 pub struct Place {
     chunk: usize,
     index: usize,
+}
+
+impl Place {
+    fn next_chunk(self) -> Self {
+        Self {
+            chunk: self.chunk + 1,
+            index: 0,
+        }
+    }
 }
 
 impl ObjectMap {
@@ -58,15 +62,7 @@ impl ObjectMap {
             same
         });
         let count = objects.len();
-        // Three quarters full: room for inserts before the first split.
-        let chunks = objects
-            .chunks(CHUNK_LEN_MAX / 4 * 3)
-            .map(|run| {
-                Arc::new(Chunk {
-                    objects: run.to_vec(),
-                })
-            })
-            .collect();
+        let chunks = Fill::LOADED.cut(&objects);
         Self { chunks, count }
     }
 
@@ -74,46 +70,44 @@ impl ObjectMap {
     #[must_use]
     pub fn object(&self, key: &str) -> Option<&Arc<Object>> {
         let chunk = self.chunks.get(self.chunk_of(key)?)?;
-        let index = find(chunk, key).ok()?;
-        chunk.objects.get(index)
+        let index = chunk.find(key).ok()?;
+        chunk.objects().get(index)
     }
 
     /// Puts an object in; returns the one that had its key.
     pub fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let Some(at) = self.chunk_of(object.key().as_str()) else {
-            self.chunks.push(Arc::new(Chunk {
-                objects: vec![object],
-            }));
-            self.count += 1;
+            self.chunks = Fill::LOADED.cut(&[object]);
+            self.count = 1;
             return None;
         };
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        match find(chunk, object.key().as_str()) {
-            Ok(index) => Some(std::mem::replace(&mut chunk.objects[index], object)),
+        let previous = match chunk.find(object.key().as_str()) {
+            Ok(index) => Some(chunk.replace(index, object)),
             Err(index) => {
-                chunk.objects.insert(index, object);
+                chunk.insert(index, object);
                 self.count += 1;
-                if chunk.objects.len() > CHUNK_LEN_MAX {
-                    let upper = chunk.objects.split_off(CHUNK_LEN_MAX / 2);
-                    self.chunks
-                        .insert(at + 1, Arc::new(Chunk { objects: upper }));
-                }
                 None
             }
+        };
+        if chunk.is_over_full() {
+            let parts = Fill::SPLIT.cut(chunk.objects());
+            self.chunks.splice(at..=at, parts);
         }
+        previous
     }
 
     /// Takes an object out.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let at = self.chunk_of(key)?;
-        let index = find(&self.chunks[at], key).ok()?;
+        let index = self.chunks[at].find(key).ok()?;
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        let object = chunk.objects.remove(index);
-        let left = chunk.objects.len();
+        let object = chunk.remove(index);
+        let left = chunk.objects().len();
         self.count -= 1;
         if left == 0 {
             self.chunks.remove(at);
-        } else if left < CHUNK_LEN_MAX / 8 {
+        } else if left < OBJECT_COUNT_MAX / 8 {
             self.join_with_next(at);
         }
         Some(object)
@@ -121,14 +115,10 @@ impl ObjectMap {
 
     /// Small neighbours become one, so that deletions don't leave a list of crumbs.
     fn join_with_next(&mut self, at: usize) {
-        let Some(next) = self.chunks.get(at + 1) else {
-            return;
-        };
-        if self.chunks[at].objects.len() + next.objects.len() <= CHUNK_LEN_MAX / 2 {
+        let next = self.chunks.get(at + 1);
+        if next.is_some_and(|next| self.chunks[at].can_join(next)) {
             let next = self.chunks.remove(at + 1);
-            Arc::make_mut(&mut self.chunks[at])
-                .objects
-                .extend(next.objects.iter().cloned());
+            Arc::make_mut(&mut self.chunks[at]).append(&next);
         }
     }
 
@@ -138,7 +128,7 @@ impl ObjectMap {
         let Some(chunk) = self.chunk_of(key) else {
             return Place::default();
         };
-        let index = match find(&self.chunks[chunk], key) {
+        let index = match self.chunks[chunk].find(key) {
             Ok(index) | Err(index) => index,
         };
         Place { chunk, index }
@@ -149,31 +139,53 @@ impl ObjectMap {
     pub fn next(&self, place: &mut Place) -> Option<&Arc<Object>> {
         loop {
             let chunk = self.chunks.get(place.chunk)?;
-            if let Some(object) = chunk.objects.get(place.index) {
+            if let Some(object) = chunk.objects().get(place.index) {
                 place.index += 1;
                 return Some(object);
             }
-            *place = Place {
-                chunk: place.chunk + 1,
-                index: 0,
-            };
+            *place = place.next_chunk();
         }
+    }
+
+    /// The chunk that begins at `place`, if all its keys start with `prefix`; `place` then moves on behind it.
+    #[must_use]
+    pub fn next_chunk(&self, place: &mut Place, prefix: &str) -> Option<&Arc<Chunk>> {
+        let mut chunk = self.chunks.get(place.chunk)?;
+        if place.index >= chunk.objects().len() {
+            *place = place.next_chunk();
+            chunk = self.chunks.get(place.chunk)?;
+        }
+        let is_whole = place.index == 0 && chunk.is_prefixed_from(0, prefix);
+        is_whole.then(|| {
+            *place = place.next_chunk();
+            chunk
+        })
+    }
+
+    /// Whether a chunk begins at `place`, or all are behind it.
+    #[must_use]
+    pub fn is_at_chunk(&self, place: Place) -> bool {
+        let chunk = self.chunks.get(place.chunk);
+        place.index == 0 || chunk.is_none_or(|chunk| place.index >= chunk.objects().len())
     }
 
     /// All objects in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.chunks.iter().flat_map(|chunk| chunk.objects.iter())
+        self.chunks.iter().flat_map(|chunk| chunk.objects().iter())
     }
 
     /// How many objects lie from `place` on whose keys start with `prefix`.
     #[must_use]
     pub fn count_prefixed(&self, mut place: Place, prefix: &str) -> usize {
         let mut count = 0;
-        while let Some(object) = self.next(&mut place) {
-            if !object.key().as_str().starts_with(prefix) {
-                break;
+        while let Some(chunk) = self.chunks.get(place.chunk) {
+            let objects = chunk.objects().get(place.index..).unwrap_or(&[]);
+            if !objects.is_empty() && !chunk.is_prefixed_from(place.index, prefix) {
+                let starts = |object: &&Arc<Object>| object.key().as_str().starts_with(prefix);
+                return count + objects.iter().take_while(starts).count();
             }
-            count += 1;
+            count += objects.len();
+            place = place.next_chunk();
         }
         count
     }
@@ -182,7 +194,7 @@ impl ObjectMap {
     fn chunk_of(&self, key: &str) -> Option<usize> {
         let after = self.chunks.partition_point(|chunk| {
             chunk
-                .objects
+                .objects()
                 .first()
                 .is_some_and(|first| first.key().as_str() <= key)
         });
@@ -192,12 +204,6 @@ impl ObjectMap {
             Some(after.saturating_sub(1))
         }
     }
-}
-
-fn find(chunk: &Chunk, key: &str) -> Result<usize, usize> {
-    chunk
-        .objects
-        .binary_search_by(|object| ObjectKey::as_str(object.key()).cmp(key))
 }
 
 #[cfg(test)]

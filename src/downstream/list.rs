@@ -1,6 +1,8 @@
 //! Lists from a snapshot: which objects are on the page, and the body that streams them. Pure but for the body trait.
 
+mod compressed;
 mod envelope;
+mod run;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,16 +10,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 
 use super::Pieces;
 use super::continue_token::ContinueToken;
 use super::walk::{Walk, prefix_of};
-use crate::cache::{ObjectMap, Snapshot};
-use crate::resource::{Layout, Object, ResourceKind};
+use crate::cache::{Kept, ObjectMap, Snapshot};
+use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
-use crate::view::{Cut, CutError, Rendition};
-use envelope::{Envelope, ListMeta};
+use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
+pub use compressed::{BlockCounts, CompressedList};
+use envelope::{Envelope, ListMeta, indented_item};
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -40,13 +43,13 @@ pub struct PageRequest<'a> {
 }
 
 /// One page: what its envelope says, and its items.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Page {
     meta: ListMeta,
     items: Items,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Items {
     /// Everything from here on that matches, found while it is sent.
     Rest {
@@ -120,8 +123,8 @@ impl Page {
     }
 
     /// Bytes of all items as they will be sent.
-    fn items_len(&self, layout: Layout, cut: Option<Cut>) -> usize {
-        let len = |object: &Arc<Object>| item(object, layout, cut).map_or(0, |item| item.len());
+    fn items_len(&self, form: ItemForm) -> usize {
+        let len = |object: &Arc<Object>| form.item(object).map_or(0, |item| item.len());
         match &self.items {
             Items::Found(items) => items.iter().map(len).sum(),
             Items::Rest {
@@ -141,9 +144,44 @@ impl Page {
     }
 }
 
-/// One item, in JSON without its opening brace.
-fn item(object: &Object, layout: Layout, cut: Option<Cut>) -> Result<Bytes, CutError> {
-    cut.map_or_else(|| Ok(object.list_item(layout)), |cut| cut.list_item(object))
+/// How items are written.
+#[derive(Clone, Copy, Debug)]
+struct ItemForm {
+    layout: Layout,
+    /// How the cache's objects are written.
+    source: Encoding,
+    /// What is done to the items, if anything.
+    cut: Option<Cut>,
+    indented: bool,
+}
+
+impl ItemForm {
+    /// One item, in JSON without its opening brace.
+    fn item(self, object: &Object) -> Result<Bytes, CutError> {
+        let item = match self.cut {
+            None => object.list_item(self.layout),
+            Some(cut) => cut.list_item(object)?,
+        };
+        Ok(if self.indented {
+            indented_item(&item)
+        } else {
+            item
+        })
+    }
+
+    /// Under what name blocks of this form are kept. Of rare forms none are.
+    fn kept(self) -> Option<Kept> {
+        let metadata = Rendition {
+            encoding: self.source,
+            form: Form::Metadata(MetaVersion::V1),
+            managed_fields: ManagedFields::Kept,
+        };
+        match self.cut {
+            _ if self.indented => None,
+            None => Some(Kept::Whole),
+            Some(cut) => (cut.rendition() == metadata).then_some(Kept::Metadata),
+        }
+    }
 }
 
 struct Limited {
@@ -174,12 +212,10 @@ fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usiz
 }
 
 /// Streams a page: envelope, items as they are in memory or cut out of it, envelope.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ListBody {
     page: Page,
-    layout: Layout,
-    /// What is done to the items, if anything.
-    cut: Option<Cut>,
+    form: ItemForm,
     envelope: Envelope,
     place: Place,
     /// Items sent, for metrics.
@@ -198,17 +234,29 @@ impl ListBody {
     /// The body of a page of this kind of object.
     #[must_use]
     pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition) -> Self {
-        let (layout, cut) = (kind.layout, Cut::new(rendition, kind));
-        let items_len = || page.items_len(layout, cut);
+        let form = ItemForm {
+            layout: kind.layout,
+            source: kind.encoding,
+            cut: Cut::new(rendition, kind),
+            indented: false,
+        };
+        let items_len = || page.items_len(form);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
         Self {
             page,
-            layout,
-            cut,
+            form,
             envelope,
             place: Place::Head,
             items: 0,
         }
+    }
+
+    /// The same list with two blanks before what stands inside something, for people (protocol.md §5.6). For JSON only.
+    #[must_use]
+    pub fn indented(mut self) -> Self {
+        self.form.indented = true;
+        self.envelope = self.envelope.indented();
+        self
     }
 
     /// The next frame; `None` when the list is complete.
@@ -222,26 +270,33 @@ impl ListBody {
         self.place = Place::Items;
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
             let next = self.page.next();
-            let Some(item) = next.and_then(|object| item(&object, self.layout, self.cut).ok())
-            else {
-                pieces.push(match self.items {
-                    0 => self.envelope.empty_tail.clone(),
-                    _ => self.envelope.tail.clone(),
-                });
+            let Some(item) = next.and_then(|object| self.form.item(&object).ok()) else {
+                pieces.push(self.tail());
                 self.place = Place::End;
                 break;
             };
-            let before = match self.items {
-                0 => self.envelope.opening,
-                _ => self.envelope.between,
-            };
+            let before = self.before_next();
             self.items += 1;
-            if !before.is_empty() {
-                pieces.push(Bytes::from_static(before));
-            }
+            pieces.push(before);
             pieces.push(item);
         }
         Some(pieces)
+    }
+
+    /// What stands before the next item.
+    fn before_next(&self) -> Bytes {
+        match self.items {
+            0 => self.envelope.opening.clone(),
+            _ => self.envelope.between.clone(),
+        }
+    }
+
+    /// What stands after the items that were sent.
+    fn tail(&self) -> Bytes {
+        match self.items {
+            0 => self.envelope.empty_tail.clone(),
+            _ => self.envelope.tail.clone(),
+        }
     }
 
     /// The whole list in one piece, with the number of its items, if it is short enough to carry its length; else the body to stream.
@@ -297,10 +352,6 @@ impl Body for StreamedList {
 
     fn is_end_stream(&self) -> bool {
         self.first.is_none() && self.rest.place == Place::End
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }
 

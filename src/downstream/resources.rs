@@ -9,6 +9,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
+use super::list::BlockCounts;
 use super::request::Verb;
 use super::watch::WatchTally;
 use crate::cache::Snapshot;
@@ -58,6 +59,9 @@ pub struct Answered<'a> {
 pub trait ListTally: Send + Sync + std::fmt::Debug {
     /// So many objects went out, the last of them so long after the request.
     fn listed(&self, objects: usize, took: Duration);
+
+    /// It was compressed, of so many blocks.
+    fn compressed(&self, blocks: BlockCounts);
 }
 
 /// The caches and the way upstream. The gateway has one, the embedded API server another.

@@ -1,19 +1,22 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
 
 mod body;
+mod deadline;
 mod fresh;
 mod state;
 mod wishes;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, USER_AGENT, WARNING};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::list::{ListBody, Page, PageRequest, StreamedList};
+use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
+use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
     Spelling, Target, Verb, WatchPlan, WatchTimeout, refusal_form, verb, wants_pretty,
@@ -26,7 +29,9 @@ use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Rendition, Served};
+use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
+use deadline::{Patience, overdue};
 pub use fresh::wait_until;
 use wishes::Wishes;
 
@@ -36,12 +41,14 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Debug)]
 pub struct Service<R> {
     resources: Arc<R>,
+    maker: BlockMaker,
 }
 
 impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
         Self {
             resources: Arc::clone(&self.resources),
+            maker: self.maker.clone(),
         }
     }
 }
@@ -63,14 +70,21 @@ struct Asked {
     warnings: Vec<HeaderValue>,
     /// Of a watch that is to go over WebSocket.
     socket: Option<websocket::Wish>,
+    is_indented: bool,
+    takes_gzip: bool,
     started: Instant,
+    /// When the answer must have begun.
+    overdue_at: Option<Instant>,
 }
 
 impl<R: Resources> Service<R> {
     /// A service over these resources.
     #[must_use]
     pub fn new(resources: Arc<R>) -> Self {
-        Self { resources }
+        // Half of the cores: the other half serves meanwhile.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let maker = BlockMaker::new(cores / 2);
+        Self { resources, maker }
     }
 
     /// The resources.
@@ -90,21 +104,39 @@ impl<R: Resources> Service<R> {
                 return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        match self.read(&mut asked, &request).await {
+        let overdue_at = asked.overdue_at;
+        let answering = self.answer_asked(&mut asked, request, &audit_id);
+        let Some(overdue_at) = overdue_at else {
+            return answering.await;
+        };
+        match tokio::time::timeout_at(overdue_at, answering).await {
+            Ok(answer) => answer,
+            // What was begun for this client alone ends with it; what is shared goes on for the others.
+            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        }
+    }
+
+    async fn answer_asked(
+        &self,
+        asked: &mut Asked,
+        request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        match self.read(asked, &request).await {
             Ok(answer) => match asked.socket.take() {
-                None => self.finished(&asked, answer, &audit_id),
+                None => self.finished(asked, answer, audit_id),
                 // As the server's, these answers have no headers but their own.
                 Some(wish) => {
                     let answer = wish.switch(answer, AnswerBody::whole);
-                    self.count(&asked, &answer);
+                    self.count(asked, &answer);
                     answer
                 }
             },
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
-                Some(answer) => self.finished(&asked, answer, &audit_id),
+                Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
                     let answer = self.forwarded(request).await;
-                    self.count(&asked, &answer);
+                    self.count(asked, &answer);
                     answer
                 }
             },
@@ -147,7 +179,8 @@ impl<R: Resources> Service<R> {
         let warnings = kind.warnings.iter();
         asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
         asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
-        let read = decide(asked, request, kind)?;
+        asked.is_indented = wishes.are_indented(kind);
+        let read = decide(asked, kind)?;
         self.answer_read(asked, read, &served).await
     }
 
@@ -241,7 +274,21 @@ impl<R: Resources> Service<R> {
             },
         );
         let tally = self.resources.list_tally(&asked.key);
-        let body = match ListBody::new(page, served.cache.kind(), asked.rendition).sized() {
+        let media_type = asked.rendition.encoding.media_type();
+        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        if asked.is_indented {
+            list = list.indented();
+        }
+        let measured =
+            |list, tally| AnswerBody::List(Box::new(MeasuredList::new(list, asked.started, tally)));
+        if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
+            let list = CompressedList::new(list, self.maker.clone());
+            return Ok(gzipped(typed(
+                media_type,
+                measured(Listing::Compressed(list), tally),
+            )));
+        }
+        let body = match list.sized() {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -249,13 +296,9 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(streamed) => AnswerBody::List(Box::new(MeasuredList::new(
-                StreamedList::from(streamed),
-                asked.started,
-                tally,
-            ))),
+            Err(streamed) => measured(Listing::Plain(StreamedList::from(streamed)), tally),
         };
-        Ok(typed(asked.rendition.encoding.media_type(), body))
+        Ok(typed(media_type, body))
     }
 
     async fn watch(
@@ -267,7 +310,7 @@ impl<R: Resources> Service<R> {
     ) -> Answer<R> {
         let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
         if plan.timeout == WatchTimeout::Ended {
-            return streamed(AnswerBody::whole(Bytes::new()));
+            return streamed(AnswerBody::Stream(None));
         }
         let timing = Timing {
             started: asked.started,
@@ -285,7 +328,9 @@ impl<R: Resources> Service<R> {
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => streamed(AnswerBody::whole(status.error_event(rendition.encoding))),
+            Err(status) => streamed(AnswerBody::Stream(Some(
+                status.error_event(rendition.encoding).into(),
+            ))),
         }
     }
 }
@@ -302,9 +347,8 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    // A deadline that Go would not parse is upstream's to refuse.
-    let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
-    if !reads || !plain || !deadline {
+    let patience = Patience::of(&query, verb);
+    if !reads || !plain || patience == Patience::Unknown {
         return Ok(None);
     }
     let socket = match websocket::Asked::of(request) {
@@ -313,9 +357,12 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         // Lists know nothing of upgrades.
         websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
     };
-    let Some(status_form) = refusal_form(&accept(request)) else {
-        return Ok(None);
+    let status_form = match refusal_form(&accept(request)) {
+        Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
+        Some(form) => form,
+        None => return Ok(None),
     };
+    let started = Instant::now();
     Ok(Some(Asked {
         key: CacheKey::json(&path.gvr),
         path,
@@ -325,7 +372,13 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         status_form,
         warnings: Vec::new(),
         socket,
-        started: Instant::now(),
+        is_indented: false,
+        takes_gzip: accepts_gzip(request.headers()),
+        overdue_at: match patience {
+            Patience::Until(limit) => Some(started + limit),
+            Patience::Endless | Patience::Unknown => None,
+        },
+        started,
     }))
 }
 
@@ -334,26 +387,15 @@ fn accept(request: &Request<Incoming>) -> Vec<&str> {
     values.filter_map(|value| value.to_str().ok()).collect()
 }
 
-/// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
-fn is_go_duration(text: &str) -> bool {
-    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    text == "0"
-        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
+/// Whether JSON is indented, as far as the media type does not say so.
+fn is_for_people(request: &Request<Incoming>) -> bool {
+    let agent = request.headers().get(USER_AGENT);
+    let agent = agent.and_then(|value| value.to_str().ok());
+    wants_pretty(&Query::parse(request.uri().query()), agent)
 }
 
 /// Decides what is read, or that upstream must answer.
-fn decide(
-    asked: &Asked,
-    request: &Request<Incoming>,
-    kind: &ResourceKind,
-) -> Result<Read, Refusal> {
-    let agent = request
-        .headers()
-        .get(USER_AGENT)
-        .and_then(|value| value.to_str().ok());
-    if asked.verb == Verb::List && wants_pretty(&Query::parse(request.uri().query()), agent) {
-        return Err(Refusal::Forward);
-    }
+fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
     if asked.path.namespace.is_some()
         && !kind.namespaced
         && asked.path.gvr != Gvr::new("", "v1", "namespaces")
@@ -371,6 +413,13 @@ fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     response
+}
+
+fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    answer
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::{ObjectMap, Place};
+use crate::cache::{Chunk, ObjectMap, Place};
 use crate::resource::{Object, ResourceKind};
 use crate::view::selector::Selector;
 
@@ -58,6 +58,19 @@ impl Walk {
                 .filter(|object| object.key().as_str().starts_with(&**prefix)),
             Scope::Done => None,
         }
+    }
+
+    /// The chunk that comes next, if it lies wholly in scope.
+    pub(super) fn next_chunk<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Arc<Chunk>> {
+        match &self.scope {
+            Scope::Prefixed(prefix) => objects.next_chunk(&mut self.place, prefix),
+            Scope::One(_) | Scope::Done => None,
+        }
+    }
+
+    /// Whether a chunk starts here.
+    pub(super) fn is_at_chunk(&self, objects: &ObjectMap) -> bool {
+        objects.is_at_chunk(self.place)
     }
 
     /// How many objects in scope lie ahead.

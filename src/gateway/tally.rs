@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::slot::Filling;
 use crate::cache::Applied;
 use crate::decode::Bookmark;
+use crate::downstream::list::BlockCounts;
 use crate::downstream::resources::ListTally;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
@@ -260,6 +261,11 @@ impl ListTally for StreamTally {
     fn listed(&self, objects: usize, took: Duration) {
         self.metrics.list_objects.inc_by(objects as u64);
         self.metrics.list_duration.observe(took.as_secs_f64());
+    }
+
+    fn compressed(&self, blocks: BlockCounts) {
+        self.metrics.list_blocks_made.inc_by(blocks.made as u64);
+        self.metrics.list_blocks_shared.inc_by(blocks.shared as u64);
     }
 }
 

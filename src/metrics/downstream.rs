@@ -43,6 +43,10 @@ pub struct DownstreamMetrics {
     pub watch_bytes: ShardedCounter,
     /// Objects sent in lists.
     pub list_objects: IntCounter,
+    /// Blocks compressed for lists.
+    pub list_blocks_made: IntCounter,
+    /// Blocks that were compressed already, or for another list meanwhile.
+    pub list_blocks_shared: IntCounter,
     /// Watches ended, by reason.
     pub stream_ends: ByLabel<StreamEnd>,
     /// Clients that fell out of the ring.
@@ -93,6 +97,8 @@ pub(super) struct Families {
     watch_events: ShardedCounters,
     watch_bytes: ShardedCounters,
     list_objects: IntCounterVec,
+    list_blocks_made: IntCounterVec,
+    list_blocks_shared: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
     lag: ShardedHistograms,
@@ -127,6 +133,16 @@ impl Families {
                 labels,
             )?,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
+            list_blocks_made: add.counters(
+                "list_blocks_made_total",
+                "Blocks of objects compressed for lists.",
+                labels,
+            )?,
+            list_blocks_shared: add.counters(
+                "list_blocks_shared_total",
+                "Blocks of objects sent in compressed lists without being compressed for them.",
+                labels,
+            )?,
             stream_ends: add.counters(
                 "stream_ends_total",
                 "Downstream watches ended, by reason.",
@@ -161,6 +177,8 @@ impl Families {
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
             list_objects: self.list_objects.with_label_values(values),
+            list_blocks_made: self.list_blocks_made.with_label_values(values),
+            list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
             lag: self.lag.of(values),
@@ -175,10 +193,14 @@ pub struct ListenerMetrics {
     pub connections: IntGauge,
     /// Connections accepted.
     pub connections_accepted: IntCounter,
-    /// Connections that came to nothing, by reason.
+    /// Connections that came to nothing or to a bad end, by reason.
     pub connections_failed: ByLabel<ConnectionFailure>,
     /// Requests refused for a mistake in them, by reason.
     pub bad_requests: ByLabel<BadRequest>,
+    /// Requests that their clients gave up before an answer began.
+    pub request_aborts: IntCounter,
+    /// Streams cut because their clients took nothing.
+    pub streams_stalled: IntCounter,
 }
 
 impl ListenerMetrics {
@@ -189,11 +211,21 @@ impl ListenerMetrics {
             "connections_accepted_total",
             "Connections accepted downstream.",
         )?;
+        let aborts = IntCounter::new(
+            "request_aborts_total",
+            "Requests given up by their clients before an answer began.",
+        )?;
+        let stalled = IntCounter::new(
+            "streams_stalled_total",
+            "Lists and watches over HTTP/2 that were cut because their clients took nothing.",
+        )?;
         registry.register(Box::new(connections.clone()))?;
-        registry.register(Box::new(accepted.clone()))?;
+        for counter in [&accepted, &aborts, &stalled] {
+            registry.register(Box::new(counter.clone()))?;
+        }
         let failed = Register(registry).counters(
             "connections_failed_total",
-            "Connections that came to nothing, by reason.",
+            "Connections that came to nothing or to a bad end, by reason.",
             &["reason"],
         )?;
         let bad = Register(registry).counters(
@@ -206,6 +238,8 @@ impl ListenerMetrics {
             connections_accepted: accepted,
             connections_failed: ByLabel::resolve(&failed, &[]),
             bad_requests: ByLabel::resolve(&bad, &[]),
+            request_aborts: aborts,
+            streams_stalled: stalled,
         })
     }
 }

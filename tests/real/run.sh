@@ -48,10 +48,7 @@ export GATEWAY=$gateway
 if [ -n "${CONFORMANCE_TABLE:-}" ]; then CONFORMANCE_TABLE=$(realpath "$CONFORMANCE_TABLE"); fi
 
 "$maker" install || unfit "the API server cannot be built: see above"
-if wants informers || wants conformance; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
-if wants kubectl && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
-  "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped\n' >&2
-if wants informers || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if wants informers || wants conformance || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
 if { wants kubectl || wants converge; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi

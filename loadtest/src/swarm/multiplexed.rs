@@ -131,7 +131,8 @@ async fn exchange<M: Member>(
         "http"
     };
     let mut request = Request::get(format!("{scheme}://{}{path}", thread.target.authority))
-        .header("accept", "application/json");
+        .header("accept", "application/json")
+        .header("accept-encoding", thread.target.encoding);
     if let Some(token) = &thread.target.token {
         request = request.header("authorization", format!("Bearer {token}"));
     }

@@ -80,6 +80,151 @@ fn a_place_from_a_key_starts_at_the_first_key_not_below() {
     assert_eq!(map.count_prefixed(map.place_from("ns/n0590"), "ns/"), 10);
 }
 
+/// The first object of each chunk, and how many there are in it.
+fn outline(map: &ObjectMap) -> Vec<(String, usize)> {
+    let outline = |chunk: &Arc<Chunk>| {
+        let objects = chunk.objects();
+        (objects[0].key().to_string(), objects.len())
+    };
+    map.chunks.iter().map(outline).collect()
+}
+
+fn numbered(count: u64) -> ObjectMap {
+    ObjectMap::from_objects(
+        (0..count)
+            .map(|i| object("ns", &format!("n{i:04}"), i))
+            .collect(),
+    )
+}
+
+fn block(len: u64) -> Block {
+    Block {
+        deflate: bytes::Bytes::new(),
+        len,
+        crc: 0,
+    }
+}
+
+/// Which chunks have a block.
+fn kept(map: &ObjectMap) -> Vec<bool> {
+    let has_block = |chunk: &Arc<Chunk>| chunk.block(Kept::Whole).is_some();
+    map.chunks.iter().map(has_block).collect()
+}
+
+#[test]
+fn a_change_forgets_the_block_of_its_chunk_only() {
+    type Change = fn(&mut ObjectMap);
+    let changes: [(Change, &[bool]); 4] = [
+        (
+            |map| drop(map.insert(object("ns", "n0000", 9))),
+            &[false, true, true],
+        ),
+        (
+            |map| drop(map.insert(object("ns", "n0500x", 9))),
+            &[true, true, false],
+        ),
+        (|map| drop(map.remove("ns/n0200")), &[true, false, true]),
+        (|map| drop(map.remove("ns/absent")), &[true, true, true]),
+    ];
+    for shared in [false, true] {
+        for (change, left) in changes {
+            let mut map = numbered(500);
+            for chunk in &map.chunks {
+                chunk.keep(Kept::Whole, block(1));
+            }
+            // Changed in place, or copied first: the block goes either way, but not from who still has the chunk.
+            let before = shared.then(|| map.clone());
+            change(&mut map);
+            assert_eq!(kept(&map), left);
+            assert!(before.is_none_or(|before| kept(&before) == [true; 3]));
+        }
+    }
+}
+
+#[test]
+fn blocks_are_kept_by_encoding_and_the_first_stays() {
+    let map = numbered(1);
+    let chunk = &map.chunks[0];
+    assert_eq!(chunk.keep(Kept::Metadata, block(1)).len, 1);
+    assert_eq!(chunk.keep(Kept::Metadata, block(2)).len, 1);
+    assert_eq!(chunk.block(Kept::Whole), None);
+}
+
+#[test]
+fn chunks_are_short_in_bytes_too() {
+    let large = |name: &str, len: usize| {
+        let parts = ObjectParts {
+            namespace: "ns".into(),
+            name: name.into(),
+            ..ObjectParts::default()
+        };
+        Arc::new(Object::new(parts, &vec![b' '; len]))
+    };
+    let mut map = ObjectMap::from_objects(vec![
+        large("a", 10),
+        large("b", chunk::FRAMES_LEN_MAX * 2),
+        large("c", chunk::FRAMES_LEN_MAX / 2),
+        large("d", chunk::FRAMES_LEN_MAX / 2),
+        large("e", 10),
+    ]);
+    let at = |name: &str, count| (format!("ns/{name}"), count);
+    assert_eq!(
+        outline(&map),
+        [at("a", 1), at("b", 1), at("c", 1), at("d", 2)]
+    );
+    // Growth splits as well, and what was removed makes room again.
+    map.insert(large("e", chunk::FRAMES_LEN_MAX / 2));
+    assert_eq!(outline(&map)[3..], [at("d", 1), at("e", 1)]);
+    map.insert(large("b", 10));
+    map.remove("ns/a");
+    for name in ["b", "bb", "bc"] {
+        map.insert(large(name, chunk::FRAMES_LEN_MAX / 4));
+    }
+    assert_eq!(outline(&map)[..2], [at("b", 3), at("c", 1)]);
+}
+
+/// The steps of a walk by whole chunks where that is possible: how many objects, and whether they are a chunk.
+fn strides(map: &ObjectMap, prefix: &str) -> Vec<(usize, bool)> {
+    let mut place = map.place_from(prefix);
+    let mut steps: Vec<(usize, bool)> = Vec::new();
+    loop {
+        if let Some(chunk) = map.next_chunk(&mut place, prefix) {
+            steps.push((chunk.objects().len(), true));
+            continue;
+        }
+        match map.next(&mut place) {
+            Some(object) if object.key().as_str().starts_with(prefix) => match steps.last_mut() {
+                Some((count, false)) => *count += 1,
+                _ => steps.push((1, false)),
+            },
+            _ => return steps,
+        }
+    }
+}
+
+#[test]
+fn chunks_are_taken_whole_only_inside_the_prefix() {
+    let spaces = [("a", 100), ("b", 500), ("c", 10)];
+    let objects = spaces.iter().flat_map(|(namespace, count)| {
+        (0..*count).map(|i| object(namespace, &format!("n{i:04}"), i))
+    });
+    let map = ObjectMap::from_objects(objects.collect());
+    assert_eq!(
+        strides(&map, ""),
+        [(192, true), (192, true), (192, true), (34, true)]
+    );
+    assert_eq!(strides(&map, "a/"), [(100, false)]);
+    assert_eq!(
+        strides(&map, "b/"),
+        [(92, false), (192, true), (192, true), (24, false)]
+    );
+    assert_eq!(strides(&map, "c/"), [(10, false)]);
+    assert_eq!(strides(&map, "d/"), []);
+    for (prefix, count) in [("", 610), ("a/", 100), ("b/", 500), ("c/", 10), ("d/", 0)] {
+        assert_eq!(map.count_prefixed(map.place_from(prefix), prefix), count);
+    }
+}
+
 proptest! {
     /// Against a plain map, with enough keys that chunks split, shrink and join.
     #[test]

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::downstream::indent::Indenter;
 use crate::resource::protobuf::{answer_end, answer_head, type_meta};
 use crate::resource::wire::{field_len, put_bytes, put_head, put_integer};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
@@ -23,9 +24,9 @@ pub(super) struct Envelope {
     /// Before everything.
     pub(super) head: Bytes,
     /// Before the first item.
-    pub(super) opening: &'static [u8],
+    pub(super) opening: Bytes,
     /// Before each further item.
-    pub(super) between: &'static [u8],
+    pub(super) between: Bytes,
     /// After the last item.
     pub(super) tail: Bytes,
     /// After no item at all.
@@ -104,8 +105,8 @@ impl Envelope {
                 let tail = Bytes::from_static(answer_end());
                 Self {
                     head: head.into(),
-                    opening: b"",
-                    between: b"",
+                    opening: Bytes::new(),
+                    between: Bytes::new(),
                     empty_tail: tail.clone(),
                     tail,
                 }
@@ -118,8 +119,8 @@ impl Envelope {
                 ));
                 Self {
                     head: head.into(),
-                    opening: b"{",
-                    between: b",{",
+                    opening: Bytes::from_static(b"{"),
+                    between: Bytes::from_static(b",{"),
                     empty_tail: tail.clone(),
                     tail,
                 }
@@ -136,12 +137,34 @@ impl Envelope {
                 };
                 Self {
                     head: head.into(),
-                    opening: b"[{",
-                    between: b",{",
+                    opening: Bytes::from_static(b"[{"),
+                    between: Bytes::from_static(b",{"),
                     tail: Bytes::from_static(b"]}\n"),
                     empty_tail: Bytes::from_static(empty_tail),
                 }
             }
         }
     }
+
+    /// The same of an indented list in JSON (protocol.md §5.6).
+    pub(super) fn indented(&self) -> Self {
+        let mut start = Indenter::default();
+        let head = start.piece(&self.head);
+        let empty_tail = start.clone().piece(&self.empty_tail);
+        Self {
+            head,
+            opening: start.piece(&self.opening),
+            between: Indenter::at(ITEM_DEPTH, false).piece(&self.between),
+            tail: Indenter::at(ITEM_DEPTH, false).piece(&self.tail),
+            empty_tail,
+        }
+    }
+}
+
+/// Items stand in an array in an object.
+const ITEM_DEPTH: usize = 2;
+
+/// An item without its opening brace, indented as it stands in the list.
+pub(super) fn indented_item(item: &[u8]) -> Bytes {
+    Indenter::at(ITEM_DEPTH, true).piece(item)
 }

@@ -7,11 +7,12 @@ use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::cache::{Observer, Writer};
 use crate::downstream::continue_token::ContinueToken;
+use crate::downstream::indent::Indenter;
 use crate::resource::ResourceVersion;
 use crate::view::selector::LabelSelector;
 use crate::view::{Form, Hub, MetaVersion, Partial};
 
-const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
+pub(super) const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 
 fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
     let hub: Arc<dyn Observer> = Arc::new(Hub::new(&kind(layout)));
@@ -34,11 +35,16 @@ fn sample(layout: Layout, key: &str, at: u64) -> Sample {
     sample
 }
 
-fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
+pub(super) fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
     writer(layout, keys, 26).cache().snapshot().unwrap()
 }
 
-fn page(snapshot: &Arc<Snapshot>, selector: &Selector, start: Option<&str>, limit: u64) -> Page {
+pub(super) fn page(
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    start: Option<&str>,
+    limit: u64,
+) -> Page {
     let limit = (limit > 0).then_some(limit);
     let request = PageRequest {
         kind: &kind(Layout::Typed),
@@ -69,6 +75,22 @@ fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
     (String::from_utf8(bytes).unwrap(), sized)
+}
+
+/// The plain body of a list.
+pub(super) fn plain(list: ListBody) -> Vec<u8> {
+    match list.sized() {
+        Ok((mut whole, _)) => whole.copy_to_bytes(whole.remaining()).to_vec(),
+        Err(streamed) => streamed_bytes(StreamedList::from(streamed)),
+    }
+}
+
+/// The same state with another version of one object.
+pub(super) fn changed(snapshot: &Snapshot, key: &str, version: u64) -> Arc<Snapshot> {
+    let mut after = snapshot.clone();
+    let object = sample(Layout::Typed, key, version).object();
+    assert!(after.objects.insert(Arc::new(object)).is_some());
+    Arc::new(after)
 }
 
 fn streamed_bytes(mut list: StreamedList) -> Vec<u8> {
@@ -132,18 +154,77 @@ fn cut_lists_look_alike_for_all_kinds() {
     }
 }
 
-fn everything() -> Selector {
+#[test]
+fn indented_lists_are_the_whole_list_indented() {
+    for layout in LAYOUTS {
+        for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
+            for limit in [0, 1] {
+                for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
+                    let rendition = Rendition {
+                        form,
+                        ..Rendition::default()
+                    };
+                    let page = page(&snapshot(layout, keys), &everything(), None, limit);
+                    let list = ListBody::new(page, &kind(layout), rendition);
+                    let compact = String::from_utf8(plain(list.clone())).unwrap();
+                    let indented = String::from_utf8(plain(list.indented())).unwrap();
+                    let whole = Indenter::default().piece(compact.as_bytes());
+                    assert_eq!(indented.as_bytes(), &whole[..]);
+                    assert!(!indented.ends_with('\n') && compact.ends_with('\n'));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_indented_list_reads_as_upstream_writes_it() {
+    let snapshot = snapshot(Layout::Typed, &["a/p1", "a/p2"]);
+    let page = page(&snapshot, &everything(), None, 0);
+    let list = ListBody::new(page, &kind(Layout::Typed), Rendition::default()).indented();
+    let expected = r#"{
+  "kind": "ConfigMapList",
+  "apiVersion": "v1",
+  "metadata": {
+    "resourceVersion": "26"
+  },
+  "items": [
+    {
+      "metadata": {
+        "name": "p1",
+        "namespace": "a",
+        "uid": "u1",
+        "resourceVersion": "1"
+      }
+    },
+    {
+      "metadata": {
+        "name": "p2",
+        "namespace": "a",
+        "uid": "u2",
+        "resourceVersion": "2",
+        "labels": {
+          "tier": "x"
+        }
+      }
+    }
+  ]
+}"#;
+    assert_eq!(String::from_utf8(plain(list)).unwrap(), expected);
+}
+
+pub(super) fn everything() -> Selector {
     Selector::default()
 }
 
-fn namespace(name: &str) -> Selector {
+pub(super) fn namespace(name: &str) -> Selector {
     Selector {
         namespace: Some(name.into()),
         ..Selector::default()
     }
 }
 
-fn tier_x() -> Selector {
+pub(super) fn tier_x() -> Selector {
     Selector {
         labels: LabelSelector::parse("tier=x").unwrap(),
         ..Selector::default()

@@ -23,6 +23,8 @@ pub enum Representation {
     /// What a cache holds, or what can be cut out of it. Of metadata alone that is a list of them or single ones,
     /// whatever the purpose calls for. JSON is compact.
     Cached(Rendition),
+    /// The same in JSON, indented.
+    Indented(Rendition),
     /// Anything else, refusals included: upstream answers.
     Forward,
 }
@@ -30,6 +32,17 @@ pub enum Representation {
 impl Representation {
     /// Compact JSON of whole objects.
     pub const JSON: Self = Self::Cached(Rendition::whole(Encoding::Json));
+
+    /// The same for people, where it can be read by people.
+    #[must_use]
+    pub fn indented(self) -> Self {
+        match self {
+            Self::Cached(rendition) if rendition.encoding == Encoding::Json => {
+                Self::Indented(rendition)
+            }
+            Self::Cached(_) | Self::Indented(_) | Self::Forward => self,
+        }
+    }
 }
 
 /// What the answer is for.
@@ -85,11 +98,15 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
     for element in elements {
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
-                let indented = element.pretty && purpose == Purpose::List;
-                return match served {
-                    JSON if !indented => element.representation(purpose, Encoding::Json),
+                let given = match served {
+                    JSON => element.representation(purpose, Encoding::Json),
                     PROTOBUF => element.representation(purpose, Encoding::Protobuf),
                     _ => Representation::Forward,
+                };
+                return if element.pretty && purpose == Purpose::List {
+                    given.indented()
+                } else {
+                    given
                 };
             }
         }
@@ -119,8 +136,8 @@ pub fn wish(accept: &[&str]) -> Option<Wish> {
     json_elements(header).iter().find_map(Element::wish)
 }
 
-/// How a refusal is written (protocol.md §5.2): indented for who takes nothing but conversions; `None` in an encoding that
-/// is not written here.
+/// How a refusal is written (protocol.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
+/// in an encoding that is not written here.
 ///
 /// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.
 #[must_use]
@@ -146,6 +163,7 @@ pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
         .filter_map(|served| Some((takes(served)?, *served)));
     // Of equal places the first served type, as the server tries them in order.
     match best.min_by_key(|(place, _)| *place) {
+        Some((place, JSON)) if elements[place].pretty => Some(StatusForm::Indented),
         Some((_, JSON)) => Some(StatusForm::Json),
         Some((_, PROTOBUF)) => Some(StatusForm::Protobuf),
         Some(_) => None,

@@ -9,8 +9,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::downstream::Pieces;
-use crate::downstream::list::StreamedList;
+use crate::downstream::list::{CompressedList, StreamedList};
 use crate::downstream::resources::ListTally;
+use crate::downstream::stall::{self, Waits};
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -18,6 +19,8 @@ use crate::downstream::watch::WatchBody;
 pub enum AnswerBody<F> {
     /// All of it at once, with its length.
     Whole(Option<Pieces>),
+    /// A stream of one piece or none, whose length is not told beforehand.
+    Stream(Option<Pieces>),
     /// A list, streamed from a snapshot.
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
@@ -26,20 +29,23 @@ pub enum AnswerBody<F> {
     Forwarded(F),
 }
 
+/// A list that leaves as it is, or compressed.
+#[derive(Debug)]
+pub(super) enum Listing {
+    Plain(StreamedList),
+    Compressed(CompressedList),
+}
+
 /// A streamed list that is counted when it has left, or was given up.
 #[derive(Debug)]
 pub struct MeasuredList {
-    list: StreamedList,
+    list: Listing,
     started: Instant,
     tally: Option<Arc<dyn ListTally>>,
 }
 
 impl MeasuredList {
-    pub(super) fn new(
-        list: StreamedList,
-        started: Instant,
-        tally: Option<Arc<dyn ListTally>>,
-    ) -> Self {
+    pub(super) fn new(list: Listing, started: Instant, tally: Option<Arc<dyn ListTally>>) -> Self {
         Self {
             list,
             started,
@@ -50,9 +56,17 @@ impl MeasuredList {
 
 impl Drop for MeasuredList {
     fn drop(&mut self) {
-        if let Some(tally) = &self.tally {
-            tally.listed(self.list.items(), self.started.elapsed());
-        }
+        let Some(tally) = &self.tally else {
+            return;
+        };
+        let items = match &self.list {
+            Listing::Plain(list) => list.items(),
+            Listing::Compressed(list) => {
+                tally.compressed(list.counts());
+                list.items()
+            }
+        };
+        tally.listed(items, self.started.elapsed());
     }
 }
 
@@ -65,22 +79,24 @@ impl<F> AnswerBody<F> {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl<F> Body for AnswerBody<F>
+impl<F> AnswerBody<F>
 where
     F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    type Data = Pieces;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
+    fn poll_any(
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
-        match self.get_mut() {
-            Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
-            Self::List(list) => Pin::new(&mut list.list)
-                .poll_frame(context)
-                .map_err(|never| match never {}),
+        match self {
+            Self::Whole(pieces) | Self::Stream(pieces) => {
+                Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
+            }
+            Self::List(list) => match &mut list.list {
+                Listing::Plain(list) => Pin::new(list)
+                    .poll_frame(context)
+                    .map_err(|never| match never {}),
+                Listing::Compressed(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
+            },
             Self::Watch(watch) => Pin::new(&mut **watch)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
@@ -94,11 +110,40 @@ where
             }
         }
     }
+}
+
+impl<F> Body for AnswerBody<F>
+where
+    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Pieces;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+        let this = self.get_mut();
+        let is_ours = !matches!(this, Self::Forwarded(_));
+        let polled = this.poll_any(context);
+        if is_ours {
+            stall::say(match &polled {
+                Poll::Ready(_) => Waits::Server,
+                Poll::Pending => Waits::Client,
+            });
+        }
+        polled
+    }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(pieces) => pieces.is_none(),
-            Self::List(list) => list.list.is_end_stream(),
+            // An empty one must be polled to its end, or it would be sent with its length.
+            Self::Stream(_) => false,
+            Self::List(list) => match &list.list {
+                Listing::Plain(list) => list.is_end_stream(),
+                Listing::Compressed(list) => list.is_end_stream(),
+            },
             Self::Watch(watch) => watch.is_end_stream(),
             Self::Forwarded(body) => body.is_end_stream(),
         }
@@ -109,7 +154,8 @@ where
             Self::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
             }
-            Self::List(list) => list.list.size_hint(),
+            Self::Stream(_) => SizeHint::default(),
+            Self::List(_) => SizeHint::default(),
             Self::Watch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),
         }

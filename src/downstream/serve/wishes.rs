@@ -3,7 +3,7 @@
 use http::Request;
 use hyper::body::Incoming;
 
-use super::accept;
+use super::{accept, is_for_people};
 use crate::downstream::request::{Purpose, Representation, Verb, negotiate};
 use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::view::{Form, Rendition};
@@ -22,29 +22,47 @@ impl Wishes {
         } else {
             Purpose::List
         };
+        let of = |layout| {
+            let wish = negotiate(&accept, layout, purpose);
+            if purpose == Purpose::List && is_for_people(request) {
+                wish.indented()
+            } else {
+                wish
+            }
+        };
         Self {
-            typed: negotiate(&accept, Layout::Typed, purpose),
-            dynamic: negotiate(&accept, Layout::Dynamic, purpose),
+            typed: of(Layout::Typed),
+            dynamic: of(Layout::Dynamic),
         }
     }
 
     /// In which encoding a cache is looked for first; `None` if no cache can serve this client.
     pub(super) fn first_choice(&self) -> Option<Encoding> {
+        use Representation::{Cached, Forward, Indented};
         match (self.typed, self.dynamic) {
-            (Representation::Cached(rendition), _) => Some(rendition.encoding),
-            (Representation::Forward, Representation::Cached(_)) => Some(Encoding::Json),
-            (Representation::Forward, Representation::Forward) => None,
+            (Cached(rendition) | Indented(rendition), _) => Some(rendition.encoding),
+            (Forward, Cached(_) | Indented(_)) => Some(Encoding::Json),
+            (Forward, Forward) => None,
         }
+    }
+
+    fn of_layout(&self, layout: Layout) -> Representation {
+        match layout {
+            Layout::Typed => self.typed,
+            Layout::Dynamic => self.dynamic,
+        }
+    }
+
+    /// Whether lists of this kind are indented.
+    pub(super) fn are_indented(&self, kind: &ResourceKind) -> bool {
+        matches!(self.of_layout(kind.layout), Representation::Indented(_))
     }
 
     /// What the client gets from a cache of this kind; `None` if that cannot be made from it.
     pub(super) fn granted(&self, kind: &ResourceKind) -> Option<Rendition> {
-        let wish = match kind.layout {
-            Layout::Typed => self.typed,
-            Layout::Dynamic => self.dynamic,
-        };
-        let Representation::Cached(rendition) = wish else {
-            return None;
+        let rendition = match self.of_layout(kind.layout) {
+            Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
+            Representation::Forward => return None,
         };
         // Whole objects are never written in another encoding; of metadata the gateway knows every field.
         let is_written = kind.encoding == rendition.encoding

@@ -12,6 +12,7 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 PARTIAL = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"}
 PARTIALS = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"}
 FUTURE = 99_999_999
+LENGTH_PLAIN = 131_072  # longer answers are compressed for who asks for it
 
 
 def token(version, start, layout="meta.k8s.io/v1"):
@@ -151,6 +152,26 @@ def forms(s, n, c):
     yield Case(f"8.4-134 {n} list, pretty", q(c, resourceVersion=0, pretty="true"), cached=True)
     yield Case(f"8.4-134 {n} list, curl's user agent", q(c, resourceVersion=0), {"User-Agent": "curl/8.5.0", "Accept": "*/*"}, cached=True)
     yield Case(f"8.4-134 {n} list, pretty=false beats curl", q(c, resourceVersion=0, pretty="false"), {"User-Agent": "curl/8.5.0"}, cached=True)
+    for name, headers in (("Accept", {"Accept": "application/json;pretty=1"}), ("Accept, of protobuf", {"Accept": PB["Accept"] + ";pretty=1"}),
+                          ("Wget", {"User-Agent": "Wget/1.21"}), ("a browser", {"User-Agent": "Mozilla/5.0 (X11)"})):
+        yield Case(f"8.4-134 {n} list, indented for {name}", q(c, resourceVersion=0), {**JSON, **headers}, cached=True)
+        yield Case(f"8.4-134 {n} page, indented for {name}", q(c, limit=2), {**JSON, **headers})
+        yield Case(f"8.4-134 {n} bad list, indented for {name}", q(c, resourceVersion="abc"), {**JSON, **headers})
+        yield Case(f"8.4-134 {n} bad watch, indented for {name}", q(c, watch="true", resourceVersion="abc"), {**JSON, **headers})
+        yield Case(f"8.4-134 {n} watch, not indented for {name}", q(c, watch="true", resourceVersion=0, timeoutSeconds=1), {**JSON, **headers}, watch=True)
+    for name, headers in (("metadata", PARTIALS), ("metadata, element with pretty", {"Accept": PARTIALS["Accept"].replace(",", ";pretty=1,")}),
+                          ("metadata, other element with pretty", {"Accept": PARTIALS["Accept"] + ";pretty=1"}), ("Table", TABLE)):
+        yield Case(f"8.4-134 {n} list, {name}, pretty", q(c, resourceVersion=0, pretty=1), headers, cached=True)
+        yield Case(f"8.4-134 {n} list, {name}", q(c, resourceVersion=0), headers, cached=True)
+        yield Case(f"8.4-134 {n} empty list, {name}, pretty", q(c, resourceVersion=0, pretty=1, labelSelector="app=none"), headers, cached=True)
+        yield Case(f"8.4-134 {n} bad list, {name}, pretty", q(c, resourceVersion="abc", pretty=1), headers)
+        yield Case(f"8.4-134 {n} bad list, {name}", q(c, resourceVersion="abc"), headers)
+    for value in ("1", "t", "TRUE", "tRUE", "0", "no", ""):
+        yield Case(f"8.4-134 {n} list, pretty={value!r} from curl", q(c, resourceVersion=0, pretty=value), {"User-Agent": "curl/8.5.0"}, cached=True)
+        yield Case(f"8.4-134 {n} bad list, pretty={value!r} from curl", q(c, resourceVersion="abc", pretty=value), {"User-Agent": "curl/8.5.0"})
+    for what, params in (("422", {"resourceVersionMatch": "Exact"}), ("token", {"continue": "garbage!"}), ("too new", {"resourceVersion": FUTURE}), ("labels", {"labelSelector": "==="}),
+                         ("fields", {"fieldSelector": "spec.nope=1"}), ("limit", {"limit": "abc"})):
+        yield Case(f"8.4-134 {n} refused list, pretty: {what}", q(c, pretty=1, **params))
     yield Case(f"8.1-59 {n} get", f"{c}/{one}")
     yield Case(f"8.1-59 {n} get, version 0", f"{c}/{one}?resourceVersion=0")
     yield Case(f"8.1-1 {n} get, bad version", f"{c}/{one}?resourceVersion=abc")
@@ -199,7 +220,19 @@ def others(s):
     big = "/api/v1/namespaces/big/configmaps"
     for accept in ("gzip", "identity", "gzip;q=1.0", "deflate, gzip", "*", "GZIP"):
         yield Case(f"8.1-58,59 big list, Accept-Encoding {accept}", f"{big}?resourceVersion=0", {"Accept-Encoding": accept}, cached=True)
-    yield Case("8.1-58 big list, protobuf, gzip", f"{big}?resourceVersion=0", {"Accept-Encoding": "gzip", **PB}, cached=True)
+    zipped = {"Accept-Encoding": "gzip"}
+    yield Case("8.1-58 big list, protobuf, gzip", f"{big}?resourceVersion=0", {**zipped, **PB}, cached=True)
+    yield Case("8.1-58 big list, page, gzip", f"{big}?limit=8", zipped)
+    yield Case("8.1-58 big list, small page, gzip", f"{big}?limit=5", zipped)
+    yield Case("8.1-58 big list, selection, gzip", q(big, labelSelector="odd=yes,odd", resourceVersion=0), zipped, cached=True)
+    yield Case("8.1-58 big list, everywhere, gzip", "/api/v1/configmaps?resourceVersion=0", zipped, cached=True)
+    yield Case("8.1-58 big list, indented, gzip", f"{big}?resourceVersion=0&pretty=1", zipped, cached=True)
+    yield Case("8.1-58 big list, metadata, gzip", f"{big}?resourceVersion=0", {**zipped, **PARTIALS}, cached=True)
+    for length in (LENGTH_PLAIN, LENGTH_PLAIN + 1):
+        edge = f"/api/v1/namespaces/edge-{length}/configmaps"
+        yield Case(f"8.1-58 list of {length} bytes, gzip", f"{edge}?resourceVersion=0", zipped, cached=True)
+        yield Case(f"8.1-58 list of {length} bytes, consistent, gzip", edge, zipped)
+        yield Case(f"8.1-58 list of about {length} bytes, protobuf, gzip", f"{edge}?resourceVersion=0", {**zipped, **PB}, cached=True)
     yield Case("8.1-59 small list, gzip", "/api/v1/nodes?resourceVersion=0", {"Accept-Encoding": "gzip"}, cached=True)
     for user in ("denied", "nobody", "anonymous"):
         for what, target in (("list", fixtures.pods("default")), ("list of an unknown resource", "/api/v1/nopes"), ("watch", fixtures.pods("default") + "?watch=true&timeoutSeconds=1")):

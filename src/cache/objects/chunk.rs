@@ -1,0 +1,182 @@
+//! A run of objects: the unit that is copied when one of them changes, and that compressed blocks are kept with.
+//!
+//! It does not know how blocks are made, nor for whom.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::resource::{Object, ObjectKey};
+
+/// Objects of one chunk at most. With 150,000 objects a snapshot then lists under 1,200 chunks, and an update
+/// copies at most 256 pointers.
+pub(super) const OBJECT_COUNT_MAX: usize = 256;
+/// Bytes of a chunk at most, unless it is one object: what one change costs to compress again (about 5 ms).
+pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
+
+/// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
+/// refers to nothing before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The piece.
+    pub deflate: Bytes,
+    /// Length of what it decodes to, in bytes.
+    pub len: u64,
+    /// CRC-32 of what it decodes to.
+    pub crc: u32,
+}
+
+/// The encodings that blocks are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// List items as the cache holds them.
+    Whole,
+    /// Nothing but metadata, version `v1`.
+    Metadata,
+}
+
+impl Kept {
+    const COUNT: usize = 2;
+}
+
+/// A run of objects and what was made of it.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// Sorted by key, never empty.
+    objects: Vec<Arc<Object>>,
+    /// The objects' frames together, in bytes.
+    frames_len: usize,
+    /// Made when first wanted, of the objects as they are: whoever changes these empties it.
+    blocks: [OnceLock<Block>; Kept::COUNT],
+}
+
+/// The copy is made to be changed: it starts without blocks.
+impl Clone for Chunk {
+    fn clone(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            frames_len: self.frames_len,
+            blocks: Default::default(),
+        }
+    }
+}
+
+impl Chunk {
+    /// The objects in order.
+    #[must_use]
+    pub fn objects(&self) -> &[Arc<Object>] {
+        &self.objects
+    }
+
+    /// Length of the objects' frames together, in bytes.
+    #[must_use]
+    pub fn frames_len(&self) -> usize {
+        self.frames_len
+    }
+
+    /// The block of this encoding, if it has been made.
+    #[must_use]
+    pub fn block(&self, kept: Kept) -> Option<&Block> {
+        self.blocks[kept as usize].get()
+    }
+
+    /// Keeps a block; of two, the first stays, and is returned.
+    pub fn keep(&self, kept: Kept, block: Block) -> &Block {
+        self.blocks[kept as usize].get_or_init(|| block)
+    }
+
+    /// True if there is more in it than there should be.
+    pub(super) fn is_over_full(&self) -> bool {
+        let len = self.objects.len();
+        len > OBJECT_COUNT_MAX || self.frames_len > FRAMES_LEN_MAX && len > 1
+    }
+
+    /// True if both together would be half full at most.
+    pub(super) fn can_join(&self, other: &Self) -> bool {
+        self.objects.len() + other.objects.len() <= OBJECT_COUNT_MAX / 2
+            && self.frames_len + other.frames_len <= FRAMES_LEN_MAX / 2
+    }
+
+    pub(super) fn find(&self, key: &str) -> Result<usize, usize> {
+        self.objects
+            .binary_search_by(|object| ObjectKey::as_str(object.key()).cmp(key))
+    }
+
+    /// True if every key, from the one at `index` on, starts with `prefix`.
+    pub(super) fn is_prefixed_from(&self, index: usize, prefix: &str) -> bool {
+        let starts = |object: &Arc<Object>| object.key().as_str().starts_with(prefix);
+        // In the order of keys those that start alike stand together.
+        self.objects.get(index).is_some_and(starts) && self.objects.last().is_some_and(starts)
+    }
+
+    pub(super) fn insert(&mut self, index: usize, object: Arc<Object>) {
+        self.frames_len += object.frame_len();
+        self.changed().insert(index, object);
+    }
+
+    pub(super) fn replace(&mut self, index: usize, object: Arc<Object>) -> Arc<Object> {
+        let len = object.frame_len();
+        let previous = std::mem::replace(&mut self.changed()[index], object);
+        self.frames_len = self.frames_len + len - previous.frame_len();
+        previous
+    }
+
+    pub(super) fn remove(&mut self, index: usize) -> Arc<Object> {
+        let object = self.changed().remove(index);
+        self.frames_len -= object.frame_len();
+        object
+    }
+
+    pub(super) fn append(&mut self, next: &Self) {
+        self.frames_len += next.frames_len;
+        self.changed().extend(next.objects.iter().cloned());
+    }
+
+    /// The objects, to be changed: what was made of them is forgotten.
+    fn changed(&mut self) -> &mut Vec<Arc<Object>> {
+        self.blocks = Default::default();
+        &mut self.objects
+    }
+}
+
+/// How full new chunks are made, at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fill {
+    object_count: usize,
+    frames_len: usize,
+}
+
+impl Fill {
+    /// Three quarters: room for inserts before the first split.
+    pub(super) const LOADED: Self = Self {
+        object_count: OBJECT_COUNT_MAX / 4 * 3,
+        frames_len: FRAMES_LEN_MAX / 4 * 3,
+    };
+    /// Half: what becomes of one that is over-full.
+    pub(super) const SPLIT: Self = Self {
+        object_count: OBJECT_COUNT_MAX / 2 + 1,
+        frames_len: FRAMES_LEN_MAX / 2,
+    };
+
+    /// Cuts sorted objects into chunks.
+    pub(super) fn cut(self, objects: &[Arc<Object>]) -> Vec<Arc<Chunk>> {
+        let mut chunks: Vec<Chunk> = Vec::with_capacity(objects.len() / self.object_count + 1);
+        for object in objects {
+            let len = object.frame_len();
+            let has_room = |chunk: &&mut Chunk| {
+                chunk.objects.len() < self.object_count && chunk.frames_len + len <= self.frames_len
+            };
+            if let Some(chunk) = chunks.last_mut().filter(has_room) {
+                chunk.objects.push(Arc::clone(object));
+                chunk.frames_len += len;
+            } else {
+                chunks.push(Chunk {
+                    objects: vec![Arc::clone(object)],
+                    frames_len: len,
+                    blocks: Default::default(),
+                });
+            }
+        }
+        chunks.into_iter().map(Arc::new).collect()
+    }
+}

@@ -1,0 +1,156 @@
+//! Where blocks are compressed: on threads apart from those that serve, few at a time, and each shared block once.
+//!
+//! A chunk takes milliseconds. On a serving thread every stream of that thread would stand still for so long; and were
+//! all clients of a herd to wait on a lock for the first one, all serving threads would. So compressing is done by
+//! tokio's blocking threads, by half as many as there are cores; who comes meanwhile waits as a future, and those who
+//! want the same chunk wait for the same work. If the client for whom it began goes away, the work is finished all
+//! the same, or, if it still stood in line, another client's takes its place.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::{Semaphore, watch};
+
+use super::encoder::Encoder;
+use crate::cache::{Block, Chunk, Kept};
+use crate::resource::Object;
+
+/// An object cannot be read, the compressing thread has panicked, or the runtime is going down: the answer cannot be
+/// completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a part of the list could not be compressed")]
+pub struct NotMade;
+
+/// Makes blocks for all clients of a service.
+#[derive(Clone, Debug)]
+pub struct BlockMaker(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    permits: Arc<Semaphore>,
+    /// What is being made. The receiver hears when it no longer is; nothing is ever sent.
+    making: Mutex<Making>,
+}
+
+/// A chunk, by its address, and an encoding. Whoever has it in work holds the chunk, so the address stays its own.
+type Work = (usize, Kept);
+
+type Making = HashMap<Work, watch::Receiver<()>, foldhash::fast::RandomState>;
+
+enum Turn {
+    Made(Block),
+    Wait(watch::Receiver<()>),
+    Make(Claim),
+}
+
+/// The right to make a block. Dropped, with or without success, it lets the others go on.
+struct Claim {
+    shared: Arc<Shared>,
+    work: Work,
+    _told: watch::Sender<()>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shared.making().remove(&self.work);
+    }
+}
+
+impl Shared {
+    fn making(&self) -> MutexGuard<'_, Making> {
+        // Nobody panics while holding it; were it so, a map is whole between its methods.
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for the block under the lock: it is kept before its claim ends, so it is not missed.
+    fn turn(self: &Arc<Self>, chunk: &Arc<Chunk>, kept: Kept) -> Turn {
+        let work = (Arc::as_ptr(chunk) as usize, kept);
+        let mut making = self.making();
+        if let Some(block) = chunk.block(kept) {
+            return Turn::Made(block.clone());
+        }
+        if let Some(others) = making.get(&work) {
+            return Turn::Wait(others.clone());
+        }
+        let (told, hears) = watch::channel(());
+        making.insert(work, hears);
+        Turn::Make(Claim {
+            shared: Arc::clone(self),
+            work,
+            _told: told,
+        })
+    }
+}
+
+impl BlockMaker {
+    /// A maker that compresses so many blocks at a time.
+    #[must_use]
+    pub fn new(at_once: usize) -> Self {
+        Self(Arc::new(Shared {
+            permits: Arc::new(Semaphore::new(at_once.max(1))),
+            making: Mutex::default(),
+        }))
+    }
+
+    /// The block of a chunk, and whether it was made by this call: it is if nobody has made it yet. `encode` writes
+    /// objects as list items with what stands between them.
+    ///
+    /// # Errors
+    /// See [`NotMade`].
+    pub async fn shared<E>(
+        self,
+        chunk: Arc<Chunk>,
+        kept: Kept,
+        encode: E,
+    ) -> Result<(Block, bool), NotMade>
+    where
+        E: FnOnce(&[Arc<Object>], &mut Encoder) -> Result<(), NotMade> + Send + 'static,
+    {
+        let claim = loop {
+            match self.0.turn(&chunk, kept) {
+                Turn::Made(block) => return Ok((block, false)),
+                Turn::Make(claim) => break claim,
+                // Only ever an error: the claim has ended.
+                Turn::Wait(mut others) => drop(others.changed().await),
+            }
+        };
+        let make = move || {
+            let mut encoder = Encoder::new(chunk.frames_len());
+            encode(chunk.objects(), &mut encoder)?;
+            let block = chunk.keep(kept, encoder.finish()).clone();
+            drop(claim);
+            Ok(block)
+        };
+        Ok((self.run(make).await?, true))
+    }
+
+    /// A block for one client.
+    ///
+    /// # Errors
+    /// See [`NotMade`].
+    pub async fn once<E>(self, len: usize, encode: E) -> Result<Block, NotMade>
+    where
+        E: FnOnce(&mut Encoder) -> Result<(), NotMade> + Send + 'static,
+    {
+        let make = move || {
+            let mut encoder = Encoder::new(len);
+            encode(&mut encoder)?;
+            Ok(encoder.finish())
+        };
+        self.run(make).await
+    }
+
+    async fn run<M>(&self, make: M) -> Result<Block, NotMade>
+    where
+        M: FnOnce() -> Result<Block, NotMade> + Send + 'static,
+    {
+        let permits = Arc::clone(&self.0.permits);
+        let permit = permits.acquire_owned().await.map_err(|_| NotMade)?;
+        let made = tokio::task::spawn_blocking(move || {
+            let block = make();
+            drop(permit);
+            block
+        });
+        made.await.unwrap_or(Err(NotMade))
+    }
+}

@@ -1,0 +1,292 @@
+//! Members against a decoder that is not ours, whatever they are cut into; the decision; work that is shared.
+
+use std::io::Read;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::task::{Context, Waker};
+
+use http::HeaderValue;
+use proptest::prelude::*;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::cache::{Block, Chunk, Kept, ObjectMap, Place};
+use crate::resource::{Object, ObjectParts};
+
+#[track_caller]
+fn check_accepts(values: &[&'static str], expected: bool) {
+    let mut headers = HeaderMap::new();
+    for value in values {
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static(value));
+    }
+    assert_eq!(accepts_gzip(&headers), expected, "{values:?}");
+}
+
+#[test]
+fn only_the_bare_word_asks_for_gzip() {
+    check_accepts(&[], false);
+    for value in ["gzip", "deflate, gzip", " gzip ,br", "br,\tgzip"] {
+        check_accepts(&[value], true);
+    }
+    for value in [
+        "",
+        "*",
+        "GZIP",
+        "gzip;q=1.0",
+        "x-gzip",
+        "gzip deflate",
+        "identity",
+    ] {
+        check_accepts(&[value], false);
+    }
+    // The server reads the first header only.
+    check_accepts(&["br", "gzip"], false);
+    check_accepts(&["gzip", "br"], true);
+}
+
+fn decoded(member: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut decoder = flate2::bufread::GzDecoder::new(member);
+    decoder.read_to_end(&mut out).expect("a whole gzip member");
+    assert!(decoder.into_inner().is_empty(), "bytes behind the member");
+    out
+}
+
+fn block(pieces: &[&[u8]]) -> Block {
+    let len = pieces.iter().map(|piece| piece.len()).sum();
+    let mut encoder = Encoder::new(len);
+    pieces.iter().for_each(|piece| encoder.write(piece));
+    encoder.finish()
+}
+
+/// How one part of the original goes into the member.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Stored,
+    Compressed,
+}
+
+fn member(parts: &[(&[u8], Way)]) -> Vec<u8> {
+    let mut member = Member::default();
+    let mut out = Member::header().to_vec();
+    for (part, way) in parts {
+        let bytes = match way {
+            Way::Stored => member.stored(part),
+            Way::Compressed => member.block(&block(&[part])),
+        };
+        out.extend_from_slice(&bytes);
+    }
+    out.extend_from_slice(&member.trailer());
+    out
+}
+
+/// Compressible and not, in turns.
+fn sample(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut out = Vec::with_capacity(len);
+    while out.len() < len {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        if state >> 63 == 0 {
+            out.extend_from_slice(b"{\"metadata\":{\"name\":\"");
+        } else {
+            out.extend_from_slice(&state.to_le_bytes());
+        }
+    }
+    out.truncate(len);
+    out
+}
+
+#[test]
+fn nothing_is_a_member_too() {
+    assert_eq!(decoded(&member(&[])), b"");
+    for way in [Way::Stored, Way::Compressed] {
+        assert_eq!(
+            decoded(&member(&[(b"", way), (b"a", way), (b"", way)])),
+            b"a"
+        );
+    }
+}
+
+#[test]
+fn blocks_are_decoded_alike_in_any_order() {
+    let parts = [sample(100_000, 1), sample(70_000, 2), sample(200_000, 3)];
+    let blocks = parts.each_ref().map(|part| block(&[part]));
+    for order in [[0, 1, 2], [2, 1, 0], [1, 1, 1]] {
+        let mut member = Member::default();
+        let mut out = Member::header().to_vec();
+        let mut whole = Vec::new();
+        for at in order {
+            out.extend_from_slice(&member.block(&blocks[at]));
+            whole.extend_from_slice(&parts[at]);
+        }
+        out.extend_from_slice(&member.trailer());
+        assert!(decoded(&out) == whole, "{order:?}");
+    }
+}
+
+#[test]
+fn what_does_not_shrink_grows_by_little() {
+    let mut state = 7_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(3 << 20)
+    .collect();
+    let block = block(&[&noise]);
+    assert!(block.deflate.len() < noise.len() + noise.len() / 1000 + 64);
+    assert!(decoded(&member(&[(&noise, Way::Compressed)])) == noise);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_cut_decodes_to_the_original(
+        len in 0_usize..300_000,
+        seed: u64,
+        cuts in prop::collection::vec((0_usize..300_000, any::<bool>()), 0..12),
+    ) {
+        let whole = sample(len, seed);
+        let mut cuts: Vec<_> = cuts.into_iter().map(|(at, way)| (at.min(len), way)).collect();
+        cuts.sort_unstable();
+        cuts.push((len, true));
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for (end, way) in cuts {
+            let way = if way { Way::Compressed } else { Way::Stored };
+            parts.push((&whole[start..end], way));
+            start = end;
+        }
+        prop_assert!(decoded(&member(&parts)) == whole);
+    }
+
+    #[test]
+    fn a_block_does_not_depend_on_how_it_was_fed(len in 1_usize..200_000, seed: u64, step in 1_usize..5000) {
+        let whole = sample(len, seed);
+        let pieces: Vec<&[u8]> = whole.chunks(step).collect();
+        let fed = block(&pieces);
+        prop_assert_eq!((fed.len, fed.crc), (len as u64, crc32fast::hash(&whole)));
+        let mut member = Member::default();
+        let out = [Member::header(), member.block(&fed), member.trailer()].concat();
+        prop_assert!(decoded(&out) == whole);
+    }
+}
+
+fn chunk() -> Arc<Chunk> {
+    let parts = ObjectParts {
+        name: "one".into(),
+        ..ObjectParts::default()
+    };
+    let map = ObjectMap::from_objects(vec![Arc::new(Object::new(parts, b"{}"))]);
+    Arc::clone(map.next_chunk(&mut Place::default(), "").unwrap())
+}
+
+fn write_all(objects: &[Arc<Object>], encoder: &mut Encoder) -> Result<(), NotMade> {
+    objects
+        .iter()
+        .for_each(|object| encoder.write(object.bytes()));
+    Ok(())
+}
+
+/// Polls once, so that it stands where it would wait.
+fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    future.poll(&mut context).is_pending()
+}
+
+#[tokio::test]
+async fn a_herd_makes_a_block_once() {
+    let (maker, chunk) = (BlockMaker::new(4), chunk());
+    let made = Arc::new(AtomicUsize::new(0));
+    let herd = (0..100).map(|_| {
+        let made = Arc::clone(&made);
+        let encode = move |objects: &[_], encoder: &mut Encoder| {
+            made.fetch_add(1, Ordering::Relaxed);
+            write_all(objects, encoder)
+        };
+        tokio::spawn(
+            maker
+                .clone()
+                .shared(Arc::clone(&chunk), Kept::Whole, encode),
+        )
+    });
+    let herd: Vec<_> = herd.collect();
+    for one in herd {
+        assert_eq!(one.await.unwrap().unwrap().0.len, 2);
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+    // Another encoding is other work.
+    let other = maker.shared(Arc::clone(&chunk), Kept::Metadata, |_, _| Ok(()));
+    assert_eq!(other.await.unwrap().0.len, 0);
+    assert!(chunk.block(Kept::Metadata).is_some());
+}
+
+#[tokio::test]
+async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
+    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    // Takes the only permit until told.
+    let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
+    let started = Arc::clone(&busy);
+    let first = tokio::spawn(maker.clone().once(0, move |_| {
+        started.notify_one();
+        go.1.recv().unwrap();
+        Ok(())
+    }));
+    busy.notified().await;
+    let leaver = maker
+        .clone()
+        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
+            panic!("nobody wants this any more")
+        });
+    let mut leaver = Box::pin(leaver);
+    assert!(is_pending(leaver.as_mut()));
+    let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), Kept::Whole, write_all));
+    assert!(is_pending(stayer.as_mut()));
+    drop(leaver);
+    go.0.send(()).unwrap();
+    assert_eq!(stayer.await.unwrap().0.len, 2);
+    first.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn work_begun_for_one_who_leaves_is_finished() {
+    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
+    let started = Arc::clone(&busy);
+    let leaver = tokio::spawn(maker.clone().shared(
+        Arc::clone(&chunk),
+        Kept::Whole,
+        move |objects, encoder| {
+            started.notify_one();
+            go.1.recv().unwrap();
+            write_all(objects, encoder)
+        },
+    ));
+    busy.notified().await;
+    leaver.abort();
+    let stayer = maker.shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
+        panic!("it is being made")
+    });
+    let mut stayer = Box::pin(stayer);
+    assert!(is_pending(stayer.as_mut()));
+    go.0.send(()).unwrap();
+    assert_eq!(stayer.await.unwrap().0.len, 2);
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_own_client_only() {
+    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let bad = maker
+        .clone()
+        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| panic!("planted"));
+    assert_eq!(bad.await, Err(NotMade));
+    let good = maker.shared(Arc::clone(&chunk), Kept::Whole, write_all);
+    assert_eq!(good.await.unwrap().0.len, 2);
+}

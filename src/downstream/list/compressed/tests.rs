@@ -1,0 +1,184 @@
+//! Compressed lists decode to what the plain list says, and blocks are made once.
+
+use std::io::Read;
+
+use http_body_util::BodyExt;
+
+use super::*;
+use crate::cache::Snapshot;
+use crate::cache::tests::samples::kind;
+use crate::downstream::list::tests::{
+    LAYOUTS, changed, everything, namespace, page, plain, snapshot, tier_x,
+};
+use crate::downstream::list::{Page, Selector};
+use crate::resource::Layout;
+use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+
+/// Five chunks of 192, the last one shorter; namespace `b` has edges, and chunks of its own.
+fn many(layout: Layout) -> Arc<Snapshot> {
+    let spaces = [("a", 100), ("b", 600), ("c", 200)];
+    let keys = spaces
+        .iter()
+        .flat_map(|(space, count)| (0..*count).map(move |at| format!("{space}/{at:04}")));
+    let keys: Vec<String> = keys.collect();
+    let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+    snapshot(layout, &keys)
+}
+
+fn list(page: Page, layout: Layout, rendition: Rendition) -> ListBody {
+    ListBody::new(page, &kind(layout), rendition)
+}
+
+fn metadata(version: MetaVersion) -> Rendition {
+    Rendition {
+        form: Form::Metadata(version),
+        ..Rendition::default()
+    }
+}
+
+async fn decoded(list: ListBody, maker: &BlockMaker) -> (Vec<u8>, BlockCounts) {
+    let mut body = CompressedList::new(list, maker.clone());
+    let mut member = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.unwrap().into_data().unwrap();
+        assert!(!frame.is_empty() && frame.count() <= FRAME_SLICES + 2);
+        member.extend_from_slice(&frame_bytes(frame));
+    }
+    assert!(body.is_end_stream());
+    let mut out = Vec::new();
+    let mut decoder = flate2::bufread::GzDecoder::new(&*member);
+    decoder.read_to_end(&mut out).unwrap();
+    assert!(decoder.into_inner().is_empty());
+    (out, body.counts())
+}
+
+fn frame_bytes(mut frame: Pieces) -> bytes::Bytes {
+    use bytes::Buf;
+    frame.copy_to_bytes(frame.remaining())
+}
+
+#[track_caller]
+fn counts(made: usize, shared: usize) -> BlockCounts {
+    BlockCounts { made, shared }
+}
+
+#[tokio::test]
+async fn every_kind_of_list_decodes_to_the_plain_one() {
+    let renditions = [
+        Rendition::default(),
+        metadata(MetaVersion::V1),
+        metadata(MetaVersion::V1Beta1),
+        Rendition {
+            managed_fields: ManagedFields::Dropped,
+            ..metadata(MetaVersion::V1)
+        },
+    ];
+    let maker = BlockMaker::new(2);
+    for layout in LAYOUTS {
+        let snapshot = many(layout);
+        let selectors = [everything(), namespace("b"), namespace("d"), tier_x()];
+        for rendition in renditions {
+            for selector in &selectors {
+                for (start, limit) in [(None, 0), (None, 250), (Some("b/0300"), 0)] {
+                    // A key to start from is relative to the namespace.
+                    let start = start.filter(|_| selector.namespace.is_none());
+                    let page = page(&snapshot, selector, start, limit);
+                    let list = list(page, layout, rendition);
+                    for list in [list.clone().indented(), list] {
+                        let plain = plain(list.clone());
+                        let (text, _) = decoded(list, &maker).await;
+                        assert!(
+                            text == plain,
+                            "{rendition:?} {selector:?} {start:?} {limit}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_makes_one_block_anew() {
+    let (maker, layout) = (BlockMaker::new(1), Layout::Typed);
+    let snapshot = many(layout);
+    let whole = |snapshot: &Arc<Snapshot>| {
+        list(
+            page(snapshot, &everything(), None, 0),
+            layout,
+            Rendition::default(),
+        )
+    };
+    assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(5, 0));
+    assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(0, 5));
+    let after = changed(&snapshot, "b/0333", 900);
+    assert_eq!(decoded(whole(&after), &maker).await.1, counts(1, 4));
+    assert_eq!(decoded(whole(&after), &maker).await.1, counts(0, 5));
+    // Who still holds the state before has lost nothing.
+    assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(0, 5));
+    // A namespace shares the chunks that it fills, and has two edges of its own.
+    let space = page(&after, &namespace("b"), None, 0);
+    let space = list(space, layout, Rendition::default());
+    assert_eq!(decoded(space, &maker).await.1, counts(2, 2));
+    // Metadata is kept on its own; its other version, and selections, are not kept.
+    let cut = |version| {
+        list(
+            page(&after, &everything(), None, 0),
+            layout,
+            metadata(version),
+        )
+    };
+    for (version, expected) in [
+        (MetaVersion::V1, counts(5, 0)),
+        (MetaVersion::V1, counts(0, 5)),
+        (MetaVersion::V1Beta1, counts(1, 0)),
+        (MetaVersion::V1Beta1, counts(1, 0)),
+    ] {
+        assert_eq!(decoded(cut(version), &maker).await.1, expected);
+    }
+    let selected = page(&after, &tier_x(), None, 0);
+    let selected = list(selected, layout, Rendition::default());
+    assert_eq!(decoded(selected, &maker).await.1, counts(1, 0));
+}
+
+#[tokio::test]
+async fn the_length_is_compared_before_anything_is_compressed() {
+    let maker = BlockMaker::new(1);
+    for layout in LAYOUTS {
+        let snapshot = many(layout);
+        let selectors: [Selector; 4] = [everything(), namespace("b"), namespace("d"), tier_x()];
+        // The first time without blocks, the second with them.
+        for _ in 0..2 {
+            for selector in &selectors {
+                for rendition in [Rendition::default(), metadata(MetaVersion::V1)] {
+                    let list = list(page(&snapshot, selector, None, 0), layout, rendition);
+                    let len = plain(list.clone()).len();
+                    assert!(list.is_longer_than(len - 1), "{selector:?}");
+                    assert!(!list.is_longer_than(len), "{selector:?}");
+                    decoded(list, &maker).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_read_breaks_the_list_off() {
+    let layout = Layout::Typed;
+    let parts = crate::resource::ObjectParts {
+        namespace: "a".into(),
+        name: "broken".into(),
+        ..crate::resource::ObjectParts::default()
+    };
+    let broken = Object::new(parts, b"[");
+    let mut snapshot = Snapshot::clone(&many(layout));
+    snapshot.objects.insert(Arc::new(broken));
+    let page = page(&Arc::new(snapshot), &everything(), None, 0);
+    let list = list(page, layout, metadata(MetaVersion::V1));
+    let mut body = CompressedList::new(list, BlockMaker::new(1));
+    let mut failed = false;
+    while let Some(frame) = body.frame().await {
+        failed |= frame.is_err();
+    }
+    assert!(failed && body.is_end_stream());
+}

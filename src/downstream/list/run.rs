@@ -1,0 +1,72 @@
+//! A page taken in runs: a whole chunk where the page shows all of it, else a bounded number of objects. Pure.
+
+use std::sync::Arc;
+
+use super::{Items, Page};
+use crate::cache::{Chunk, Kept};
+use crate::resource::Object;
+
+/// Bytes of a run of single objects, about: short enough that others get their turn (a millisecond), long enough that
+/// cutting costs little (4 % more bytes than one piece of 2 MiB; at 128 KiB it would be 10 %).
+const RUN_LEN: usize = 512 << 10;
+
+/// Some of a page's items, in order.
+#[derive(Debug)]
+pub(super) enum Run {
+    /// All objects of a chunk, which may have been compressed already.
+    Chunk(Arc<Chunk>, Kept),
+    /// So many bytes of objects.
+    Objects(Vec<Arc<Object>>, usize),
+}
+
+impl Run {
+    pub(super) fn objects(&self) -> &[Arc<Object>] {
+        match self {
+            Self::Chunk(chunk, _) => chunk.objects(),
+            Self::Objects(objects, _) => objects,
+        }
+    }
+}
+
+impl Page {
+    /// The next items; by chunk only if blocks are kept of the form that is wanted.
+    pub(super) fn next_run(&mut self, kept: Option<Kept>) -> Option<Run> {
+        let kept = kept.filter(|_| self.shows_all());
+        if let (Some(kept), Some(chunk)) = (kept, self.next_chunk()) {
+            return Some(Run::Chunk(chunk, kept));
+        }
+        let (mut objects, mut len) = (Vec::new(), 0);
+        while len < RUN_LEN && !(kept.is_some() && !objects.is_empty() && self.is_at_chunk()) {
+            let Some(object) = self.next() else {
+                break;
+            };
+            len += object.frame_len();
+            objects.push(object);
+        }
+        (!objects.is_empty()).then_some(Run::Objects(objects, len))
+    }
+
+    /// True if every object of the range is on the page.
+    fn shows_all(&self) -> bool {
+        match &self.items {
+            Items::Rest { selector, .. } => {
+                selector.labels.is_empty() && selector.fields.is_empty() && selector.shard.is_none()
+            }
+            Items::Found(_) => false,
+        }
+    }
+
+    fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
+        match &mut self.items {
+            Items::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),
+            Items::Found(_) => None,
+        }
+    }
+
+    fn is_at_chunk(&self) -> bool {
+        match &self.items {
+            Items::Rest { snapshot, walk, .. } => walk.is_at_chunk(&snapshot.objects),
+            Items::Found(_) => false,
+        }
+    }
+}
