@@ -1,4 +1,5 @@
-//! How long decoding takes per watch event and per list item, beside serde_json reading the same fields.
+//! How long decoding takes per watch event and per list item, beside serde_json reading the same fields. In protobuf: a pod
+//! that a real server sent, beside a copy of its bytes.
 //!
 //! A plain program: `cargo bench --bench decode`. Wall times on a busy machine mislead; compare lines of one run.
 #![allow(
@@ -10,7 +11,10 @@ use std::hint::black_box;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use kube_fanout::decode::{LineFramer, scan_event, scan_line, scan_list, scan_object, watch_form};
+use kube_fanout::decode::{
+    LengthFramer, LineFramer, WatchLine, is_canonical_frame, scan_event, scan_frame, scan_line,
+    scan_list, scan_object, watch_form,
+};
 use kube_fanout::resource::{FieldTable, Gvr, Layout};
 
 const EVENT_COUNT: usize = 2_000;
@@ -38,7 +42,21 @@ fn main() -> std::io::Result<()> {
         writeln!(out, "{name:28} {:>9.3} µs per event", micros(best(each)))
     };
     report_scanners(&mut report, &lines, &objects, &stream)?;
-    report_serde(&mut report, &lines, &objects)
+    report_serde(&mut report, &lines, &objects)?;
+    writeln!(out, "{} bytes per protobuf event", frame_len(CAPTURED))?;
+    let mut report = |name: &str, each: &mut dyn FnMut() -> usize| {
+        writeln!(out, "{name:28} {:>9.3} µs per event", micros(best(each)))
+    };
+    report_protobuf(&mut report)
+}
+
+/// A stream that begins with a pod of all selectable fields and managed fields.
+const CAPTURED: &[u8] = include_bytes!("../tests/captured/pods.frames");
+
+/// Length of a stream's first frame.
+fn frame_len(stream: &[u8]) -> usize {
+    let length = stream.first_chunk().copied().unwrap_or_default();
+    4 + u32::from_be_bytes(length) as usize
 }
 
 type Report<'a> = dyn FnMut(&str, &mut dyn FnMut() -> usize) -> std::io::Result<()> + 'a;
@@ -84,6 +102,45 @@ fn report_scanners(
             .iter()
             .map(|item| watch_form(item, "Pod", "v1", Layout::Typed).len())
             .sum()
+    })
+}
+
+fn report_protobuf(report: &mut Report<'_>) -> std::io::Result<()> {
+    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
+    let frame = &CAPTURED[..frame_len(CAPTURED)];
+    let stream = frame.repeat(EVENT_COUNT);
+    let frames: Vec<Vec<u8>> = stream.chunks(frame.len()).map(<[u8]>::to_vec).collect();
+    report("copy (floor)", &mut || {
+        frames
+            .iter()
+            .map(|frame| black_box(frame.clone()).len())
+            .sum()
+    })?;
+    report("LengthFramer", &mut || {
+        let mut framer = LengthFramer::new(4 << 20);
+        let mut count = 0;
+        for chunk in stream.chunks(CHUNK_LEN) {
+            framer.push(chunk);
+            while let Ok(Some(frame)) = framer.next_frame() {
+                count += black_box(frame).len();
+            }
+        }
+        count
+    })?;
+    report("scan_frame", &mut || {
+        frames
+            .iter()
+            .filter(|frame| scan_frame(frame, pods).is_ok())
+            .count()
+    })?;
+    report("scan_frame, canonical", &mut || {
+        frames
+            .iter()
+            .filter(|frame| match scan_frame(frame, pods) {
+                Ok(WatchLine::Event { object, .. }) => is_canonical_frame(frame, object),
+                _ => false,
+            })
+            .count()
     })
 }
 

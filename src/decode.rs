@@ -21,6 +21,7 @@ mod managed_fields;
 mod protobuf;
 mod scanner;
 mod status;
+mod table;
 mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
@@ -35,4 +36,5 @@ pub use protobuf::{
 };
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
+pub use table::{TableEvent, TableLine, scan_table};
 pub use walk::{elements, members};

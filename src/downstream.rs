@@ -1,17 +1,21 @@
 //! Towards the clients: connections, requests, lists and watches. Holds no state of a resource itself.
 
+mod conduct;
 pub mod continue_token;
 pub mod gzip;
 mod indent;
 pub mod list;
 pub mod listener;
 mod pieces;
+mod preface;
 pub mod request;
 pub mod resources;
 pub mod serve;
 mod socket;
+mod stall;
 pub mod status;
 mod walk;
 pub mod watch;
+pub mod websocket;
 
 pub use pieces::Pieces;

@@ -1,9 +1,11 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
+mod forwarded;
 mod freshness;
 mod identity;
 mod registry;
 mod slot;
+mod tables;
 mod tally;
 
 use std::net::SocketAddr;

@@ -26,7 +26,7 @@ pub use labels::{
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};
-pub use upstream::UpstreamMetrics;
+pub use upstream::{TableMetrics, UpstreamMetrics};
 
 #[cfg(test)]
 mod tests;
@@ -101,6 +101,12 @@ impl Metrics {
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
         self.upstream.of(labels)
+    }
+
+    /// Handles of one resource's shared watches of tables.
+    #[must_use]
+    pub fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
+        self.upstream.tables(labels)
     }
 
     /// Handles of one resource's watch cache. Ask once a resource.

@@ -3,12 +3,15 @@
 mod active;
 mod body;
 mod headers;
+mod orderly;
 mod refusal;
 mod tunnel;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
@@ -17,6 +20,7 @@ use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendE
 
 use active::Active;
 use headers::Upgrade;
+use orderly::{Boundary, OrderlyEnd};
 use refusal::Refusal;
 use tunnel::Tunnels;
 
@@ -65,6 +69,23 @@ impl Passthrough {
             }
             response
         })
+    }
+
+    /// Forwards a watch, and ends it between two events once `begun` is done, so that a drain needs not cut it.
+    pub async fn forward_watch(
+        &self,
+        request: Request<Incoming>,
+        begun: impl Future<Output = ()> + Send + 'static,
+    ) -> Response<PassthroughBody> {
+        let response = self.forward(request).await;
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
+        match boundary {
+            Some(boundary) if response.status() == StatusCode::OK => {
+                response.map(|body| body.ending(OrderlyEnd::new(boundary, begun)))
+            }
+            _ => response,
+        }
     }
 
     /// Ends the upgraded connections: no new ones, those open may go on for `grace` and are cut then.

@@ -17,4 +17,4 @@ pub use log::{Batch, View, filtered};
 pub use partial::Partial;
 pub use rendition::{Form, ManagedFields, MetaVersion, Rendition};
 pub use transition::seen_as;
-pub use wake::Seat;
+pub use wake::{Seat, WakeList};

@@ -3,8 +3,14 @@
 
 #[path = "hostile/connections.rs"]
 mod connections;
+#[path = "hostile/floods.rs"]
+mod floods;
+#[path = "hostile/frames.rs"]
+mod frames;
 #[path = "hostile/http2.rs"]
 mod http2;
+#[path = "hostile/multiplexed.rs"]
+mod multiplexed;
 #[path = "hostile/relay.rs"]
 mod relay;
 #[path = "hostile/requests.rs"]
@@ -15,6 +21,10 @@ mod stage;
 mod start;
 #[path = "hostile/upstream.rs"]
 mod upstream;
+#[path = "hostile/websocket.rs"]
+mod websocket;
+#[path = "hostile/windows.rs"]
+mod windows;
 #[path = "hostile/wire.rs"]
 mod wire;
 #[path = "hostile/witness.rs"]

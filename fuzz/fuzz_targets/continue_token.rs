@@ -1,11 +1,25 @@
-//! A token is refused, or written again it is read as the same.
+//! A token is refused, or written again it is read as the same. What is written can be read, unless it leaves its range.
 #![no_main]
 
 use kube_fanout::downstream::continue_token::ContinueToken;
+use kube_fanout::resource::ResourceVersion;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(token) = ContinueToken::decode(text) {
-        assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+        for token in [token.at_latest(), token] {
+            assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+        }
+    }
+    let version = ResourceVersion(u64::try_from(text.len()).unwrap_or(0) + 1);
+    let token = ContinueToken::after(text, version);
+    let leaves = token
+        .start
+        .split('/')
+        .any(|part| matches!(part, "" | "." | ".."));
+    let read = ContinueToken::decode(&token.encode());
+    assert_eq!(read.is_err(), leaves);
+    if let Ok(read) = read {
+        assert_eq!(read, token);
     }
 });

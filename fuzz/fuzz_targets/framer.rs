@@ -1,4 +1,5 @@
-//! Any cut of any bytes into chunks gives the lines that splitting at newlines gives.
+//! Any cut of any bytes into chunks gives the lines that splitting at newlines gives. The first four bytes are the
+//! lengths of the chunks, over and over; the rest is what is cut.
 #![no_main]
 
 use kube_fanout::decode::LineFramer;
@@ -6,30 +7,31 @@ use libfuzzer_sys::fuzz_target;
 
 const FRAME_LEN_MAX: usize = 48;
 
-fuzz_target!(|input: (Vec<u8>, Vec<u8>)| {
-    let (bytes, cuts) = input;
+fuzz_target!(|input: &[u8]| {
+    let Some((cuts, bytes)) = input.split_first_chunk::<4>() else {
+        return;
+    };
     let mut framer = LineFramer::new(FRAME_LEN_MAX);
     let mut expected = bytes
-        .split(|byte| *byte == b'\n')
+        .split_inclusive(|byte| *byte == b'\n')
         .map(<[u8]>::to_vec)
         .collect::<Vec<_>>();
-    let rest = expected.pop().unwrap_or_default();
+    let rest = expected.pop_if(|line| !line.ends_with(b"\n"));
     let is_short = expected
         .iter()
-        .chain([&rest])
-        .all(|line| line.len() <= FRAME_LEN_MAX);
-    expected.retain(|line| !line.is_empty());
+        .map(|line| line.len() - 1)
+        .chain(rest.iter().map(Vec::len))
+        .all(|len| len <= FRAME_LEN_MAX);
+    expected.retain(|line| line.len() > 1);
 
     let mut lines = Vec::new();
-    let mut left = &bytes[..];
-    let mut cuts = cuts.into_iter();
+    let mut left = bytes;
+    let mut cuts = cuts.iter().cycle();
     while !left.is_empty() {
-        let len = cuts
-            .next()
-            .map_or(left.len(), usize::from)
-            .clamp(1, left.len());
-        framer.push(&left[..len]);
-        left = &left[len..];
+        let len = cuts.next().map_or(1, |len| usize::from(*len));
+        let (chunk, tail) = left.split_at(len.clamp(1, left.len()));
+        framer.push(chunk);
+        left = tail;
         loop {
             match framer.next_line() {
                 Ok(Some(line)) => lines.push(line.to_vec()),
@@ -37,12 +39,14 @@ fuzz_target!(|input: (Vec<u8>, Vec<u8>)| {
                 Err(_) => {
                     assert!(!is_short);
                     assert!(expected.starts_with(&lines));
+                    assert!(framer.next_line().is_err(), "the error stays");
                     return;
                 }
             }
         }
+        assert!(framer.capacity() <= 2 * (FRAME_LEN_MAX + 1 + 255) + 64);
     }
     assert!(is_short);
     assert_eq!(lines, expected);
-    assert_eq!(framer.is_mid_frame(), !rest.is_empty());
+    assert_eq!(framer.is_mid_frame(), rest.is_some());
 });

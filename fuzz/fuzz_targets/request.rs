@@ -1,35 +1,107 @@
-//! No URL makes the way from path and query to a plan panic.
+//! A request line of method and URL: nothing panics on the way to a plan, and spelling decides nothing that it must not.
 #![no_main]
 
 use http::{Method, Uri};
 use kube_fanout::downstream::request::{
-    ListOptions, Query, Read, Target, authorized_name, verb, wants_pretty,
+    ListOptions, PathForm, Query, Read, ResourcePath, Spelling, Target, Verb, authorized_name,
+    verb, wants_pretty,
 };
-use kube_fanout::resource::{Gvr, Layout, ResourceKind};
+use kube_fanout::resource::{Layout, ResourceKind};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|uri: &str| {
-    let Ok(uri) = uri.parse::<Uri>() else {
+const PARAMETERS: [&str; 12] = [
+    "labelSelector",
+    "fieldSelector",
+    "watch",
+    "allowWatchBookmarks",
+    "sendInitialEvents",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "limit",
+    "continue",
+    "timeoutSeconds",
+    "shardSelector",
+    "pretty",
+];
+
+fuzz_target!(|line: &str| {
+    let (method, uri) = line.split_once(' ').unwrap_or(("GET", line));
+    let (Ok(method), Ok(uri)) = (method.parse::<Method>(), uri.parse::<Uri>()) else {
         return;
     };
     let query = Query::parse(uri.query());
     let _ = wants_pretty(&query, None);
+    let options = ListOptions::from_query(&query);
+    let rewritten = rewritten(&query);
+    let again = Query::parse(Some(&rewritten));
+    assert_eq!(ListOptions::from_query(&again), options, "{rewritten}");
     let Ok(Target::Resource(path)) = Target::parse(&uri) else {
         return;
     };
-    let verb = verb(&Method::GET, &path, &query);
-    let _ = authorized_name(&path, verb, &query);
-    let Ok(options) = ListOptions::from_query(&query) else {
+    // Of a proxied path upstream makes what it likes.
+    if path.spelling == Spelling::Clean && path.form != PathForm::ProxyPrefix {
+        assert_eq!(spelled(&path), uri.path());
+    }
+    let verb = verb(&method, &path, &query);
+    let name = authorized_name(&path, verb, &query);
+    assert_eq!(authorized_name(&path, verb, &again), name);
+    let Ok(options) = options else {
         return;
     };
     for namespaced in [true, false] {
         let kind = ResourceKind {
-            gvr: Gvr::new("", "v1", "pods"),
-            kind: "Pod".into(),
-            list_kind: "PodList".into(),
+            gvr: path.gvr.clone(),
+            kind: "Thing".into(),
+            list_kind: "ThingList".into(),
             namespaced,
             layout: Layout::Typed,
         };
-        let _ = Read::decide(&path, &options, &kind);
+        let Ok(read) = Read::decide(&path, &options, &kind) else {
+            continue;
+        };
+        assert_eq!(path.spelling, Spelling::Clean);
+        assert!(method != Method::GET || matches!(verb, Verb::List | Verb::Watch));
+        // Who may see one name is shown nothing but that name.
+        if method == Method::GET && name.is_some() {
+            assert_eq!(read.selector.fields.pinned_name(), name.as_deref());
+        }
+        if namespaced {
+            assert_eq!(read.selector.namespace, path.namespace);
+        }
     }
 });
+
+/// The parameters that count, with every byte of their values escaped.
+fn rewritten(query: &Query) -> String {
+    let mut rewritten = String::new();
+    for name in PARAMETERS {
+        if let Some(value) = query.first(name) {
+            let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            rewritten.push_str(&format!("&{name}={value}"));
+        }
+    }
+    rewritten
+}
+
+/// The one way to write a path.
+fn spelled(path: &ResourcePath) -> String {
+    let gvr = &path.gvr;
+    let mut text = if gvr.group.is_empty() {
+        format!("/api/{}", gvr.version)
+    } else {
+        format!("/apis/{}/{}", gvr.group, gvr.version)
+    };
+    if path.form == PathForm::WatchPrefix {
+        text.push_str("/watch");
+    }
+    // The path of one Namespace has no resource below the namespace.
+    let is_namespace = &*gvr.resource == "namespaces" && path.namespace == path.name;
+    if let Some(namespace) = path.namespace.as_ref().filter(|_| !is_namespace) {
+        text.push_str(&format!("/namespaces/{namespace}"));
+    }
+    text.push_str(&format!("/{}", gvr.resource));
+    for part in [&path.name, &path.subresource].into_iter().flatten() {
+        text.push_str(&format!("/{part}"));
+    }
+    text
+}

@@ -1,16 +1,72 @@
-//! A selector is refused, or its canonical form is read as the same.
+//! Selectors are refused, or written again they are read as the same and match the same; two together match what both
+//! match. The first line is one selector, the second another; the lines after them are `key=value` labels.
 #![no_main]
 
-use kube_fanout::resource::{FieldTable, Gvr};
+use kube_fanout::resource::{FieldTable, Gvr, Object, ObjectParts};
 use kube_fanout::view::selector::{FieldSelector, LabelSelector};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(labels) = LabelSelector::parse(text) {
-        assert_eq!(LabelSelector::parse(&labels.to_string()), Ok(labels));
+    let mut lines = text.split('\n');
+    let (first, second) = (
+        lines.next().unwrap_or_default(),
+        lines.next().unwrap_or_default(),
+    );
+    let object = object(lines);
+    let both = format!("{first},{second}");
+    // A comma wants something on both sides, and to the server's lexer NUL is the end of the text.
+    let stands_alone = |text: &str| text.trim().is_empty() || text.contains('\0');
+    let joins = !stands_alone(first) && !stands_alone(second);
+
+    let labels = [first, second].map(LabelSelector::parse);
+    for selector in labels.iter().flatten() {
+        let read = LabelSelector::parse(&selector.to_string());
+        assert_eq!(read.as_ref(), Ok(selector));
+        assert_eq!(selector.is_empty(), selector.to_string().is_empty());
     }
+    if let ([Ok(first), Ok(second)], true) = (&labels, joins) {
+        let both = LabelSelector::parse(&both).expect("both are well-formed");
+        let each = first.matches(&object) && second.matches(&object);
+        assert_eq!(both.matches(&object), each, "{both}");
+    }
+
     let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
-    if let Ok(fields) = FieldSelector::parse(text, pods) {
-        assert_eq!(FieldSelector::parse(&fields.to_string(), pods), Ok(fields));
+    let fields = [first, second].map(|text| FieldSelector::parse(text, pods));
+    for selector in fields.iter().flatten() {
+        let read = FieldSelector::parse(&selector.to_string(), pods);
+        assert_eq!(read.as_ref(), Ok(selector));
+        if let Some(name) = selector.pinned_name() {
+            assert!(!selector.matches(&object) || object.key().name() == name);
+        }
     }
+    if let [Ok(first), Ok(second)] = &fields {
+        let both = FieldSelector::parse(&both, pods).expect("both are well-formed");
+        let each = first.matches(&object) && second.matches(&object);
+        assert_eq!(both.matches(&object), each, "{both}");
+    }
+    let named = FieldSelector::named(second);
+    let read = FieldSelector::parse(&named.to_string(), pods);
+    assert_eq!(read.as_ref(), Ok(&named));
+    assert_eq!(named.pinned_name(), Some(second));
 });
+
+fn object<'a>(lines: impl Iterator<Item = &'a str>) -> Object {
+    let labels: Vec<_> = lines
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    let value = |at: usize| {
+        labels
+            .get(at)
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default()
+    };
+    let parts = ObjectParts {
+        namespace: value(0),
+        name: value(1),
+        fields: (2..11).map(value).collect(),
+        labels,
+        ..ObjectParts::default()
+    };
+    Object::new(parts, b"{}")
+}

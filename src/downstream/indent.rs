@@ -119,8 +119,7 @@ mod tests {
         leaf.prop_recursive(4, 40, 6, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-                prop::collection::hash_map(any::<String>(), inner, 0..6)
-                    .prop_map(|map| Value::from_iter(map)),
+                prop::collection::hash_map(any::<String>(), inner, 0..6).prop_map(Value::from_iter),
             ]
         })
     }

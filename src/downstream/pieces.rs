@@ -40,6 +40,11 @@ impl Pieces {
         self.len == 0
     }
 
+    /// The slices that are left, in order.
+    pub fn into_parts(self) -> impl Iterator<Item = Bytes> {
+        self.parts.into_iter().skip(self.at)
+    }
+
     /// Number of slices.
     #[must_use]
     pub fn count(&self) -> usize {

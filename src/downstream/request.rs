@@ -14,7 +14,8 @@ mod plan;
 mod query;
 
 pub use accept::{
-    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wants_pretty, wish,
+    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wanted_table,
+    wants_pretty, wish,
 };
 pub use options::ListOptions;
 pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};
@@ -104,7 +105,7 @@ impl Read {
             .map_err(|status| Refusal::Bad(Fault::Options, status))?;
         let fields =
             with_name(path, fields).map_err(|status| Refusal::Bad(Fault::Selector, status))?;
-        let namespace = path.namespace.clone().filter(|_| kind.namespaced);
+        let namespace = namespace(path, options, &fields).filter(|_| kind.namespaced);
         let selector = Selector {
             namespace,
             labels,
@@ -151,6 +152,26 @@ fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector
             "fieldSelector metadata.name doesn't match requested name",
         )),
     }
+}
+
+/// The namespace that upstream narrows its range to, and continue tokens are relative to: the path's, or that of the
+/// fields. Only a first page is narrowed by fields; upstream reads later ones from the whole range.
+fn namespace(path: &ResourcePath, options: &ListOptions, fields: &FieldSelector) -> Option<String> {
+    let pinned = || fields.pinned_namespace().filter(|name| is_label(name));
+    match &path.namespace {
+        None if options.continue_token.is_empty() => pinned().map(str::to_owned),
+        given => given.clone(),
+    }
+}
+
+/// A DNS label, as namespaces are called.
+fn is_label(text: &str) -> bool {
+    const LEN_MAX: usize = 63;
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=LEN_MAX).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Whether upstream would look up one key instead of scanning a range (protocol.md §3.1).

@@ -1,17 +1,15 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
 
 mod body;
+mod deadline;
 mod fresh;
 mod state;
 mod wishes;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, UPGRADE, USER_AGENT, VARY,
-    WARNING,
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
@@ -26,17 +24,17 @@ use super::request::{
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
+use super::websocket;
 use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Rendition, Served};
 use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
+use deadline::{Patience, overdue};
 pub use fresh::wait_until;
 use wishes::Wishes;
 
-/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes (protocol.md §4.8).
-const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Answers requests with what `R` has in memory.
@@ -66,13 +64,17 @@ struct Asked {
     /// What the client wants, as far as it is known: JSON until a cache was chosen.
     key: CacheKey,
     rendition: Rendition,
-    /// How a refusal is written.
-    status_form: StatusForm,
+    /// How a refusal is written; `None` if only upstream can write it.
+    status_form: Option<StatusForm>,
     /// Whatever the answer, these go with it.
     warnings: Vec<HeaderValue>,
     is_indented: bool,
     takes_gzip: bool,
+    /// Of a watch that is to go over WebSocket.
+    socket: Option<websocket::Wish>,
     started: Instant,
+    /// When the answer must have begun.
+    overdue_at: Option<Instant>,
 }
 
 impl<R: Resources> Service<R> {
@@ -102,13 +104,39 @@ impl<R: Resources> Service<R> {
                 return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        match self.read(&mut asked, &request).await {
-            Ok(answer) => self.finished(&asked, answer, &audit_id),
+        let overdue_at = asked.overdue_at;
+        let answering = self.answer_asked(&mut asked, request, &audit_id);
+        let Some(overdue_at) = overdue_at else {
+            return answering.await;
+        };
+        match tokio::time::timeout_at(overdue_at, answering).await {
+            Ok(answer) => answer,
+            // What was begun for this client alone ends with it; what is shared goes on for the others.
+            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        }
+    }
+
+    async fn answer_asked(
+        &self,
+        asked: &mut Asked,
+        request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        match self.read(asked, &request).await {
+            Ok(answer) => match asked.socket.take() {
+                None => self.finished(asked, answer, audit_id),
+                // As the server's, these answers have no headers but their own.
+                Some(wish) => {
+                    let answer = wish.switch(answer, AnswerBody::whole);
+                    self.count(asked, &answer);
+                    answer
+                }
+            },
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
-                Some(answer) => self.finished(&asked, answer, &audit_id),
+                Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
                     let answer = self.forwarded(request).await;
-                    self.count(&asked, &answer);
+                    self.count(asked, &answer);
                     answer
                 }
             },
@@ -169,7 +197,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, refusal: Refusal, form: StatusForm) -> Option<Answer<R>> {
+    fn refusal(&self, refusal: Refusal, form: Option<StatusForm>) -> Option<Answer<R>> {
         let status = match refusal {
             Refusal::Forward => return None,
             Refusal::Answer(status) => status,
@@ -183,7 +211,7 @@ impl<R: Resources> Service<R> {
                 status
             }
         };
-        Some(status.to_response_in(form).map(AnswerBody::whole))
+        Some(status.to_response_in(form?).map(AnswerBody::whole))
     }
 
     fn refused(&self, fault: BadRequest) {
@@ -281,16 +309,12 @@ impl<R: Resources> Service<R> {
         served: &Served,
     ) -> Answer<R> {
         let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
-        let timeout = match plan.timeout {
-            WatchTimeout::Default => {
-                WATCH_TIMEOUT_MIN + WATCH_TIMEOUT_MIN.mul_f64(crate::resource::fraction())
-            }
-            WatchTimeout::Seconds(seconds) => Duration::from_secs(seconds),
-            WatchTimeout::Ended => return streamed(AnswerBody::whole(Bytes::new())),
-        };
+        if plan.timeout == WatchTimeout::Ended {
+            return streamed(AnswerBody::Stream(None));
+        }
         let timing = Timing {
             started: asked.started,
-            timeout: timeout.min(WATCH_TIMEOUT_LONGEST),
+            timeout: plan.timeout.lasts(crate::resource::fraction()),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
         let rendition = asked.rendition;
@@ -304,13 +328,12 @@ impl<R: Resources> Service<R> {
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => streamed(AnswerBody::whole(status.error_event(rendition.encoding))),
+            Err(status) => streamed(AnswerBody::Stream(Some(
+                status.error_event(rendition.encoding).into(),
+            ))),
         }
     }
 }
-
-/// A century: what Go's clock would take as well, and ours without overflow.
-const WATCH_TIMEOUT_LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Takes the request apart; `None` when memory cannot answer it.
 fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
@@ -324,16 +347,21 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    // A deadline that Go would not parse is upstream's to refuse.
-    let deadline = query.first("timeout").is_none_or(is_go_duration) || verb == Verb::Watch;
-    if !reads || !plain || !deadline || request.headers().contains_key(UPGRADE) {
+    let patience = Patience::of(&query, verb);
+    if !reads || !plain || patience == Patience::Unknown {
         return Ok(None);
     }
-    let status_form = match refusal_form(&accept(request)) {
-        Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
-        Some(form) => form,
-        None => return Ok(None),
+    let socket = match websocket::Asked::of(request) {
+        websocket::Asked::Upstream if verb == Verb::Watch => return Ok(None),
+        websocket::Asked::Socket(wish) if verb == Verb::Watch => Some(wish),
+        // Lists know nothing of upgrades.
+        websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
     };
+    let status_form = match refusal_form(&accept(request)) {
+        Some(StatusForm::Json) if is_for_people(request) => Some(StatusForm::Indented),
+        form => form,
+    };
+    let started = Instant::now();
     Ok(Some(Asked {
         key: CacheKey::json(&path.gvr),
         path,
@@ -344,7 +372,12 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         warnings: Vec::new(),
         is_indented: false,
         takes_gzip: accepts_gzip(request.headers()),
-        started: Instant::now(),
+        overdue_at: match patience {
+            Patience::Until(limit) => Some(started + limit),
+            Patience::Endless | Patience::Unknown => None,
+        },
+        socket,
+        started,
     }))
 }
 
@@ -358,13 +391,6 @@ fn is_for_people(request: &Request<Incoming>) -> bool {
     let agent = request.headers().get(USER_AGENT);
     let agent = agent.and_then(|value| value.to_str().ok());
     wants_pretty(&Query::parse(request.uri().query()), agent)
-}
-
-/// Whether Go's `time.ParseDuration` takes this, of the forms that clients write.
-fn is_go_duration(text: &str) -> bool {
-    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    text == "0"
-        || (number.len() < text.len() && matches!(number, "ns" | "us" | "ms" | "s" | "m" | "h"))
 }
 
 /// Decides what is read, or that upstream must answer.
@@ -396,14 +422,17 @@ fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
 }
 
 /// The client's own audit id, or a random UUID (protocol.md §3.11).
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    headers.get(AUDIT_ID).cloned().unwrap_or_else(|| {
+#[must_use]
+pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().unwrap_or_else(|| {
         let text = crate::resource::random_uuid();
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
 }
 
-fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
+/// Gives an answer its audit id.
+pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
     answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
     answer
 }

@@ -11,16 +11,18 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::forwarded::ForwardedBody;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
+use super::tables::{self, TableBody, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::Readiness;
 use crate::cache::Retention;
 use crate::config::ResourceName;
-use crate::downstream::request::Verb;
+use crate::downstream::request::{Query, Target, Verb, verb};
 use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Resources};
 use crate::downstream::watch::WatchTally;
 use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughBody};
+use crate::passthrough::Passthrough;
 use crate::resource::{CacheKey, Encoding, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
@@ -50,6 +52,7 @@ pub(super) struct Registry {
     settings: RegistrySettings,
     client: Arc<Client>,
     passthrough: Passthrough,
+    tables: Arc<Tables>,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
     draining: Draining,
@@ -74,10 +77,17 @@ impl Registry {
         metrics: Arc<Metrics>,
         discovery: Discovery,
     ) -> Self {
+        let client = Arc::new(client);
+        let tables = Tables::new(
+            Arc::clone(&client),
+            Arc::clone(&metrics),
+            settings.limits.frame_len_max,
+        );
         Self {
             settings,
-            client: Arc::new(client),
+            client,
             passthrough,
+            tables: Arc::new(tables),
             listener: metrics.listener(),
             metrics,
             draining: Draining::default(),
@@ -104,13 +114,7 @@ impl Registry {
     /// The slot of a cache, started if upstream has the resource; `None` if it is not for memory.
     fn slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
         let gvr = &key.gvr;
-        if self
-            .settings
-            .passthrough
-            .iter()
-            .any(|name| name.covers(gvr))
-            || is_uncached_upstream(gvr)
-        {
+        if !self.is_for_memory(gvr) {
             return None;
         }
         let mut state = self.state();
@@ -241,7 +245,26 @@ impl Registry {
             }
             state.slots.values().cloned().collect()
         };
+        self.tables.close();
         slots.iter().for_each(|slot| slot.close());
+    }
+
+    /// Answers a watch of Tables together with others; `None` for everything else.
+    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<TableBody>> {
+        let gvr = tables::candidate(request)?;
+        if !self.is_for_memory(&gvr) {
+            return None;
+        }
+        let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
+        let ask = tables::Ask::of(request, namespaced)?;
+        let tally = || self.tally(&CacheKey::json(&gvr));
+        self.tables.watch(ask, request.headers(), tally).await
+    }
+
+    /// Whether anything but forwarding may be done for a resource.
+    fn is_for_memory(&self, gvr: &Gvr) -> bool {
+        let names = &self.settings.passthrough;
+        !names.iter().any(|name| name.covers(gvr)) && !is_uncached_upstream(gvr)
     }
 
     pub(super) fn passthrough(&self) -> &Passthrough {
@@ -254,8 +277,16 @@ fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }
 
+fn is_watch<B>(request: &Request<B>) -> bool {
+    let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
+        return false;
+    };
+    let query = Query::parse(request.uri().query());
+    verb(request.method(), &path, &query) == Verb::Watch
+}
+
 impl Resources for Registry {
-    type Forwarded = PassthroughBody;
+    type Forwarded = ForwardedBody;
 
     fn gates(&self) -> Gates {
         **self.gates.load()
@@ -294,8 +325,17 @@ impl Resources for Registry {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        self.passthrough.forward(request).await
+    async fn forward(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
+        if let Some(answer) = self.table_watch(&request).await {
+            return answer.map(ForwardedBody::from);
+        }
+        let answer = if is_watch(&request) {
+            let begun = self.draining.begun();
+            self.passthrough.forward_watch(request, begun).await
+        } else {
+            self.passthrough.forward(request).await
+        };
+        answer.map(ForwardedBody::from)
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {

@@ -1,6 +1,7 @@
 //! Counts what drivers and streams tell, in metrics made once per resource.
 
-use std::sync::{Arc, OnceLock};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,16 +25,24 @@ use crate::view::{BookmarkShape, Served};
 
 /// Set once the gateway drains: what ends from then on ends because of that.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draining(Arc<OnceLock<()>>);
+pub(super) struct Draining(Arc<watch::Sender<bool>>);
 
 impl Draining {
     pub(super) fn begin(&self) {
-        // Begun twice is begun.
-        let _ = self.0.set(());
+        self.0.send_replace(true);
     }
 
     pub(super) fn is_begun(&self) -> bool {
-        self.0.get().is_some()
+        *self.0.borrow()
+    }
+
+    /// Done once it has begun.
+    pub(super) fn begun(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut begun = self.0.subscribe();
+        async move {
+            // Without a sender nothing will begin any more, and nobody waits.
+            let _ = begun.wait_for(|begun| *begun).await;
+        }
     }
 }
 

@@ -193,10 +193,14 @@ pub struct ListenerMetrics {
     pub connections: IntGauge,
     /// Connections accepted.
     pub connections_accepted: IntCounter,
-    /// Connections that came to nothing, by reason.
+    /// Connections that came to nothing or to a bad end, by reason.
     pub connections_failed: ByLabel<ConnectionFailure>,
     /// Requests refused for a mistake in them, by reason.
     pub bad_requests: ByLabel<BadRequest>,
+    /// Requests that their clients gave up before an answer began.
+    pub request_aborts: IntCounter,
+    /// Streams cut because their clients took nothing.
+    pub streams_stalled: IntCounter,
 }
 
 impl ListenerMetrics {
@@ -207,11 +211,21 @@ impl ListenerMetrics {
             "connections_accepted_total",
             "Connections accepted downstream.",
         )?;
+        let aborts = IntCounter::new(
+            "request_aborts_total",
+            "Requests given up by their clients before an answer began.",
+        )?;
+        let stalled = IntCounter::new(
+            "streams_stalled_total",
+            "Lists and watches over HTTP/2 that were cut because their clients took nothing.",
+        )?;
         registry.register(Box::new(connections.clone()))?;
-        registry.register(Box::new(accepted.clone()))?;
+        for counter in [&accepted, &aborts, &stalled] {
+            registry.register(Box::new(counter.clone()))?;
+        }
         let failed = Register(registry).counters(
             "connections_failed_total",
-            "Connections that came to nothing, by reason.",
+            "Connections that came to nothing or to a bad end, by reason.",
             &["reason"],
         )?;
         let bad = Register(registry).counters(
@@ -224,6 +238,8 @@ impl ListenerMetrics {
             connections_accepted: accepted,
             connections_failed: ByLabel::resolve(&failed, &[]),
             bad_requests: ByLabel::resolve(&bad, &[]),
+            request_aborts: aborts,
+            streams_stalled: stalled,
         })
     }
 }

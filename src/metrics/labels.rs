@@ -169,22 +169,37 @@ impl Label for StreamEnd {
     }
 }
 
-/// Why a connection of a client came to nothing.
+/// Why a connection of a client came to nothing, or to a bad end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionFailure {
     /// The system did not hand it over: no descriptors left, for one.
     Accept,
     /// The TLS handshake failed or took too long.
     Handshake,
+    /// The client broke the rules of HTTP.
+    Protocol,
+    /// Its first bytes, a request's head or the answer to a ping did not come in time.
+    Timeout,
+    /// It kept to the rules and used them to make work: resets, continuations or tiny frames without end.
+    Flood,
 }
 
 impl Label for ConnectionFailure {
-    const ALL: &'static [Self] = &[Self::Accept, Self::Handshake];
+    const ALL: &'static [Self] = &[
+        Self::Accept,
+        Self::Handshake,
+        Self::Protocol,
+        Self::Timeout,
+        Self::Flood,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",
             Self::Handshake => "handshake",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+            Self::Flood => "flood",
         }
     }
 }

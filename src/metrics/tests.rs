@@ -18,6 +18,7 @@ fn full() -> Metrics {
     let metrics = Metrics::new().unwrap();
     let _ = (
         metrics.upstream(PODS),
+        metrics.tables(PODS),
         metrics.cache(PODS),
         metrics.listener(),
         metrics.passthrough(),

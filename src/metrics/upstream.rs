@@ -30,6 +30,15 @@ pub struct UpstreamMetrics {
     pub connected: IntGauge,
 }
 
+/// Handles of a resource's shared watches of Tables.
+#[derive(Clone, Debug)]
+pub struct TableMetrics {
+    /// Watches of Tables open now, each shared by all clients that ask alike.
+    pub watches: IntGauge,
+    /// Such watches asked for, those included that go on where another ended.
+    pub requests: IntCounter,
+}
+
 #[derive(Debug)]
 pub(super) struct Families {
     events_received: ShardedCounters,
@@ -41,12 +50,17 @@ pub(super) struct Families {
     frames_rejected: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
+    table_watches: IntGaugeVec,
+    table_requests: IntCounterVec,
 }
 
 impl Families {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
+        let [group, version, resource, _] = ResourceLabels::NAMES;
+        // Tables are not held in an encoding.
+        let tables = &[group, version, resource];
         let reason = &resource_and("reason");
         Ok(Self {
             events_received: add.sharded(
@@ -94,6 +108,16 @@ impl Families {
                 "Whether the upstream watch is open and alive.",
                 labels,
             )?,
+            table_watches: add.gauges(
+                "upstream_table_watches_active",
+                "Watches of tables open upstream, each shared by clients that ask alike.",
+                tables,
+            )?,
+            table_requests: add.counters(
+                "upstream_table_watches_total",
+                "Shared watches of tables asked of upstream.",
+                tables,
+            )?,
         })
     }
 
@@ -106,6 +130,15 @@ impl Families {
             &self.connected,
         ] {
             let _ = gauges.remove_label_values(values);
+        }
+    }
+
+    pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
+        let [group, version, resource, _] = labels.values();
+        let values = &[group, version, resource];
+        TableMetrics {
+            watches: self.table_watches.with_label_values(values),
+            requests: self.table_requests.with_label_values(values),
         }
     }
 

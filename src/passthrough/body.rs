@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::active::Active;
+use super::orderly::OrderlyEnd;
 use crate::metrics::PassthroughError;
 use crate::upstream::client::ResponseBody;
 
@@ -21,7 +22,23 @@ impl PassthroughBody {
     }
 
     pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
-        Self(Kind::Upstream { body, active })
+        Self(Kind::Upstream {
+            body,
+            active,
+            end: None,
+        })
+    }
+
+    /// The same, ended between two events once `end` is due.
+    pub(super) fn ending(self, orderly: OrderlyEnd) -> Self {
+        match self.0 {
+            Kind::Upstream { body, active, .. } => Self(Kind::Upstream {
+                body,
+                active,
+                end: Some(Box::new(orderly)),
+            }),
+            own @ Kind::Own(_) => Self(own),
+        }
     }
 }
 
@@ -33,7 +50,11 @@ impl From<Bytes> for PassthroughBody {
 
 #[derive(Debug)]
 enum Kind {
-    Upstream { body: ResponseBody, active: Active },
+    Upstream {
+        body: ResponseBody,
+        active: Active,
+        end: Option<Box<OrderlyEnd>>,
+    },
     Own(Bytes),
 }
 
@@ -48,12 +69,18 @@ impl Body for PassthroughBody {
         match &mut self.get_mut().0 {
             Kind::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Upstream { body, active } => {
+            Kind::Upstream { body, active, end } => {
+                if end.as_mut().is_some_and(|end| end.is_due(cx)) {
+                    return Poll::Ready(None);
+                }
                 let polled = Pin::new(body).poll_frame(cx);
                 match &polled {
                     Poll::Ready(Some(Ok(frame))) => {
-                        let len = frame.data_ref().map_or(0, Bytes::len);
-                        active.metrics().bytes_received.add(len as u64);
+                        let data = frame.data_ref().map_or(&[][..], |data| data);
+                        active.metrics().bytes_received.add(data.len() as u64);
+                        if let Some(end) = end {
+                            end.pass(data);
+                        }
                     }
                     Poll::Ready(Some(Err(_))) => {
                         active.metrics().errors.inc(PassthroughError::Broken);

@@ -83,7 +83,8 @@ impl Cut {
         }
         let raw = self.raw(object.bytes())?;
         let mut item = Vec::with_capacity(field_len(raw.len()));
-        put_bytes(&mut item, 2, &raw);
+        let (_, number) = self.rendition.form.list_fields();
+        put_bytes(&mut item, number, &raw);
         Ok(item.into())
     }
 

@@ -12,7 +12,18 @@ pub enum Form {
     Metadata(MetaVersion),
 }
 
-/// Version of the group `meta.k8s.io`. The two differ in nothing but their name.
+impl Form {
+    /// Of a list in protobuf, the numbers of its metadata and of its items.
+    #[must_use]
+    pub const fn list_fields(self) -> (u32, u32) {
+        match self {
+            Self::Whole => (1, 2),
+            Self::Metadata(version) => version.list_fields(),
+        }
+    }
+}
+
+/// Version of the group `meta.k8s.io`. The two differ in their name, and in the numbers of a protobuf list's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
@@ -29,6 +40,15 @@ impl MetaVersion {
             "v1" => Some(Self::V1),
             "v1beta1" => Some(Self::V1Beta1),
             _ => None,
+        }
+    }
+
+    /// Of a `PartialObjectMetadataList` in protobuf, the numbers of its metadata and of its items.
+    #[must_use]
+    pub const fn list_fields(self) -> (u32, u32) {
+        match self {
+            Self::V1 => (1, 2),
+            Self::V1Beta1 => (2, 1),
         }
     }
 

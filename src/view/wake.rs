@@ -17,7 +17,7 @@ const SHARDS: usize = 4;
 
 /// One waiting list.
 #[derive(Debug, Default)]
-pub(super) struct WakeList {
+pub struct WakeList {
     shards: [CachePadded<Mutex<Slab<Option<Waker>>>>; SHARDS],
 }
 
@@ -28,7 +28,8 @@ fn locked(shard: &Mutex<Slab<Option<Waker>>>) -> MutexGuard<'_, Slab<Option<Wake
 
 impl WakeList {
     /// A place in the list, not armed. `spread` chooses the shard.
-    pub(super) fn seat(self: &Arc<Self>, spread: usize) -> Seat {
+    #[must_use]
+    pub fn seat(self: &Arc<Self>, spread: usize) -> Seat {
         let shard = spread % SHARDS;
         let key = locked(&self.shards[shard]).insert(None);
         Seat {
@@ -39,7 +40,7 @@ impl WakeList {
     }
 
     /// Wakes all who are armed, once each. Returns how many.
-    pub(super) fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
+    pub fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
         let mut woken = 0;
         for shard in &self.shards {
             scratch.extend(

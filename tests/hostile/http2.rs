@@ -11,34 +11,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::frames::{ACK, GOAWAY, PING, PREFACE, Raw, frame, get, reset};
 use crate::stage::{PATIENCE, Stage};
-use crate::wire::{exchange, read_until, send};
+use crate::wire::exchange;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const RESET_COUNT: u32 = 500;
-const GOAWAY: u8 = 7;
-
-/// One frame (RFC 9113 §4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut frame = vec![len[1], len[2], len[3], kind, flags];
-    frame.extend_from_slice(&stream.to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame
-}
-
-/// Kinds and first payload bytes of the frames in `bytes`.
-fn frames(mut bytes: &[u8]) -> Vec<(u8, u8)> {
-    let mut found = Vec::new();
-    while bytes.len() >= 9 {
-        let len = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
-        found.push((bytes[3], bytes[4]));
-        bytes = bytes.get(9 + len..).unwrap_or_default();
-    }
-    found
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_preface_or_frame_ends_its_connection_only() {
@@ -67,27 +46,17 @@ async fn a_wrong_preface_or_frame_ends_its_connection_only() {
 async fn five_hundred_streams_opened_and_reset_touch_nobody() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let mut stream = TcpStream::connect(stage.address).await.unwrap();
-    // GET, http, path and authority as literals without indexing.
-    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(PODS.len()).unwrap()];
-    head.extend_from_slice(PODS.as_bytes());
-    head.extend_from_slice(b"\x01\x01a");
-    let mut sent = [PREFACE, NO_SETTINGS].concat();
+    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut sent = Vec::new();
     for number in 0..RESET_COUNT {
-        let id = 2 * number + 1;
-        sent.extend_from_slice(&frame(1, 5, id, &head));
-        sent.extend_from_slice(&frame(3, 0, id, &8_u32.to_be_bytes()));
+        sent.extend_from_slice(&get(2 * number + 1, PODS));
+        sent.extend_from_slice(&reset(2 * number + 1));
     }
-    sent.extend_from_slice(&frame(6, 0, 0, b"the ping"));
-    send(&mut stream, &sent).await;
+    sent.extend_from_slice(&frame(PING, 0, 0, b"the ping"));
+    raw.send(&sent).await;
     // Either the connection lives and acknowledges the ping, or it is told to go away.
-    let came = read_until(&mut stream, |came| {
-        frames(came)
-            .iter()
-            .any(|&(kind, flags)| kind == GOAWAY || (kind == 6 && flags == 1))
-    })
-    .await;
-    assert!(!came.is_empty());
+    raw.until(|frame| frame.kind == GOAWAY || frame.kind == PING && frame.flags == ACK)
+        .await;
     assert_eq!(stage.get(PODS).await.status(), 200);
     stage.end(witness).await;
 }

@@ -102,9 +102,18 @@ impl Stage {
     }
 
     /// Checks the witness, then ends everything.
-    pub(crate) async fn end(mut self, witness: Witness) {
+    pub(crate) async fn end(self, witness: Witness) {
         witness.check().await;
+        self.begin_drain();
+        self.ended().await;
+    }
+
+    pub(crate) fn begin_drain(&self) {
         self.drain.begin();
+    }
+
+    /// Waits for the end of a drain.
+    pub(crate) async fn ended(mut self) {
         while let Some(ended) = self.running.join_next().await {
             ended.unwrap();
         }
@@ -138,6 +147,17 @@ impl Stage {
         let (head, body) = answer.await.unwrap().unwrap().into_parts();
         let body = tokio::time::timeout(PATIENCE, body.collect()).await;
         Response::from_parts(head, body.unwrap().unwrap().to_bytes())
+    }
+
+    /// Writes an object at the API server.
+    pub(crate) async fn create(&self, collection: &str, name: &str) {
+        let object = serde_json::json!({"metadata": {"name": name}});
+        let request = Request::post(format!("http://{}{collection}", self.apiserver.address()))
+            .header("content-type", "application/json")
+            .body(Full::from(object.to_string()))
+            .unwrap();
+        let created = self.client.request(request).await.unwrap();
+        assert_eq!(created.status(), http::StatusCode::CREATED);
     }
 
     /// The sum of a metric's samples whose labels contain all of `labels`.

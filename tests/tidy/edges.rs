@@ -93,6 +93,10 @@ const PURE: &[&str] = &[
     "src/downstream/request",
     "src/downstream/status",
     "src/downstream/continue_token",
+    "src/downstream/websocket/client",
+    "src/downstream/websocket/events",
+    "src/downstream/websocket/handshake",
+    "src/downstream/websocket/origin",
 ];
 
 const IMPURE: &[&str] = &[

@@ -18,6 +18,7 @@ const METADATA: u32 = 1;
 /// The bytes are no message, a field that is read is of another type, or name or resource version are missing or unusable.
 pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
     let mut found = Found {
+        table: fields.fields(),
         parts: ObjectParts {
             fields: fields
                 .fields()
@@ -33,7 +34,7 @@ pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectPart
         if field.number == METADATA {
             found.metadata(raw, bytes_of(&field, "metadata")?)?;
         } else {
-            found.field(raw, &field, fields, &[field.number])?;
+            found.field(raw, &field, u32::MAX, 0)?;
         }
     }
     found.finish(raw.len())
@@ -72,6 +73,8 @@ pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> 
 }
 
 struct Found {
+    /// At most as many as a `u32` has bits.
+    table: &'static [Field],
     parts: ObjectParts,
     version: Option<(ResourceVersion, Span)>,
 }
@@ -100,30 +103,32 @@ impl Found {
         Ok(())
     }
 
-    /// Keeps the value at `path` if a field of the table stands there, goes down if one stands below, else does nothing.
-    /// Goes no deeper than the longest path of the table.
+    /// Keeps the value of the table's field that stands here, or goes down if some stand below. `wanted` has a bit for each field
+    /// of the table whose first `depth` numbers led here, so this goes no deeper than the longest path.
     fn field(
         &mut self,
         raw: &[u8],
         field: &WireField,
-        fields: FieldTable,
-        path: &[u32],
+        wanted: u32,
+        depth: usize,
     ) -> Result<(), ScanError> {
-        let table = fields.fields();
-        let starts = |entry: &Field| entry.numbers.starts_with(path);
-        let Some(index) = table.iter().position(starts) else {
-            return Ok(());
-        };
-        // A value has nothing below it, so the first is the only one.
-        if table[index].numbers == path {
-            self.parts.fields[index] = value(raw, field, table[index].value)?;
+        let mut below = 0;
+        for (index, entry) in self.table.iter().enumerate() {
+            if wanted & 1 << index == 0 || entry.numbers.get(depth) != Some(&field.number) {
+                continue;
+            }
+            if entry.numbers.len() == depth + 1 {
+                self.parts.fields[index] = value(raw, field, entry.value)?;
+                // A value has nothing below it.
+                return Ok(());
+            }
+            below |= 1 << index;
+        }
+        if below == 0 {
             return Ok(());
         }
         for field in WireFields::within(raw, bytes_of(field, "a message")?) {
-            let field = field?;
-            let deeper: smallvec::SmallVec<[u32; 4]> =
-                path.iter().copied().chain([field.number]).collect();
-            self.field(raw, &field, fields, &deeper)?;
+            self.field(raw, &field?, below, depth + 1)?;
         }
         Ok(())
     }

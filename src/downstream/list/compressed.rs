@@ -38,7 +38,10 @@ pub struct CompressedList {
 }
 
 /// A block that is not there yet, and whether it was made for us.
-struct Waiting(Pin<Box<dyn Future<Output = Result<(Block, bool), NotMade>> + Send>>);
+struct Waiting(Pin<Box<dyn Future<Output = Made> + Send>>);
+
+/// A block, and whether it was made for this list.
+type Made = Result<(Block, bool), NotMade>;
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -97,12 +97,21 @@ impl Envelope {
         };
         match (rendition.encoding, rendition.form, kind.layout) {
             (Encoding::Protobuf, ..) => {
-                let mut raw = Vec::new();
-                put_bytes(&mut raw, 1, &meta.protobuf());
+                let (meta_number, items_number) = rendition.form.list_fields();
+                let mut field = Vec::new();
+                put_bytes(&mut field, meta_number, &meta.protobuf());
                 let type_meta = type_meta(&api_version, &list_kind);
-                let mut head = answer_head(&type_meta, raw.len() + items_len());
-                head.append(&mut raw);
-                let tail = Bytes::from_static(answer_end());
+                let mut head = answer_head(&type_meta, field.len() + items_len());
+                // Fields stand in the order of their numbers.
+                let mut tail = Vec::new();
+                let place = if meta_number < items_number {
+                    &mut head
+                } else {
+                    &mut tail
+                };
+                place.append(&mut field);
+                tail.extend_from_slice(answer_end());
+                let tail = Bytes::from(tail);
                 Self {
                     head: head.into(),
                     opening: Bytes::new(),

@@ -54,6 +54,32 @@ pub enum Purpose {
     Watch,
 }
 
+/// The version of the Tables that a watch gets, if they are the server's choice whatever the kind and its gates.
+#[must_use]
+pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
+    let header = accept.first().copied().unwrap_or_default();
+    let is_plain = header.split(',').count() <= ELEMENT_COUNT_MAX && !header.contains("cbor");
+    // What built-in kinds allow custom resources do too, as long as it is not protobuf.
+    let layout = Layout::Typed;
+    if !is_plain || !router_accepts(header) {
+        return None;
+    }
+    let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
+    sort(&mut elements);
+    let chosen = elements.iter().find_map(|element| {
+        let mut served = SERVED.into_iter();
+        let served = served.find(|served| element.covers(served) && element.allows(served, layout));
+        served.map(|served| (element, served))
+    });
+    let (element, _) = chosen.filter(|(element, served)| {
+        *served == JSON && element.managed_fields == ManagedFields::Kept
+    })?;
+    match element.conversion.map(Option::unwrap_or_default) {
+        ["Table", _, version] => MetaVersion::named(version),
+        _ => None,
+    }
+}
+
 /// Runs the server's choice among media types. Only the first `Accept` header counts.
 #[must_use]
 pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {

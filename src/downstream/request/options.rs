@@ -1,6 +1,6 @@
 //! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
 
-use crate::downstream::status::{Cause, Status};
+use crate::downstream::status::{Cause, Status, go_json};
 use crate::view::selector::quoted;
 
 use super::query::Query;
@@ -195,14 +195,12 @@ fn match_with_continue() -> Cause {
     )
 }
 
+/// Values of types of their own are told in JSON, escapes for HTML included.
 fn unsupported(value: &str, supported: &str) -> Cause {
+    let value = String::from_utf8_lossy(&go_json(&value)).into_owned();
     Cause {
         reason: "FieldValueNotSupported",
-        message: format!(
-            "Unsupported value: {}: supported values: {supported}",
-            quoted(value)
-        )
-        .into(),
+        message: format!("Unsupported value: {value}: supported values: {supported}").into(),
         field: MATCH,
     }
 }

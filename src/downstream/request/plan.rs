@@ -1,5 +1,7 @@
 //! What follows from the options: from which state a list is read, where a watch starts (protocol.md §11).
 
+use std::time::Duration;
+
 use super::options::{EXACT, ListOptions, NOT_OLDER};
 use crate::downstream::continue_token::{ContinueToken, TokenVersion};
 use crate::downstream::status::Status;
@@ -93,12 +95,29 @@ pub enum Bookmarks {
 /// When a watch ends by itself (§4.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchTimeout {
-    /// After 30 to 60 minutes, as the driver draws.
+    /// After 30 to 60 minutes, as is drawn.
     Default,
     /// After this many seconds.
     Seconds(u64),
     /// At once.
     Ended,
+}
+
+/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
+/// A century: what Go's clock would take as well, and ours without overflow.
+const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl WatchTimeout {
+    /// How long the watch lasts; `fraction`, below 1, is drawn for those that name no time.
+    #[must_use]
+    pub fn lasts(self, fraction: f64) -> Duration {
+        match self {
+            Self::Default => TIMEOUT_MIN + TIMEOUT_MIN.mul_f64(fraction),
+            Self::Seconds(seconds) => Duration::from_secs(seconds).min(TIMEOUT_MAX),
+            Self::Ended => Duration::ZERO,
+        }
+    }
 }
 
 impl ListPlan {

@@ -33,6 +33,11 @@ impl Query {
         Self { pairs }
     }
 
+    /// The names of the parameters, as often as they are given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pairs.iter().map(|(key, _)| &**key)
+    }
+
     /// The first value of a parameter; later ones do not count.
     #[must_use]
     pub fn first(&self, name: &str) -> Option<&str> {

@@ -289,10 +289,10 @@ fn options_that_do_not_go_together_are_all_told() {
         ),
         ("sendInitialEvents=0", &[sie_list]),
         (
-            "resourceVersionMatch=a%22b&resourceVersion=0&continue=x&sendInitialEvents=0",
+            "resourceVersionMatch=a%22%3Cb&resourceVersion=0&continue=x&sendInitialEvents=0",
             &[
                 cont,
-                r#"resourceVersionMatch: Unsupported value: "a\"b": supported values: "Exact", "NotOlderThan", """#,
+                r#"resourceVersionMatch: Unsupported value: "a\"\u003cb": supported values: "Exact", "NotOlderThan", """#,
                 sie_list,
             ],
         ),
@@ -543,6 +543,32 @@ fn of_several_faults_the_servers_first_is_told() {
 }
 
 #[test]
+fn a_namespace_among_the_fields_narrows_a_first_page() {
+    let scope = |query: &str| {
+        let read = decided(&format!("/api/v1/pods?{query}"), &pods()).unwrap();
+        read.selector.namespace
+    };
+    let token = ContinueToken::after("a/p", at(5)).encode();
+    for (query, expected) in [
+        ("fieldSelector=metadata.namespace%3Da-b", Some("a-b")),
+        (
+            "fieldSelector=metadata.namespace%3Da,metadata.name%3Dp",
+            Some("a"),
+        ),
+        ("fieldSelector=metadata.namespace!%3Da", None),
+        ("fieldSelector=metadata.namespace%3D", None),
+        ("fieldSelector=metadata.namespace%3DA", None),
+        ("fieldSelector=metadata.namespace%3Da/b", None),
+    ] {
+        assert_eq!(scope(query).as_deref(), expected, "{query}");
+        assert_eq!(scope(&format!("{query}&continue={token}")), None, "{query}");
+    }
+    let inside = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.namespace%3Da";
+    let read = decided(inside, &pods()).unwrap();
+    assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
+}
+
+#[test]
 fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
     let read = decided(
         "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Da&resourceVersion=5&limit=2",
@@ -592,6 +618,7 @@ fn media_types_are_chosen_as_the_server_chooses() {
     use Representation::Forward;
     let metadata = |version| cached(Encoding::Json, Form::Metadata(version));
     let json = Representation::JSON;
+    let indented = Representation::Indented(Rendition::default());
     for (accept, typed, dynamic) in [
         ("", json, json),
         ("*/*", json, json),
@@ -665,11 +692,7 @@ fn media_types_are_chosen_as_the_server_chooses() {
             Forward,
             Forward,
         ),
-        (
-            "application/json;pretty=1",
-            json.indented(),
-            json.indented(),
-        ),
+        ("application/json;pretty=1", indented, indented),
         ("application/json;pretty=1;pretty=0", json, json),
         ("*/json,application/json", json, json),
         (",", Forward, Forward),

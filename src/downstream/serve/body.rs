@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::downstream::Pieces;
 use crate::downstream::list::{CompressedList, StreamedList};
 use crate::downstream::resources::ListTally;
+use crate::downstream::stall::{self, Waits};
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -18,6 +19,8 @@ use crate::downstream::watch::WatchBody;
 pub enum AnswerBody<F> {
     /// All of it at once, with its length.
     Whole(Option<Pieces>),
+    /// A stream of one piece or none, whose length is not told beforehand.
+    Stream(Option<Pieces>),
     /// A list, streamed from a snapshot.
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
@@ -76,19 +79,18 @@ impl<F> AnswerBody<F> {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl<F> Body for AnswerBody<F>
+impl<F> AnswerBody<F>
 where
     F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    type Data = Pieces;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
+    fn poll_any(
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
-        match self.get_mut() {
-            Self::Whole(pieces) => Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces)))),
+        match self {
+            Self::Whole(pieces) | Self::Stream(pieces) => {
+                Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
+            }
             Self::List(list) => match &mut list.list {
                 Listing::Plain(list) => Pin::new(list)
                     .poll_frame(context)
@@ -108,10 +110,36 @@ where
             }
         }
     }
+}
+
+impl<F> Body for AnswerBody<F>
+where
+    F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Pieces;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+        let this = self.get_mut();
+        let is_ours = !matches!(this, Self::Forwarded(_));
+        let polled = this.poll_any(context);
+        if is_ours {
+            stall::say(match &polled {
+                Poll::Ready(_) => Waits::Server,
+                Poll::Pending => Waits::Client,
+            });
+        }
+        polled
+    }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(pieces) => pieces.is_none(),
+            // An empty one must be polled to its end, or it would be sent with its length.
+            Self::Stream(_) => false,
             Self::List(list) => match &list.list {
                 Listing::Plain(list) => list.is_end_stream(),
                 Listing::Compressed(list) => list.is_end_stream(),
@@ -126,6 +154,7 @@ where
             Self::Whole(pieces) => {
                 SizeHint::with_exact(pieces.as_ref().map_or(0, |pieces| pieces.len() as u64))
             }
+            Self::Stream(_) => SizeHint::default(),
             Self::List(_) => SizeHint::default(),
             Self::Watch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http_body_util::{BodyExt, Empty, Full};
@@ -358,6 +360,15 @@ async fn while_the_cache_is_being_filled_clients_are_asked_to_come_again() {
         assert_eq!(response.headers()[RETRY_AFTER], "7");
         drop(response.into_body().collect().await.unwrap());
     }
+}
+
+#[test]
+fn an_empty_audit_id_is_none() {
+    let mut headers = HeaderMap::new();
+    headers.insert(AUDIT_ID, HeaderValue::from_static("mine"));
+    assert_eq!(audit_id(&headers), "mine");
+    headers.insert(AUDIT_ID, HeaderValue::from_static(""));
+    assert_eq!(audit_id(&headers).len(), 36);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,21 +10,25 @@ WRITES = 5
 GAUGE = "apiserver_longrunning_requests"
 
 
-class Crowd:
-    """Clients of one collection: each lists, then watches from the list's version."""
+JSON = {"Accept": "application/json"}
+KUBECTL = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"}
 
-    def __init__(self, endpoint, collection):
+
+class Crowd:
+    """Clients of one collection: each lists, then watches from the list's version. `initial`: half of them from 0."""
+
+    def __init__(self, endpoint, collection, headers=JSON, initial=True, clients=CLIENTS):
         self.collection, self.streams = collection, []
         answer = wire.request(endpoint, "GET", wire.query(collection, resourceVersion=0))
         start = json.loads(answer.body)["metadata"]["resourceVersion"]
-        for i in range(CLIENTS):
-            params = {"resourceVersion": start} if i % 2 else {"resourceVersion": 0, "allowWatchBookmarks": "true"}
-            self.streams.append(wire.Stream(endpoint, wire.query(collection, watch="true", timeoutSeconds=300, **params), {"Accept": "application/json"}))
+        for i in range(clients):
+            params = {"resourceVersion": start} if i % 2 or not initial else {"resourceVersion": 0, "allowWatchBookmarks": "true"}
+            self.streams.append(wire.Stream(endpoint, wire.query(collection, watch="true", timeoutSeconds=300, **params), headers))
 
     def wait_open(self):
         for stream in self.streams:
             stream.wait_open(60)
-        return sum(s.status == 200 for s in self.streams)
+        return sum(s.status in (200, 101) for s in self.streams)
 
     def wait_all(self, versions):
         """How many clients got all of these versions, in order and once."""
@@ -64,8 +68,10 @@ def run(report):
         before = {name: stack.metric(GAUGE, verb="WATCH", resource=name) for name in resources}
 
         def watches(name, expected):
-            """How many more than before, once it is what is expected or ten seconds have gone."""
+            """How many more than before, once it is what is expected or ten seconds have gone; now if nothing is."""
             more = lambda: stack.metric(GAUGE, verb="WATCH", resource=name) - before[name]
+            if expected is None:
+                return more()
             try:
                 wire.poll("the count of watches", lambda: more() == expected, 10, 0.3)
             except wire.WireError:
@@ -85,9 +91,65 @@ def run(report):
                 report.check(f"all clients of {name} got {WRITES} events", good == CLIENTS, f"{good} of {CLIENTS}")
                 got = watches(name, expected)
                 report.check(f"the server still counts {expected} watch(es) of {name}", got == expected, f"{got:.0f}")
+            watch_by_socket(stack, report, api, crowds, watches)
+            watch_tables(stack, report, api, crowds, watches)
             if not stack.direct:
                 lists = stack.metric("apiserver_request_total", verb="LIST", resource="pods")
                 report.check("lists of pods upstream are few", lists <= 5, f"{lists:.0f} lists", f"{lists:.0f} lists")
         finally:
             for crowd in crowds.values():
                 crowd.close()
+
+
+def watch_by_socket(stack, report, api, crowds, watches):
+    """Watches over WebSocket are among those that share; over TLS too, where the other gateway has a watch of its own."""
+    pods, target = fixtures.pods(), f"{fixtures.pods('default')}/p0"
+    here, over_tls = Crowd(stack.plain, pods, wire.WEBSOCKET), Crowd(stack.tls, pods, wire.WEBSOCKET, clients=20)
+    crowds.update(sockets=here, sockets_over_tls=over_tls)
+    opened = here.wait_open() + over_tls.wait_open()
+    report.check(f"{CLIENTS} clients watch pods over WebSocket, 20 also over TLS", opened == CLIENTS + 20, f"{opened}")
+    expected = 2 * CLIENTS + 20 if stack.direct else 2
+    got = watches("pods", expected)
+    report.check(f"the server counts {expected} watch(es) of pods", got == expected, f"{got:.0f}")
+    versions = [api.label(target, socket=str(i)) for i in range(WRITES)]
+    for name, crowd in (("plain", here), ("TLS", over_tls)):
+        good = crowd.wait_all(versions)
+        report.check(f"all clients over WebSocket ({name}) got {WRITES} events", good == len(crowd.streams), f"{good}")
+    for name in ("sockets", "sockets_over_tls"):
+        crowds.pop(name).close()
+
+
+def watch_tables(stack, report, api, crowds, watches):
+    """What kubectl get -w asks for: one watch more for all, and each client gets what a direct one gets."""
+    pods, target = fixtures.pods(), f"{fixtures.pods('default')}/p0"
+    expected = CLIENTS if stack.direct else 0
+    before = watches("pods", None)
+    halves = []
+    for i in range(2):  # the second half comes later, from a version of its own
+        halves.append(crowds.setdefault(f"tables{i}", Crowd(stack.plain, pods, KUBECTL, initial=False, clients=CLIENTS // 2)))
+        opened = halves[-1].wait_open()
+        report.check(f"{CLIENTS // 2} clients watch pods as Tables", opened == CLIENTS // 2, f"{opened}")
+        api.label(target, half=str(i))
+    got = watches("pods", before + (expected or 1)) - before
+    report.check(f"the server counts {expected or 1} watch(es) of Tables", got == (expected or 1), f"{got:.0f}")
+    start = min(int(s.target.split("resourceVersion=")[1]) for s in halves[0].streams)
+    direct = crowds.setdefault("direct", Crowd(stack.server, pods, KUBECTL, initial=False, clients=0))
+    direct.streams.append(wire.Stream(stack.server, wire.query(pods, watch="true", timeoutSeconds=300, resourceVersion=start), KUBECTL))
+    versions = [api.label(target, table=str(i)) for i in range(WRITES)]
+    direct.wait_all(versions)
+    rows = [json.loads(f) for f in direct.streams[0].frames]
+    columns = rows[0]["object"]["columnDefinitions"]
+    for half in halves:
+        good = half.wait_all(versions)
+        report.check(f"all clients of Tables got {WRITES} events", good == len(half.streams), f"{good}")
+        same = sum(as_direct(s, rows, columns) for s in half.streams)
+        report.check("they are those of a direct watch, columns in the first", same == len(half.streams), f"{same} of {len(half.streams)}")
+
+
+def as_direct(stream, rows, columns):
+    after = int(stream.target.split("resourceVersion=")[1])
+    got = [json.loads(f) for f in stream.frames]
+    want = [row for row in rows if int(row["object"]["metadata"]["resourceVersion"]) > after]
+    told = [row["object"]["columnDefinitions"] for row in got]
+    bare = lambda some: [{**row, "object": {**row["object"], "columnDefinitions": None}} for row in some]
+    return bare(got) == bare(want) and told[0] == columns and set(map(str, told[1:])) <= {"None"}

@@ -10,6 +10,8 @@ import time
 from urllib.parse import quote, urlencode
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+# A browser's wish to have a watch over WebSocket; the key is the example of RFC 6455.
+WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13", "Origin": "http://127.0.0.1"}
 
 
 class WireError(Exception):
@@ -150,12 +152,14 @@ def request(endpoint, method, target, headers=None, body=None, timeout=30):
 class Stream:
     """A watch read by a thread of its own. Frames are raw: a JSON line without its newline, or a protobuf message.
 
+    Over WebSocket (status 101) each frame is an event, and a close frame with code 1000 is the orderly end.
+
     `end` is None while open, then "clean" (orderly end of the body), "cut: …" or "closed" (by us)."""
 
     def __init__(self, endpoint, target, headers=None, timeout=120):
         self.endpoint, self.target = endpoint, target
         self.headers_sent, self.timeout = headers or {}, timeout
-        self.status, self.headers, self.body = None, {}, b""
+        self.status, self.headers, self.body, self.binary = None, {}, b"", False
         self.frames, self.end, self.opened_at, self.ended_at = [], None, None, None
         self.changed = threading.Condition()
         self._sock, self._closing = None, False
@@ -181,18 +185,36 @@ class Stream:
         with self.changed:
             self.status, self.headers, self.opened_at = status, headers, time.monotonic()
             self.changed.notify_all()
-        binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
+        if status == 101:
+            return self._read_websocket(reader)
+        self.binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
         rest = b""
         for piece in _pieces(reader, status, headers, "GET"):
             if status != 200:
                 self.body += piece
                 continue
-            frames, rest = (binary_frames if binary else lines)(rest + piece)
+            frames, rest = (binary_frames if self.binary else lines)(rest + piece)
             if frames:
                 with self.changed:
                     self.frames += frames
                     self.changed.notify_all()
         self.body += rest
+
+    def _read_websocket(self, reader):
+        while True:
+            kind, payload = _websocket_frame(reader)
+            if kind == 8:
+                if payload != b"\x03\xe8":
+                    raise WireError(f"closed with {payload!r}")
+                if reader.read(1):
+                    raise WireError("bytes after the close frame")
+                return
+            if kind == 1 and not payload.endswith(b"\n"):
+                raise WireError("a text frame without its newline")
+            with self.changed:
+                self.binary = kind == 2
+                self.frames.append(payload if self.binary else payload[:-1])
+                self.changed.notify_all()
 
     def wait(self, condition, seconds, what):
         """Wait until condition(self) holds; raises with WHAT otherwise."""
@@ -214,6 +236,19 @@ class Stream:
             except OSError:
                 pass
         self._thread.join(5)
+
+
+def _websocket_frame(reader):
+    """(kind, payload) of one whole unmasked frame."""
+    head = reader.read(2)
+    if len(head) != 2 or head[0] & 0x70 or not head[0] & 0x80 or head[1] & 0x80:
+        raise WireError(f"no WebSocket frame: {head!r}")
+    longer = {126: 2, 127: 8}.get(head[1], 0)
+    n = int.from_bytes(reader.read(longer), "big") if longer else head[1]
+    payload = reader.read(n)
+    if len(payload) != n:
+        raise WireError("cut inside a frame")
+    return head[0] & 0x0f, payload
 
 
 def lines(data):

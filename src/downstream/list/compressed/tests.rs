@@ -173,7 +173,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
         name: "broken".into(),
         ..crate::resource::ObjectParts::default()
     };
-    let broken = crate::resource::Object::new(parts, b"[");
+    let broken = Object::new(parts, b"[");
     let mut snapshot = Snapshot::clone(&many(layout));
     snapshot.objects.insert(Arc::new(broken));
     let page = page(&Arc::new(snapshot), &everything(), None, 0);

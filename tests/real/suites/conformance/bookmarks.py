@@ -1,9 +1,8 @@
 """Entries 104-120: bookmarks, and the initial state as a stream (watch-list)."""
 import threading
 
-from .. import fixtures
 from .framework import Watch, entry, pinned, query
-from .streams import AS_METADATA, AS_TABLE, BOOKMARKS, FUTURE, INITIAL, NONE_INITIAL, PB, FormWatch, StalledWatch, closed, expect, kinds, only_error, seeded, shape, watch
+from .streams import BOOKMARKS, FUTURE, INITIAL, NONE_INITIAL, FormWatch, closed, expect, kinds, only_error, real, seeded, shape, watch
 
 SHORT = 6  # seconds of a stream: its last bookmark comes about two seconds before the end
 
@@ -14,11 +13,11 @@ def plain(events):
 
 def in_order(t, events):
     """Versions of events rise; a bookmark is not older than what came before it, and older than what comes after."""
-    at, last_was_event = 0, False
+    at = 0
     for e in events:
         t.check(e.version >= at if e.type == "BOOKMARK" else e.version > at, f"{e} after {at}: {events}")
         at = e.version
-    return events
+    return real(t, events)
 
 
 # --- bookmarks -----------------------------------------------------------------------
@@ -157,7 +156,7 @@ def extended(side, t):
     for c, _, _ in kinds(t):
         for version in (None, t.state[c]):
             stream = side.open(watch(c, resourceVersion=version, **INITIAL, **BOOKMARKS))
-            got = stream.until_marker()
+            got = real(t, stream.until_marker())
             t.check([e.name for e in got] == ["seed", None] and got[-1].version >= t.state[c], f"marker not older than {t.state[c]}: {got}")
             out += closed(stream)
     return out
@@ -170,7 +169,7 @@ def match_single(side, t):
     for c, _, _ in kinds(t):
         for name, wanted in (("seed", ["seed", None]), ("nope", [None])):
             stream = side.open(watch(c, fieldSelector=f"metadata.name={name}", **INITIAL, **BOOKMARKS))
-            got = stream.until_marker()
+            got = real(t, stream.until_marker())
             t.check([e.name for e in got] == wanted and got[-1].version >= t.state[c], f"{name}: {got}")
             out += closed(stream)
     return out
@@ -183,7 +182,7 @@ def marker_once(side, t):
     opened = {(c, case): side.open(watch(c, **params), seconds=SHORT) for c, _, _ in kinds(t) for case, params in cases.items()}
     t.once(lambda: [t.create(c, make(f"o{n}")) for n in range(3) for c, make, _ in kinds(t)])
     for (c, case), stream in opened.items():
-        events = stream.wait_end()
+        events = real(t, stream.wait_end())
         at = [i for i, e in enumerate(events) if e.marker]
         t.check(at == ([1] if case == "both" else []), f"{case}: {events}")
         t.check(bool(plain(events)) == (case != "no bookmarks"), f"{case}: plain bookmarks of {events}")
@@ -218,7 +217,7 @@ def progress(side, t):
     opened = {c: side.open(watch(c, resourceVersion=t.state[c], **BOOKMARKS), seconds=SHORT) for c, _, _ in kinds(t)}
     made = t.once(lambda: {c: t.create(c.replace(t.namespace, f"{t.namespace}-b"), make("far")) for c, make, _ in kinds(t)})
     for c, stream in opened.items():
-        events = stream.wait_end()
+        events = in_order(t, stream.wait_end())
         t.check(events and all(e.type == "BOOKMARK" for e in events) and events[-1].version >= made[c], f"bookmarks up to {made[c]}: {events}")
     return [s.wait_end() for s in opened.values()]
 
@@ -252,7 +251,7 @@ def waits(side, t):
         return versions
     made = t.once(write)
     for c, stream in waiting.items():
-        got = stream.until_marker()
+        got = real(t, stream.until_marker())
         t.check(stream.status == 200 and got[0].name == "seed" and got[-1].version >= start, f"from {start}: {got}")
         if got[0].version < made[c]:
             stream.until(lambda e: e.version == made[c])
@@ -280,7 +279,7 @@ def empty(side, t):
     for c in (t.pods, t.widgets, sets):
         for version in (None, 0):
             stream = side.open(watch(c, resourceVersion=version, **INITIAL, **BOOKMARKS))
-            got = stream.until_marker()
+            got = real(t, stream.until_marker())
             t.check(len(got) == 1 and got[0].version > 0, f"{c}: {got}")
             out += closed(stream)
     return out
@@ -295,7 +294,7 @@ def marker_floor(side, t):
         for c, _, _ in kinds(t):
             for version, least in ((None, far), (t.state[c], t.state[c]), (0, t.state[c])):
                 stream = side.open(watch(c, resourceVersion=version, **INITIAL, **BOOKMARKS))
-                got = stream.until_marker()
+                got = real(t, stream.until_marker())
                 t.check(got[-1].version >= least and shape(got[:-1]) == [["ADDED", "seed", t.state[c]]], f"version {version}: not older than {least}: {got}")
                 out += closed(stream)
     return out
@@ -355,7 +354,7 @@ def progress_on_demand(side, t):
     for n in range(3):
         far = t.once(lambda: t.label(f"{t.pods}/seed", n=str(n)))
         stream = side.open(watch(sets, **INITIAL, **BOOKMARKS))
-        got = stream.until_marker()
+        got = real(t, stream.until_marker())
         t.check(len(got) == 1 and got[0].version >= far, f"not older than {far}: {got}")
         listed = side.get(query(sets))
         t.check(listed.status == 200 and listed.version >= far, f"not older than {far}: {listed}")

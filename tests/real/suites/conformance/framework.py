@@ -36,6 +36,7 @@ class Test:
     live: bool
     setup: object
     run: object
+    lasts: int = 0
 
     def __str__(self):
         return f"{self.number} {self.name}"
@@ -49,14 +50,15 @@ class Pin:
     observable: bool
 
 
-def entry(number, name, needs=(), setup=None, live=False):
-    """Registers a test of one entry, named by a snake_case sentence. NEEDS, each another time to run at:
+def entry(number, name, needs=(), setup=None, live=False, lasts=0):
+    """Registers a test of one entry, named by a snake_case sentence; one that LASTS many seconds begins among the first.
+    NEEDS, each another time to run at:
 
     "alone"       no other test writes or asks meanwhile
     "compaction"  after the setups everything is compacted (t.compacted), and server and gateway start anew
     "restart"     a server of its own, one test at a time, that may be killed (t.stack)"""
     def register(run):
-        TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run))
+        TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run, lasts))
         return run
     return register
 

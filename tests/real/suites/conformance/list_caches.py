@@ -168,7 +168,7 @@ def gadgets(t):
     return {"collection": collection, "repair": lambda: t.stack.etcd("/v3/kv/deleterange", {"key": key})}
 
 
-@entry(49, "a_cache_that_is_not_ready_asks_to_come_again_ever_later", live=True, setup=gadgets)
+@entry(49, "a_cache_that_is_not_ready_asks_to_come_again_ever_later", live=True, setup=gadgets, lasts=15)
 def not_ready(side, t):
     """429 with the delay in header and body, between 1 and 30 seconds, which grows while the cache stays away."""
     target, delays = t.state["collection"] + "?resourceVersion=0", []

@@ -1,6 +1,6 @@
 """Entries 56-60: how tokens, versions and queries are read; compression and errors of lists."""
 from .. import fixtures, wire
-from ..differential.lists import PB, token
+from ..differential.lists import PARTIALS, PB, TABLE, token
 from .framework import entry, query
 from .kinds import both, kinds, named
 from .lists import NOT_OLDER, refused
@@ -76,6 +76,9 @@ def compressed(side, t):
     gzip, cases = {"Accept-Encoding": "gzip"}, t.cases(58)
     out = {c.name: squeezed(t, side.ask(c), c.headers["Accept-Encoding"] in ("gzip", "deflate, gzip")) for c in cases}
     t.check(any(len(got.body) > COMPRESSED_ABOVE for got in out.values()), "no long list")
+    for name, accept in {"YAML": {"Accept": "application/yaml"}, "Table": TABLE, "Table with objects": TABLE, "metadata": PARTIALS}.items():
+        objects = "Object" if "objects" in name else None
+        out[name] = squeezed(t, side.get(query("/api/v1/namespaces/big/configmaps", resourceVersion=0, includeObject=objects), {**gzip, **accept}), True)
     for size, collection in t.state.items():
         got = squeezed(t, side.get(query(collection, resourceVersion=0), gzip), True)
         out[f"{size} bytes"] = got

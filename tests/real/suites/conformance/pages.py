@@ -13,9 +13,9 @@ def page(side, k, continued=None, **params):
     return side.get(query(k.collection, **params, **({"continue": continued} if continued else {})))
 
 
-def follow(side, t, k, **params):
+def follow(side, t, k, first=None, **params):
     """All pages, by the side's own tokens. Only the first request names a version."""
-    out = [page(side, k, **params)]
+    out = [first or page(side, k, **params)]
     while out[-1].token:
         t.check(len(out) < 50, "the pages have no end")
         out.append(page(side, k, out[-1].token, limit=params["limit"], labelSelector=params.get("labelSelector")))
@@ -274,9 +274,7 @@ def stable(side, t, k):
         t.label(k.at("d"), late="yes")
         t.delete(k.at("e"))
     t.once(writes)
-    pages = [first]
-    while pages[-1].token:
-        pages.append(page(side, k, pages[-1].token, limit=2))
+    pages = follow(side, t, k, first, limit=2)
     t.check(joined(pages) == list("abcde") and {p.version for p in pages} == {first.version}, f"{[(p.version, p.names) for p in pages]}")
     t.check(all(v <= first.version for p in pages for v in contents(p).values()), "an item newer than its page")
     now = page(side, k)

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from .framework import Failed, GaveUp, Side, World
 from .outcome import differences
 
 DECISIONS = Path(__file__).with_name("decisions.txt")
-AT_ONCE = 8  # tests under way, each asking both sides
+AT_ONCE, LIVE_AT_ONCE = 4, 8  # tests under way, each asking both sides; live ones mostly wait
 POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"]}]}
 MARK = re.compile(r"conformance-(\d+)-(\w+)-(server|gateway)")
 
@@ -75,6 +76,7 @@ class Result:
     test: object
     verdict: str = "same"
     detail: list = field(default_factory=list)
+    seconds: float = 0.0
 
 
 def decisions():
@@ -132,6 +134,7 @@ class Run:
             return World(test, stack, f"c{test.number}-{self._serial}", shared)
 
     def attempt(self, test, stack, shared=None, world=None):
+        began = time.monotonic()
         try:
             if not world:
                 world = self.world(test, stack, shared)
@@ -140,7 +143,7 @@ class Run:
         except Exception:
             server, tested = [f"the test broke off: {traceback.format_exc(limit=-5)}"], []
         reason = self.decisions.get(str(test))
-        result = Result(test)
+        result = Result(test, seconds=time.monotonic() - began)
         if server or tested:
             result.verdict = "decision" if reason and not server else "failed"
             result.detail = server + tested
@@ -160,8 +163,9 @@ class Run:
             self.report.ok(name, "" if self.report.direct else " ".join(result.detail))
 
     def side_by_side(self, tests, stack, shared=None, worlds=None):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for job in [pool.submit(self.attempt, t, stack, shared, (worlds or {}).get(str(t))) for t in tests]:
+        with ThreadPoolExecutor(AT_ONCE) as quiet, ThreadPoolExecutor(LIVE_AT_ONCE) as live:
+            ordered = sorted(tests, key=lambda t: -t.lasts)
+            for job in [(live if t.live else quiet).submit(self.attempt, t, stack, shared, (worlds or {}).get(str(t))) for t in ordered]:
                 job.result()
 
     def compaction(self, tests, stack):
@@ -214,7 +218,7 @@ def run(report):
             report.direct = stack.direct
             stack.warm(stack.plain)
             shared = Shared(stack)
-            run.side_by_side(sorted(plain, key=lambda t: not t.live), stack, shared)
+            run.side_by_side(plain, stack, shared)
             for test in needing("alone"):
                 run.attempt(test, stack, shared)
             if needing("compaction"):
@@ -222,6 +226,8 @@ def run(report):
             run.forwarded(stack)
         if other:
             other.result()
+    slowest = sorted(run.results.values(), key=lambda r: -r.seconds)[:8]
+    print(f"     | slowest: {', '.join(f'{r.test.number} {r.seconds:.0f} s' for r in slowest)}", flush=True)
     known = {str(t) for t in framework.load()}
     report.check("decisions.txt names tests", run.decisions.keys() <= known, f"no such tests: {run.decisions.keys() - known}")
     if os.environ.get("CONFORMANCE_ONLY"):

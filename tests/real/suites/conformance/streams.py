@@ -59,6 +59,13 @@ def shape(events):
     return [[e.type, e.name, e.version] for e in events]
 
 
+def real(t, events):
+    """These, none of which has a version that the store has not reached."""
+    newest = t.revision()
+    t.check(all(e.version <= newest for e in events), f"versions that do not exist yet: the store is at {newest}, {events}")
+    return events
+
+
 def only_error(t, events, code, reason):
     """The Status of a stream that holds one ERROR and nothing else."""
     got = list(events)

@@ -1,9 +1,7 @@
 """Entries 76, 77, 88, 89, 92 and 121: whom an event concerns, and as what he is told of it."""
-import json
-
 from .. import fixtures
 from .framework import entry
-from .streams import AS_METADATA, AS_TABLE, BOOKMARKS, INITIAL, FormWatch, closed, expect, kinds, seeded, shape, watch
+from .streams import BOOKMARKS, INITIAL, FormWatch, closed, expect, kinds, seeded, shape, watch
 
 
 def node(name, labels):

@@ -191,9 +191,9 @@ def from_nonzero(side, t):
 @entry(69, "what_was_written_before_the_client_read_is_delivered_in_order", setup=seeded, live=True)
 def delayed(side, t):
     """A client that reads only when the stream's time is over gets all events that fit, in order, and the clean end."""
-    streams = {c: StalledWatch(side, watch(c, resourceVersion=t.state[c], timeoutSeconds=8)) for c, _, _ in kinds(t)}
-    made = for_both(t, lambda c, make, _: [t.create(c, make(f"o{i}")) for i in range(10)])
-    probe = side.open(watch(t.pods, resourceVersion=made[t.pods][-1]), seconds=8)
+    streams = {c: StalledWatch(side, watch(c, resourceVersion=t.state[c], timeoutSeconds=12)) for c, _, _ in kinds(t)}
+    made = for_both(t, lambda c, make, _: [t.create(c, make(f"o{i}")) for i in range(6)])
+    probe = side.open(watch(t.pods, resourceVersion=made[t.pods][-1]), seconds=12)
     probe.wait_end()  # opened later with the same time: the others are over
     for collection, stream in streams.items():
         events = stream.go().wait_end()

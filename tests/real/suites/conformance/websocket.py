@@ -1,5 +1,4 @@
 """Just enough of WebSockets (RFC 6455) to read a watch: the handshake, frames, and a close from either end."""
-import base64
 import os
 import struct
 
@@ -69,8 +68,3 @@ def _exactly(reader, size):
     if len(data) != size:
         raise wire.WireError("cut inside a frame")
     return data
-
-
-def subprotocol(token):
-    """The subprotocol by which browsers hand over a bearer token."""
-    return "base64url.bearer.authorization.k8s.io." + base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")

@@ -22,7 +22,7 @@ def marker(version):
 
 
 def stream(*frames, end="clean", body=b"", **headers):
-    return SimpleNamespace(status=200, headers={**HEADERS, **headers}, body=body, end=end, frames=list(frames))
+    return SimpleNamespace(status=200, headers={**HEADERS, **headers}, body=body, end=end, frames=list(frames), binary=False)
 
 
 class Lists(unittest.TestCase):
@@ -48,6 +48,17 @@ class Lists(unittest.TestCase):
 
     def test_an_item_of_a_cached_list_counts(self):
         self.check(answer(LIST % (40, 8)), answer(LIST % (40, 7)), False, cached=True)
+
+    def test_lengths_in_a_status_depend_on_how_far_a_cache_is(self):
+        def status(text):
+            raw = b"\x1a" + bytes([len(text)]) + text
+            return answer(b"k8s\0" + b"\x12" + bytes([len(raw)]) + raw, 504)
+        self.check(status(b"too large: 9, current: 99"), status(b"too large: 9, current: 100"), True)
+        self.check(status(b"too large: 9, current: 99"), status(b"too large: 8, current: 100"), False)
+
+    def test_ages_do_not_count_in_any_form(self):
+        for text in (b'{"cells":["p","%ds"]}', b'{\n  "cells": [\n    "p",\n    "2m%ds"\n  ]\n}', b"rows:\n- cells:\n  - p\n  - 1m%ds\n"):
+            self.check(answer(text % 9), answer(text % 11), True)
 
     def test_how_far_a_cache_is_does_not_count(self):
         self.check(answer(b"too large: 9, current: 3", 504), answer(b"too large: 9, current: 4", 504), True)

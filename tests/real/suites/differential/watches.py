@@ -76,6 +76,31 @@ def forms(s, n, c):
         yield w(f"8.4-126 {n} watch, Accept {accept}", c, {"Accept": accept}, resourceVersion=0)
 
 
+def sockets(s):
+    """8.4: watches over WebSocket, what is refused of them and what is not seen as one."""
+    pods, widgets, awb = fixtures.pods("default"), fixtures.widgets("default"), {"allowWatchBookmarks": "true", **SIE}
+    socket = lambda drop="", **more: {k: v for k, v in {**wire.WEBSOCKET, **{k.replace("_", "-"): v for k, v in more.items()}}.items() if k != drop}
+    yield w("8.4-128,129 websocket: a watch-list", pods, socket(), **awb)
+    yield w("8.4-128,129 websocket: a watch-list of custom resources", widgets, socket(), **awb)
+    yield w("8.4-130 websocket: protobuf", pods, socket(Accept=PB["Accept"]), **awb)
+    yield w("8.4-130 websocket: metadata in protobuf", pods, socket(**PB_PARTIAL), **awb)
+    yield w("8.4-130 websocket: metadata", pods, socket(**PARTIAL), **awb)
+    yield w("8.4-131 websocket: Table", pods, socket(**TABLE), **awb)
+    yield w("8.4-129 websocket: from the first write", pods, socket(), resourceVersion=s.versions["pods"]["created"] - 1)
+    yield Case("8.4-129 websocket: negative timeout", q(pods, watch="true", timeoutSeconds=-1, resourceVersion=s.versions["pods"]["now"]), socket(), watch=True)
+    for what, more in {"another's origin": {"Origin": "https://example.com:8443"}, "a path as origin": {"Origin": "/x"}, "null origin": {"Origin": "null"}, "origin without a scheme": {"Origin": "example.com"},
+                       "origin with a bad port": {"Origin": "http://a:b"}, "origin with a blank": {"Origin": "http://a b"}, "origin in brackets": {"Origin": "http://[::1]:80"}, "origin with a user": {"Origin": "http://u@a"},
+                       "version 8": {"Sec_WebSocket_Version": "8"}, "a protocol": {"Sec_WebSocket_Protocol": "base64.binary.k8s.io"}, "two protocols": {"Sec_WebSocket_Protocol": "a, b"},
+                       "two wishes": {"Connection": "keep-alive, Upgrade"}, "other case": {"Connection": "UPGRADE", "Upgrade": "WebSocket"}, "an odd key": {"Sec_WebSocket_Key": "x"},
+                       "no upgrade in Connection": {"Connection": "keep-alive"}, "SPDY": {"Upgrade": "SPDY/3.1"}, "h2c": {"Upgrade": "h2c"}, "yaml": {"Accept": "application/yaml"}}.items():
+        yield w(f"8.4-128 websocket: {what}", pods, socket(**more), resourceVersion=0)
+    for missing in ("Origin", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Connection", "Upgrade"):
+        yield w(f"8.4-128 websocket: without {missing}", pods, socket(missing), resourceVersion=0)
+    yield w("8.4-128 websocket: a mistake is told first", pods, socket("Origin"), labelSelector="===")
+    yield Case("8.4-128 websocket: a list ignores it", q(pods, resourceVersion=0), socket(), cached=True)
+    yield w("8.4-128 websocket: /watch/", pods.replace("/v1/", "/v1/watch/", 1), socket(), watch=None, resourceVersion=0)
+
+
 def scopes(s, n, c, everywhere, inside):
     """8.2: what a quiet watch-list of each scope holds."""
     one = s.first[n]
@@ -99,12 +124,7 @@ def quiet(s):
     yield Case("8.3-119 events (uncached), watch-list from the future", q(events, watch="true", timeoutSeconds=2, resourceVersion=FUTURE, **SIE), watch=True, random_retry=True)
     yield w("8.2-76 nodes, watch-list", "/api/v1/nodes", allowWatchBookmarks="true", **SIE)
     yield w("8.2-76 nodes, /watch/ of one name", "/api/v1/watch/nodes/node-0", watch=None, resourceVersion=0)
-    socket = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13", "Origin": "http://127.0.0.1"}
-    pods = fixtures.pods("default")
-    yield w("8.4-128,129 websocket: the handshake of a watch", pods, socket, resourceVersion=0)
-    yield w("8.4-128 websocket: without an Origin", pods, {k: v for k, v in socket.items() if k != "Origin"}, resourceVersion=0)
-    yield w("8.4-128 websocket: without a key", pods, {k: v for k, v in socket.items() if k != "Sec-WebSocket-Key"}, resourceVersion=0)
-    yield Case("8.4-128 websocket: a list ignores it", q(pods, resourceVersion=0), socket, cached=True)
+    yield from sockets(s)
     yield w("8.4-136 an unknown resource, watch", "/api/v1/nopes")
     yield w("8.4-136 an unknown group, watch", "/apis/nope.io/v1/nopes")
 
@@ -136,6 +156,10 @@ def live(s, seconds):
         yield w(f"8.4-127 live, /watch/ of one name: {n}", c.replace("/v1/", "/v1/watch/", 1) + "/live1", seconds=seconds, watch=None, resourceVersion=now)
     pods = fixtures.pods("default")
     now = s.versions["pods"]["now"]
+    for what, headers in {"JSON": {}, "protobuf": PB, "Table": TABLE, "metadata": PARTIAL}.items():
+        yield w(f"8.4-130 live, websocket, {what}: pods", pods, {**wire.WEBSOCKET, **headers}, seconds=seconds, resourceVersion=now, bookmark=what != "Table", allowWatchBookmarks="true")
+    for what, params in {"bookmarks": {"allowWatchBookmarks": "true"}, "no objects": {"includeObject": "None"}, "whole objects": {"includeObject": "Object"}, "a field": {"fieldSelector": "metadata.name=live1"}}.items():
+        yield w(f"8.4-131 live, Table, {what}: pods", pods, TABLE, seconds=seconds, resourceVersion=now, **params)
     yield w("8.4-130 live, protobuf: pods", pods, PB, seconds=seconds, resourceVersion=now)
     yield w("8.4-130 live, protobuf, labels: pods", pods, PB, seconds=seconds, resourceVersion=now, labelSelector="app=demo")
     yield w("8.4-130 live, protobuf watch-list: pods", pods, PB, seconds=seconds, allowWatchBookmarks="true", **SIE)

@@ -2,6 +2,7 @@
 import argparse
 import json
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -41,9 +42,9 @@ def record(args):
         sys.exit("replay.sh: --listen 127.0.0.1:PORT")
     upstream, journal = endpoint("upstream", args.upstream, args.ca, args.token), Journal(args.out)
     with Relay(int(port), upstream, journal) as relay:
-        print(f"http://127.0.0.1:{relay.server_address[1]} passes on to {args.upstream}; ctrl-C ends it", flush=True)
+        print(f"http://127.0.0.1:{relay.address[1]} passes on to {args.upstream}; ctrl-C ends it", flush=True)
         try:
-            relay.serve_forever()
+            threading.Event().wait()
         except KeyboardInterrupt:
             pass
     print(f"{journal.count} requests in {args.out}" + (f", {journal.dropped} more did not fit" if journal.dropped else ""))
@@ -99,7 +100,7 @@ def difference(server, gateway, request, watch_seconds):
     return compare(request, left, right, newest(server))
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(prog="replay.sh")
     verbs = parser.add_subparsers(required=True)
     verb = verbs.add_parser("record", help="a relay that writes requests down")
@@ -119,7 +120,7 @@ def main():
     for verb in verbs.choices.values():
         verb.add_argument("--ca", metavar="FILE")
         verb.add_argument("--token", metavar="@FILE", help="sent when a request has none")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     return args.run(args)
 
 

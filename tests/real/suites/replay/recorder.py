@@ -3,9 +3,8 @@
 Bytes pass through as they come, in both directions; only a missing Authorization header is added. Each client
 connection has one connection to the upstream. Requests are split by their Content-Length or chunks, answers are not
 looked at. After an upgrade nothing more of that connection is written down."""
+import asyncio
 import os
-import socket
-import socketserver
 import sys
 import threading
 
@@ -13,6 +12,7 @@ from .request import Request, without_credentials
 
 HEAD_MAX = 1 << 20
 BODY_KEPT_MAX = 1 << 20
+PIECE = 1 << 16
 FILE_MAX = 256 << 20
 CONNECTIONS_MAX = 200
 
@@ -40,21 +40,24 @@ class Journal:
             self.size, self.count = self.size + len(line), self.count + 1
 
 
-def read_head(reader):
+async def read_head(reader):
     """(first line, [header lines]); None at the end of the connection. One empty line may come before."""
-    lines, size = [], 0
-    while (line := reader.readline(HEAD_MAX + 1)) not in (b"\r\n", b"\n") or not lines and not size:
+    lines, size, empty = [], 0, False
+    while True:
+        line = await reader.readline()
         size += len(line)
-        if line in (b"\r\n", b"\n"):
-            continue
         if not line and not lines:
             return None
         if not line.endswith(b"\n") or size > HEAD_MAX:
             raise Bad("a head that is cut short or too large")
-        lines.append(line)
-    if not lines:
-        raise Bad("an empty head")
-    return lines[0], lines[1:]
+        if line not in (b"\r\n", b"\n"):
+            lines.append(line)
+        elif lines:
+            return lines[0], lines[1:]
+        elif empty:
+            raise Bad("no request line")
+        else:
+            empty = True
 
 
 def split(line):
@@ -62,38 +65,45 @@ def split(line):
     return name.strip(), value.strip()
 
 
-def body_pieces(reader, headers):
-    """The body's bytes as they stand on the wire, with what they say: (raw, content)."""
-    lower = {k.lower(): v for k, v in headers}
-    if "chunked" in lower.get("transfer-encoding", "").lower():
-        while True:
-            size = reader.readline(1024)
-            left = int(size.split(b";")[0], 16)
-            yield size, b""
-            while left:
-                data = reader.read1(min(left, 65536))
-                if not data:
-                    raise Bad("a body that is cut short")
-                left -= len(data)
-                yield data, data
-            if size.split(b";")[0].strip(b"0\r\n") == b"":
-                while (trailer := reader.readline(65536)) not in (b"\r\n", b""):
-                    yield trailer, b""
-                yield trailer, b""
-                return
-            yield reader.readline(1024), b""
-    left = int(lower.get("content-length", 0))
+async def counted(reader, left):
+    """So many bytes, in pieces."""
     while left > 0:
-        data = reader.read1(min(left, 65536))
+        data = await reader.read(min(left, PIECE))
         if not data:
             raise Bad("a body that is cut short")
         left -= len(data)
-        yield data, data
+        yield data
 
 
-def relay_requests(reader, upstream, journal, token):
+async def body_pieces(reader, headers):
+    """The body's bytes as they stand on the wire, with what they say: (raw, content)."""
+    lower = {k.lower(): v for k, v in headers}
+    if "chunked" not in lower.get("transfer-encoding", "").lower():
+        async for data in counted(reader, int(lower.get("content-length", 0))):
+            yield data, data
+        return
+    while True:
+        line = await reader.readline()
+        size = int(line.split(b";")[0], 16)
+        yield line, b""
+        if not size:
+            break
+        async for data in counted(reader, size):
+            yield data, data
+        yield await reader.readline(), b""
+    while (trailer := await reader.readline()) not in (b"\r\n", b""):
+        yield trailer, b""
+    yield trailer, b""
+
+
+async def passed_on(writer, data):
+    writer.write(data)
+    await writer.drain()
+
+
+async def relay_requests(reader, upstream, journal, token):
     """Until the client ends its side or breaks the rules."""
-    while (head := read_head(reader)) is not None:
+    while (head := await read_head(reader)) is not None:
         first, lines = head
         headers = [split(line) for line in lines]
         words = first.decode("latin-1").split()
@@ -101,18 +111,16 @@ def relay_requests(reader, upstream, journal, token):
             raise Bad(f"no request line: {first[:80]!r}")
         names = {k.lower() for k, _ in headers}
         added = f"Authorization: Bearer {token}\r\n".encode() if token and "authorization" not in names else b""
-        upstream.sendall(first + b"".join(lines) + added + b"\r\n")
+        await passed_on(upstream, first + b"".join(lines) + added + b"\r\n")
         kept, size = [], 0
-        for raw, content in body_pieces(reader, headers):
-            upstream.sendall(raw)
+        async for raw, content in body_pieces(reader, headers):
+            await passed_on(upstream, raw)
             size += len(content)
             if size <= BODY_KEPT_MAX:
                 kept.append(content)
         journal.add(as_request(words, headers, b"".join(kept) if size <= BODY_KEPT_MAX else None, size))
         if "upgrade" in names:
-            while data := reader.read1(65536):
-                upstream.sendall(data)
-            return
+            return await copy(reader, upstream)
 
 
 def as_request(words, headers, body, size):
@@ -121,50 +129,63 @@ def as_request(words, headers, body, size):
     return Request(words[0], words[1], kept, body or None, 0 if body is not None else size)
 
 
-def copy_answers(upstream, client):
-    """Everything the upstream says, at once; then the client learns that it ended."""
-    try:
-        while data := upstream.recv(65536):
-            client.sendall(data)
-    except OSError:
-        pass
-    for side in (client, upstream):
-        hang_up(side)
+async def copy(reader, writer):
+    """Everything, as it comes."""
+    while data := await reader.read(PIECE):
+        await passed_on(writer, data)
 
 
-def hang_up(sock):
-    try:
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the TLS layer stays as its reader has it
-    except OSError:
-        pass
-
-
-class Relay(socketserver.ThreadingTCPServer):
-    """Listens on loopback alone."""
-    allow_reuse_address = daemon_threads = True
+class Relay:
+    """with Relay(port, upstream, journal) as relay: it listens at relay.address, on loopback alone, in a thread of its own."""
 
     def __init__(self, port, upstream, journal):
-        self.upstream, self.journal, self.places = upstream, journal, threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__(("127.0.0.1", port), Connection)
+        self.port, self.upstream, self.journal = port, upstream, journal
+        self.loop = asyncio.new_event_loop()
+        self.places = asyncio.Semaphore(CONNECTIONS_MAX)
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
 
+    def __enter__(self):
+        self.thread.start()
+        started = asyncio.start_server(self.connection, "127.0.0.1", self.port, limit=HEAD_MAX)
+        self.server = asyncio.run_coroutine_threadsafe(started, self.loop).result()
+        self.address = self.server.sockets[0].getsockname()
+        return self
 
-class Connection(socketserver.BaseRequestHandler):
-    def handle(self):
-        with self.server.places:
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __exit__(self, *_):
+        asyncio.run_coroutine_threadsafe(self.ended(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    async def ended(self):
+        self.server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def connection(self, reader, writer):
+        async with self.places:
             try:
-                upstream = self.server.upstream.connect(None)
-            except OSError as e:
-                print(f"the upstream cannot be reached: {e}", file=sys.stderr, flush=True)
-                return
-            answers = threading.Thread(target=copy_answers, args=(upstream, self.request), daemon=True)
-            answers.start()
-            try:
-                with self.request.makefile("rb") as reader:
-                    relay_requests(reader, upstream, self.server.journal, self.server.upstream.token)
+                await self.relayed(reader, writer)
             except (OSError, ValueError, Bad) as e:
                 print(f"a connection was given up: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
+            except asyncio.CancelledError:
+                pass  # the relay ends
             finally:
-                hang_up(upstream)
-                answers.join()
-                upstream.close()
+                writer.close()
+
+    async def relayed(self, reader, writer):
+        """Either side's end is the connection's."""
+        up = self.upstream
+        up_reader, up_writer = await asyncio.open_connection(up.host, up.port, ssl=up.tls, limit=HEAD_MAX)
+        sides = [asyncio.ensure_future(job) for job in (relay_requests(reader, up_writer, self.journal, up.token), copy(up_reader, writer))]
+        try:
+            done, _ = await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+            for side in done:
+                side.result()
+        finally:
+            for side in sides:
+                side.cancel()
+            await asyncio.gather(*sides, return_exceptions=True)
+            up_writer.close()

@@ -1,4 +1,5 @@
 """The parts of the replay package notice what they should: python3 -m unittest suites.replay.replay_test, from tests/real."""
+import asyncio
 import io
 import json
 import socket
@@ -6,15 +7,19 @@ import tempfile
 import threading
 import unittest
 import zlib
+from contextlib import redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from .. import wire
 from ..known import Known
+from .__main__ import main
 from .exchange import Received, fetch, socket_frames, unpack
 from .generate import generate
 from .judge import cached, compare, kind
-from .recorder import Bad, Journal, Relay, relay_requests
+from .recorder import HEAD_MAX, Bad, Journal, Relay, relay_requests
 from .request import Request, Unreadable, read_line
+from .run import cut_short, patient
 from .shrink import shrink
 from .world import World
 
@@ -66,6 +71,15 @@ class Judging(unittest.TestCase):
         one, two = EVENT % (b"a", 1), EVENT % (b"b", 2)
         self.check("/p?watch=1&timeoutSeconds=-1", received(one + two), received(one), True)
         self.check("/p?watch=1&timeoutSeconds=-1", received(one + two), received(two), False)
+
+    def test_a_short_watch_that_sent_less_gets_more_time(self):
+        one, two = EVENT % (b"a", 1), EVENT % (b"b", 2)
+        short = Request("GET", "/p?watch=1&timeoutSeconds=1")
+        self.assertTrue(cut_short(short, received(one + two), received(one)))
+        self.assertFalse(cut_short(short, received(one), received(two)))
+        self.assertFalse(cut_short(short, received(one), received(one)))
+        self.assertFalse(cut_short(patient(short), received(one + two), received(one)))  # once, not for ever
+        self.assertEqual("12", patient(short).option("timeoutSeconds"))
 
     def test_compressed_bodies_are_compared_unpacked(self):
         packed = [zlib.compressobj(level, wbits=31) for level in (1, 9)]
@@ -137,8 +151,11 @@ class Sink:
     def __init__(self):
         self.sent = b""
 
-    def sendall(self, data):
+    def write(self, data):
         self.sent += data
+
+    async def drain(self):
+        pass
 
 
 class Recording(unittest.TestCase):
@@ -150,8 +167,14 @@ class Recording(unittest.TestCase):
     def recorded(self, data, token=None, limit=1 << 20):
         journal, sink = Journal(self.path, limit), Sink()
         self.addCleanup(journal.file.close)
+
+        async def relayed():
+            reader = asyncio.StreamReader(HEAD_MAX)
+            reader.feed_data(data)
+            reader.feed_eof()
+            await relay_requests(reader, sink, journal, token)
         try:
-            relay_requests(io.BufferedReader(io.BytesIO(data)), sink, journal, token)
+            asyncio.run(relayed())
         finally:
             self.requests = [read_line(line) for line in self.path.read_text().splitlines()]
         return sink.sent
@@ -177,10 +200,10 @@ class Recording(unittest.TestCase):
         self.assertLessEqual(self.path.stat().st_size, 200)
 
     def test_what_is_no_request_ends_the_connection(self):
-        for bad in (b"GET\r\n\r\n", b"GET /a HTTP/1.1\r\nA: b", b"PUT / HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort", b"A: " + b"x" * (1 << 21), b"\r\n\r\n"):
+        for bad in (b"GET\r\n\r\n", b"GET /a HTTP/1.1\r\nA: b", b"PUT / HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort", b"A: b\r\n" * 200000, b"\r\n\r\n"):
             with self.assertRaises(Bad):
                 self.recorded(bad)
-        for bad in (b"PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+        for bad in (b"A: " + b"x" * (1 << 21), b"PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
             with self.assertRaises(ValueError):
                 self.recorded(bad)
 
@@ -199,14 +222,12 @@ class Recording(unittest.TestCase):
         threading.Thread(target=serve, daemon=True).start()
         journal = Journal(self.path)
         with server, Relay(0, wire.Endpoint("up", *server.getsockname()), journal) as relay:
-            threading.Thread(target=relay.serve_forever, daemon=True).start()
-            exchange = wire.Exchange(wire.Endpoint("relay", *relay.server_address), "GET", "/p?watch=1", {}, None, 20)
+            exchange = wire.Exchange(wire.Endpoint("relay", *relay.address), "GET", "/p?watch=1", {}, None, 20)
             pieces = exchange.pieces()
             self.assertEqual(b"first", next(pieces))
             go_on.set()
             self.assertEqual([b"second"], list(pieces))
             exchange.close()
-            relay.shutdown()
         journal.file.close()
         self.assertEqual("/p?watch=1", json.loads(self.path.read_text())["target"])
 
@@ -223,6 +244,46 @@ class Recording(unittest.TestCase):
         with server:
             got = fetch(wire.Endpoint("server", *server.getsockname()), Request("GET", "/p?watch=1"), 0.3)
         self.assertEqual(("open", b"first"), (got.end, got.body))
+
+
+class Replaying(unittest.TestCase):
+    def served(self, body):
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    def replayed(self, *bodies):
+        """(exit code, what was printed) for two reads and a write."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "requests")
+            path.write_text("".join(r.line() + "\n" for r in (Request("GET", "/a"), Request("POST", "/a", (), b"{}"), Request("GET", "/b?watch=1", (("A", "it's"),)))))
+            server, gateway = map(self.served, bodies)
+            with redirect_stdout(io.StringIO()) as out:
+                code = main(["replay", str(path), "--server", server, "--gateway", gateway])
+        return code, out.getvalue()
+
+    def test_equal_sides_are_equal(self):
+        self.assertEqual((0, "2 the same, 0 different, 1 left out because they write\n"), self.replayed(b"x" * 50, b"x" * 50))
+
+    def test_a_byte_is_shown_with_its_place(self):
+        code, out = self.replayed(b"x" * 50 + b"1" + b"y" * 60, b"x" * 50 + b"2" + b"y" * 60)
+        self.assertEqual(1, code)
+        self.assertIn("0 the same, 2 different", out)
+        self.assertIn("bodies differ from byte 50 on (111 and 111 bytes)", out)
+        self.assertIn(f"{'78' * 40} > 31{'79' * 39}", out)
+        self.assertIn(f"{'78' * 40} > 32{'79' * 39}", out)
+        self.assertIn("""curl -sS -i --path-as-is -g -H 'A: it'"'"'s' '$SERVER/b?watch=1'""", out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+//! However a WebSocket client's bytes are cut into chunks, the same is heard, and of pings what a plain reading of the
+//! frames finds; what is kept of them is bounded. The first four bytes are the lengths of the chunks, over and over.
+#![no_main]
+
+use kube_fanout::downstream::websocket::{ClientFrames, Received};
+use libfuzzer_sys::fuzz_target;
+
+const PING_LEN_MAX: usize = 125;
+
+fn heard<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Received> {
+    let mut frames = ClientFrames::default();
+    let mut heard = Vec::new();
+    for mut chunk in chunks {
+        while let Some(received) = frames.next(&mut chunk) {
+            assert!(
+                !matches!(heard.last(), Some(Received::Close | Received::Unmasked)),
+                "nothing is heard after the end"
+            );
+            heard.push(received);
+        }
+        assert!(chunk.is_empty(), "all bytes are taken");
+    }
+    heard
+}
+
+/// The same by the book (RFC 6455 §5.2), with all bytes at hand.
+fn expected(mut bytes: &[u8]) -> Vec<Received> {
+    let mut heard = Vec::new();
+    while let [kind, len, rest @ ..] = bytes {
+        if len & 0x80 == 0 {
+            heard.push(Received::Unmasked);
+            break;
+        }
+        let extended = match len & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let Some((number, rest)) = rest.split_at_checked(extended) else {
+            break;
+        };
+        let Some((mask, rest)) = rest.split_first_chunk::<4>() else {
+            break;
+        };
+        if kind & 0xf == 8 {
+            heard.push(Received::Close);
+            break;
+        }
+        let len = match number {
+            [] => u64::from(len & 0x7f),
+            _ => number
+                .iter()
+                .fold(0, |len, byte| len << 8 | u64::from(*byte)),
+        };
+        let split = usize::try_from(len)
+            .ok()
+            .and_then(|len| rest.split_at_checked(len));
+        let Some((payload, rest)) = split else {
+            break;
+        };
+        if kind & 0xf == 9 {
+            let unmasked = payload.iter().zip(mask.iter().cycle());
+            let unmasked = unmasked.map(|(byte, mask)| byte ^ mask).take(PING_LEN_MAX);
+            heard.push(Received::Ping(unmasked.collect()));
+        }
+        bytes = rest;
+    }
+    heard
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((cuts, bytes)) = input.split_first_chunk::<4>() else {
+        return;
+    };
+    let mut left = bytes;
+    let mut cuts = cuts.iter().cycle();
+    let chunks = std::iter::from_fn(|| {
+        let len = cuts.next().map_or(1, |len| usize::from(*len).max(1));
+        let (chunk, rest) = left.split_at_checked(len).unwrap_or((left, &[]));
+        left = rest;
+        (!chunk.is_empty()).then_some(chunk)
+    });
+    let expected = expected(bytes);
+    assert_eq!(heard(chunks), expected);
+    assert_eq!(heard(std::iter::once(bytes)), expected);
+});

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs each for a while: all of them, or those named. Ends with code 1 and the path of the input when one is
+# found that breaks a target. See README.md.
+#   fuzz/run.sh [TARGET…] [--seconds N]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+SECONDS_EACH=60
+# One input costs a few kilobytes; a target that reaches this runs away.
+MEMORY_MB=1024
+# No peer is answered so late, even in a build that checks everything.
+INPUT_SECONDS=10
+INPUT_LEN_MAX=4096
+
+targets=()
+while [ "$#" -gt 0 ]; do
+    case $1 in
+        --seconds)
+            [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || { echo "$0: --seconds needs a number" >&2; exit 2; }
+            SECONDS_EACH=$2
+            shift
+            ;;
+        -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -*) echo "$0: no option $1" >&2; exit 2 ;;
+        *) targets+=("$1") ;;
+    esac
+    shift
+done
+if [ "${#targets[@]}" = 0 ]; then
+    for folder in fuzz/seeds/*/; do
+        targets+=("$(basename "$folder")")
+    done
+fi
+for target in "${targets[@]}"; do
+    [ -f "fuzz/fuzz_targets/$target.rs" ] && [ -d "fuzz/seeds/$target" ] || { echo "$0: no target $target" >&2; exit 2; }
+done
+
+# Coverage is a pass of LLVM's that the stable compiler has too; cargo-fuzz sets the same. Naming the platform keeps it away from build
+# scripts. Address checks need a nightly compiler, and the code under test is safe Rust.
+host=$(rustc -vV | sed -n 's/^host: //p')
+export RUSTFLAGS="-Ccodegen-units=1 -Cpasses=sancov-module"
+for flag in level=4 inline-8bit-counters pc-table trace-compares; do
+    RUSTFLAGS+=" -Cllvm-args=-sanitizer-coverage-$flag"
+done
+export CARGO_TARGET_DIR="$PWD/target/fuzz"
+bins=()
+for target in "${targets[@]}"; do
+    bins+=(--bin "$target")
+done
+cargo build --manifest-path fuzz/Cargo.toml --target "$host" "${bins[@]}" || exit 2
+
+code=0
+for target in "${targets[@]}"; do
+    home="$CARGO_TARGET_DIR/$target"
+    mkdir -p "$home/corpus" "$home/findings"
+    # The first folder is where new inputs go; the seeds are only read.
+    if "$CARGO_TARGET_DIR/$host/debug/$target" "$home/corpus" "fuzz/seeds/$target" \
+        -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
+        -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="$INPUT_SECONDS" \
+        -print_final_stats=1 >"$home/log" 2>&1; then
+        executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$home/log")
+        covered=$(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\).*/\1 edges, \2 features/p' "$home/log" | tail -n 1)
+        echo "$target: nothing found in $SECONDS_EACH s, $executions executions, $covered"
+    else
+        code=1
+        found=$(sed -n 's/.*Test unit written to //p' "$home/log" | tail -n 1)
+        echo "$target: FOUND ${found:-no input was written}; log in $home/log"
+        grep -E -m 3 "panicked at|ERROR: libFuzzer|^[^=#[:space:]].*assert" "$home/log"
+    fi
+done
+exit "$code"

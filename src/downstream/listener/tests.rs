@@ -1,0 +1,129 @@
+//! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
+
+use http_body_util::Full;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::Instant;
+
+use super::*;
+use crate::downstream::resources::{Answered as AnsweredRequest, Availability, Latest};
+use crate::downstream::watch::WatchTally;
+use crate::resource::CacheKey;
+use crate::view::Served;
+
+/// Everything is answered by upstream, at once.
+struct Upstream;
+
+impl Resources for Upstream {
+    type Forwarded = Full<bytes::Bytes>;
+
+    async fn availability(&self, _: &CacheKey) -> Availability {
+        Availability::Forwarded
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+        Response::new(Full::from("whole"))
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        unreachable!("there are no watches")
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+fn connection() -> Connection<Upstream> {
+    Connection {
+        tls: None,
+        service: Service::new(Arc::new(Upstream)),
+        drain: Drain::new(),
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A request that promises more of its head.
+const HEADERS: &[u8] = b"\0\0\x03\x01\x01\0\0\0\x01\x82\x86\x84";
+/// A head continued by nothing.
+const CONTINUATION: &[u8] = b"\0\0\0\x09\0\0\0\0\x01";
+
+/// Sends `bytes` one a second, then nothing more; takes all that comes.
+async fn dribble(mut client: DuplexStream, bytes: Vec<u8>) {
+    for byte in bytes {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if client.write_all(&[byte]).await.is_err() {
+            break;
+        }
+    }
+    let _ = client.read_to_end(&mut Vec::new()).await;
+}
+
+#[track_caller]
+fn assert_within(begun: Instant, least: Duration, most: Duration) {
+    let took = begun.elapsed();
+    assert!(least <= took && took <= most, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preface_that_does_not_come_in_time_ends_the_connection() {
+    for sent in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let (begun, client) = (Instant::now(), dribble(client, sent.to_vec()));
+        let (ended, ()) = tokio::join!(connection().http2(server), client);
+        assert_eq!(ended, Err(ConnectionFailure::Timeout));
+        assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
+    }
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(b"PRI * HTTP/1.1\r\n\r\n").await.unwrap();
+    let ended = connection().http2(server).await;
+    assert_eq!(ended, Err(ConnectionFailure::Protocol));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_waited_for_as_long_as_for_the_answer_to_a_ping() {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let head = [PREFACE, HEADERS, &CONTINUATION.repeat(8)].concat();
+    let (begun, client) = (Instant::now(), dribble(client, head));
+    let (ended, ()) = tokio::join!(connection().http2(server), client);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(
+        begun,
+        PING_INTERVAL + PING_TIMEOUT,
+        HEAD_TIMEOUT + PING_INTERVAL + PING_TIMEOUT,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_gone_without_a_word_is_noticed_by_a_ping() {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(PREFACE).await.unwrap();
+    let begun = Instant::now();
+    let ended = connection().http2(server).await;
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    let most = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);
+    assert_within(begun, PING_INTERVAL + PING_TIMEOUT, most);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame() {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let head = format!("GET /{} HTTP/1.1\r\n", "a".repeat(100));
+    let (begun, client) = (Instant::now(), dribble(client, head.into_bytes()));
+    let (ended, ()) = tokio::join!(connection().http1(server), client);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
+
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let (ended, read) = tokio::join!(connection().http1(server), async {
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.map(|_| answer)
+    });
+    assert_eq!(ended, Ok(()));
+    assert!(read.unwrap().ends_with(b"whole"));
+}

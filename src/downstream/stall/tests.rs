@@ -1,0 +1,136 @@
+//! Streams over a connection in memory, whose time passes at once.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2::SendRequest;
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::task::JoinSet;
+
+use super::*;
+
+const WINDOW_LEN: u32 = 1_024;
+const FRAME_COUNT: usize = 20;
+
+/// Frames as long as the window, which tell who waits for whom if they are `judged`.
+struct Frames {
+    left: usize,
+    judged: bool,
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.judged {
+            say(Waits::Server);
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
+        self.left = left;
+        let bytes = vec![b'a'; WINDOW_LEN as usize];
+        Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+    }
+}
+
+/// A connection whose client takes no more of a stream than a kilobyte until it reads.
+async fn connect(stalled: &IntCounter, tasks: &mut JoinSet<()>) -> SendRequest<Empty<Bytes>> {
+    let (client, server) = tokio::io::duplex(1 << 20);
+    let streams = Streams {
+        stalled: Some(stalled.clone()),
+    };
+    let service = service_fn(async |request: Request<hyper::body::Incoming>| {
+        Ok::<_, Infallible>(Response::new(Frames {
+            left: FRAME_COUNT,
+            judged: request.uri().path() == "/judged",
+        }))
+    });
+    let connection = hyper::server::conn::http2::Builder::new(streams)
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(server), service);
+    tasks.spawn(async move { connection.await.unwrap() });
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(WINDOW_LEN)
+        .handshake(TokioIo::new(client))
+        .await
+        .unwrap();
+    tasks.spawn(async move { connection.await.unwrap() });
+    sender
+}
+
+fn request(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://a{path}"))
+        .body(Empty::new())
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_nothing_is_taken_from_is_reset_and_its_siblings_are_not() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(&stalled, &mut tasks).await;
+    let judged = sender.send_request(request("/judged")).await.unwrap();
+    let forwarded = sender.send_request(request("/forwarded")).await.unwrap();
+    tokio::time::sleep(STALL_TIMEOUT - Duration::from_secs(1)).await;
+    assert_eq!(stalled.get(), 0);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(stalled.get(), 1);
+    assert!(judged.into_body().collect().await.is_err(), "it was reset");
+    let whole = forwarded.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(whole.len(), FRAME_COUNT * WINDOW_LEN as usize);
+    let next = sender.send_request(request("/judged")).await.unwrap();
+    let whole = next.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(whole.len(), FRAME_COUNT * WINDOW_LEN as usize);
+    assert_eq!(stalled.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(&stalled, &mut tasks).await;
+    let answer = sender.send_request(request("/judged")).await.unwrap();
+    let mut body = answer.into_body();
+    let mut len = 0;
+    while let Some(frame) = body.frame().await {
+        len += frame.unwrap().into_data().unwrap().len();
+        tokio::time::sleep(STALL_TIMEOUT / 4).await;
+    }
+    assert_eq!((len, stalled.get()), (FRAME_COUNT * WINDOW_LEN as usize, 0));
+}
+
+/// Polled once a second, says what it is told to.
+async fn told(words: Vec<Option<Waits>>) {
+    for word in words {
+        if let Some(waits) = word {
+            say(waits);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_waiting_for_the_client_is_bounded() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let streams = Streams {
+        stalled: Some(stalled.clone()),
+    };
+    use Waits::{Client, Server};
+    streams.execute(told(vec![]));
+    streams.execute(told(vec![Some(Client)]));
+    streams.execute(told(vec![Some(Server), None, Some(Client)]));
+    streams.execute(told(vec![Some(Client), Some(Server), None]));
+    tokio::time::sleep(10 * STALL_TIMEOUT).await;
+    assert_eq!(stalled.get(), 1);
+}

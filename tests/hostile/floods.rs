@@ -1,0 +1,264 @@
+//! HTTP/2 clients that keep to the rules, or nearly, and make work without end.
+
+use crate::frames::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR,
+    GOAWAY, HEADERS, NO_ERROR, PING, PRIORITY, REMEMBERED, Raw, SETTINGS, frame, get, head, header,
+    remembered, reset, settings, window_update,
+};
+use crate::stage::Stage;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// A forwarded path: its answer takes a way to upstream and back.
+const NOBODY: &str = "/api/v1/namespaces/default/pods/nobody";
+const FAILED: &str = "kube_fanout_connections_failed_total";
+const FLOOD: &[&str] = &["reason=\"flood\""];
+const PROTOCOL: &[&str] = &["reason=\"protocol\""];
+const STREAM: u32 = 1;
+const FRAME_LEN_MAX: usize = 16 << 10;
+
+/// Fewer resets than are noticed as a flood of their own: hyper reads them all before it looks at the streams.
+const BURST: u32 = 1;
+/// What the gateway allows on one connection before it sends the client away, and twice that before it cuts.
+const ABORTS_MAX: f64 = 500.0;
+/// More than it takes to be cut.
+const BURSTS_MAX: u32 = 10_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_gives_up_request_after_request_is_sent_away_and_then_cut() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut was_sent_away = false;
+    let mut is_cut = false;
+    for burst in 0..BURSTS_MAX {
+        let mut sent = Vec::new();
+        for number in 0..BURST {
+            let stream = 2 * (burst * BURST + number) + 1;
+            sent.extend_from_slice(&get(stream, NOBODY));
+            sent.extend_from_slice(&reset(stream));
+        }
+        let payload = u64::from(burst).to_be_bytes();
+        sent.extend_from_slice(&frame(PING, 0, 0, &payload));
+        raw.send(&sent).await;
+        // Our ping's answer, but none to the ping of its GOAWAY.
+        loop {
+            match raw.next().await {
+                Some(frame) if frame.kind == GOAWAY => {
+                    assert_eq!(frame.word(4), NO_ERROR);
+                    was_sent_away = true;
+                }
+                Some(frame) if frame.kind == PING && frame.payload == payload => break,
+                Some(_) => {}
+                None => is_cut = true,
+            }
+            if is_cut {
+                break;
+            }
+        }
+        if is_cut {
+            break;
+        }
+    }
+    assert!(was_sent_away && is_cut, "{was_sent_away} {is_cut}");
+    let aborts = "kube_fanout_request_aborts_total";
+    stage.metric_reaches(aborts, &[], 2.0 * ABORTS_MAX).await;
+    stage.metric_reaches(FAILED, FLOOD, 1.0).await;
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_within_a_frame_or_a_stream_end_their_connection() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let begun = frame(HEADERS, END_STREAM, STREAM, &head("GET", PODS));
+    let crumbs = frame(CONTINUATION, 0, STREAM, &header("a", "b")).repeat(10_000);
+    let nothing = frame(CONTINUATION, 0, STREAM, b"").repeat(10_000);
+    // Remembered once and named by one byte after that: 60 MB of headers in 20 KB.
+    let bomb = [
+        head("GET", PODS),
+        remembered("x", &"a".repeat(3_000)),
+        vec![REMEMBERED; FRAME_LEN_MAX - 4_000],
+    ]
+    .concat();
+    let bomb = [
+        frame(HEADERS, END_STREAM, STREAM, &bomb),
+        frame(CONTINUATION, END_HEADERS, STREAM, &[REMEMBERED; 4_000]),
+    ]
+    .concat();
+    let many = (0..64).map(|_| header("x-large", &"a".repeat(FRAME_LEN_MAX - 100)));
+    let many = many.map(|block| frame(CONTINUATION, 0, STREAM, &block));
+    let many = [begun.clone(), many.collect::<Vec<_>>().concat()].concat();
+    let create = frame(HEADERS, END_HEADERS, STREAM, &head("POST", PODS));
+    let empty = frame(DATA, 0, STREAM, b"").repeat(10_000);
+    let floods = [
+        ("continued by a little", [begun.clone(), crumbs].concat()),
+        ("continued by nothing", [begun, nothing].concat()),
+        ("a head that unfolds", bomb),
+        ("a head of a megabyte", many),
+        ("a body of nothing", [create, empty].concat()),
+    ];
+    for (number, (name, flood)) in (1_u32..).zip(floods) {
+        let mut raw = Raw::connect(stage.address, &[]).await;
+        raw.send(&flood).await;
+        let code = raw.goaway().await;
+        // A connection that is closed while we still send may take its last words along.
+        assert!(
+            matches!(code, None | Some(ENHANCE_YOUR_CALM)),
+            "{name}: {code:?}"
+        );
+        stage.metric_reaches(FAILED, FLOOD, number.into()).await;
+    }
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_rules_of_flow_and_of_compression_are_counted() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let most = (1 << 31) - 1;
+    let too_large = [head("GET", PODS), vec![0x3f, 0xe1, 0xff, 0xff, 0x7f]].concat();
+    let unknown = [head("GET", PODS), vec![0xff, 0xff, 0x7f]].concat();
+    let broken = [
+        (
+            "a window of the connection too wide",
+            window_update(0, most),
+        ),
+        ("no more window at all", window_update(0, 0)),
+        (
+            "a table resized behind a header",
+            frame(HEADERS, 5, STREAM, &too_large),
+        ),
+        (
+            "a header that nobody remembers",
+            frame(HEADERS, 5, STREAM, &unknown),
+        ),
+        ("a window wider than may be", settings(&[(4, u32::MAX)])),
+        ("a frame smaller than may be", settings(&[(5, 1)])),
+    ];
+    for (number, (name, sent)) in (1_u32..).zip(broken) {
+        let mut raw = Raw::connect(stage.address, &[]).await;
+        raw.send(&sent).await;
+        let code = raw.goaway().await;
+        assert!(
+            code.is_some_and(|code| code != NO_ERROR),
+            "{name}: {code:?}"
+        );
+        stage.metric_reaches(FAILED, PROTOCOL, number.into()).await;
+    }
+    // A mistake of one stream ends that stream.
+    let mut raw = Raw::connect(stage.address, &[]).await;
+    let sent = [
+        get(STREAM, "/api/v1/pods?watch=1"),
+        window_update(STREAM, most),
+    ]
+    .concat();
+    raw.send(&sent).await;
+    let ended = raw
+        .until(|frame| frame.is(crate::frames::RESET, STREAM))
+        .await;
+    assert_eq!(ended.last().unwrap().word(0), FLOW_CONTROL_ERROR);
+    raw.settled().await;
+    stage.end(witness).await;
+}
+
+/// Everything is answered that must be, in memory that does not grow: the gateway reads on once its answers are taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pings_settings_and_the_like_are_answered_one_by_one() {
+    const COUNT: usize = 20_000;
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let raw = Raw::connect(stage.address, &[]).await;
+    let (mut reader, mut writer) = raw.split();
+    let writing = tokio::spawn(async move {
+        let ping = frame(PING, 0, 0, b"the ping");
+        let idle = frame(PRIORITY, 0, 1_001, &[0, 0, 0, 0, 1]);
+        let one = [settings(&[]), ping, window_update(0, 1), idle].concat();
+        for _ in 0..COUNT / 100 {
+            tokio::io::AsyncWriteExt::write_all(&mut writer, &one.repeat(100))
+                .await
+                .unwrap();
+        }
+        writer
+    });
+    let (mut pings, mut acknowledged) = (0, 0);
+    while pings < COUNT || acknowledged <= COUNT {
+        let frame = reader.next().await.expect("the connection lives");
+        pings += usize::from(frame.kind == PING && frame.flags == ACK);
+        acknowledged += usize::from(frame.kind == SETTINGS && frame.flags == ACK);
+    }
+    assert_eq!((pings, acknowledged), (COUNT, COUNT + 1));
+    let mut raw = reader.with(writing.await.unwrap());
+    raw.send(&get(STREAM, PODS)).await;
+    raw.until(|frame| frame.stream == STREAM && frame.ends_stream())
+        .await;
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_is_too_large_is_refused_and_its_connection_lives() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut raw = Raw::connect(stage.address, &[]).await;
+    let token = header(
+        "authorization",
+        &format!("Bearer {}", "a".repeat(FRAME_LEN_MAX - 200)),
+    );
+    // In 16 KB frames: eight are within the limit, ten beyond.
+    for (stream, count, is_refused) in [(1, 1, false), (3, 7, false), (5, 9, true)] {
+        let first = frame(HEADERS, END_STREAM, stream, &head("GET", PODS));
+        let more = frame(CONTINUATION, 0, stream, &token).repeat(count);
+        let last = frame(CONTINUATION, END_HEADERS, stream, b"");
+        raw.send(&[first, more, last].concat()).await;
+        let frames = raw
+            .until(|frame| frame.stream == stream && frame.ends_stream())
+            .await;
+        let answer = frames
+            .iter()
+            .find(|frame| frame.is(HEADERS, stream))
+            .unwrap();
+        // 200 is an entry of the static table, 431 is spelled out.
+        assert_eq!(answer.payload[0] != 0x88, is_refused, "{count}: {answer:?}");
+    }
+    raw.settled().await;
+    stage.end(witness).await;
+}
+
+/// Heads and bodies that come a byte at a time, on many connections: slow to the end, and nobody waits for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_senders_are_served_at_their_pace() {
+    const SLOW_COUNT: usize = 30;
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let block = head("GET", PODS);
+    let (first, rest) = block.split_at(1);
+    let mut whole = frame(HEADERS, END_STREAM, STREAM, first);
+    for byte in &rest[..4] {
+        whole.extend_from_slice(&frame(CONTINUATION, 0, STREAM, &[*byte]));
+    }
+    whole.extend_from_slice(&frame(CONTINUATION, END_HEADERS, STREAM, &rest[4..]));
+    let mut slow = Vec::new();
+    for _ in 0..SLOW_COUNT {
+        slow.push(Raw::connect(stage.address, &[]).await);
+    }
+    for (number, byte) in whole.iter().enumerate() {
+        for raw in &mut slow {
+            raw.send(&[*byte]).await;
+        }
+        if number % 16 == 0 {
+            assert_eq!(stage.get(PODS).await.status(), 200);
+        }
+    }
+    for raw in &mut slow {
+        raw.until(|frame| frame.stream == STREAM && frame.ends_stream())
+            .await;
+    }
+    // Bodies that never end hold places of forwarded requests, and leave others theirs.
+    for raw in &mut slow {
+        let create = frame(HEADERS, END_HEADERS, 3, &head("POST", PODS));
+        raw.send(&[create, frame(DATA, 0, 3, b"{")].concat()).await;
+        raw.settled().await;
+    }
+    assert_eq!(stage.get(NOBODY).await.status(), 404);
+    drop(slow);
+    stage.end(witness).await;
+}
