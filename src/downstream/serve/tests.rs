@@ -122,12 +122,33 @@ impl Scene {
     }
 
     async fn send(&mut self, path: &str) -> Response<Incoming> {
+        self.send_with(path, ("x-none", "")).await
+    }
+
+    async fn send_with(
+        &mut self,
+        path: &str,
+        header: (&'static str, &'static str),
+    ) -> Response<Incoming> {
         self.client.ready().await.unwrap();
         let request = Request::get(path)
             .header("audit-id", "mine")
             .header("host", "gateway")
+            .header(header.0, header.1)
             .body(Empty::new());
         self.client.send_request(request.unwrap()).await.unwrap()
+    }
+
+    /// The headers about compression, and the body.
+    async fn zipped(&mut self, path: &str, accepts: &'static str) -> (String, Bytes) {
+        let answer = self.send_with(path, ("accept-encoding", accepts)).await;
+        let header = |name| {
+            let value = answer.headers().get(name);
+            value.map_or("-", |value| value.to_str().unwrap())
+        };
+        let headers = format!("{} {}", header(CONTENT_ENCODING), header(VARY));
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (headers, body)
     }
 
     /// Status and body.
@@ -348,4 +369,86 @@ fn an_empty_audit_id_is_none() {
     assert_eq!(audit_id(&headers), "mine");
     headers.insert(AUDIT_ID, HeaderValue::from_static(""));
     assert_eq!(audit_id(&headers).len(), 36);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lists_are_compressed_for_who_asks_for_it() {
+    use std::io::Read;
+    let mut scene = Scene::new().await;
+    let path = "/api/v1/configmaps?resourceVersion=0";
+    let (mut number, mut len) = (0, 0);
+    // Up to the limit, which is on the plain length, and in the end by one object over it.
+    loop {
+        let count = 1 + (PLAIN_LEN_MAX - len) / 120;
+        let changes = (0..count).map(|_| {
+            number += 1;
+            scene.world.write(&format!("a/{number:05}"), None)
+        });
+        let changes = changes.collect();
+        scene.world.apply(changes);
+        let (none, plain) = scene.zipped(path, "identity").await;
+        assert_eq!(none, "- -");
+        let (headers, body) = scene.zipped(path, "br, gzip").await;
+        if plain.len() <= PLAIN_LEN_MAX {
+            len = plain.len();
+            assert_eq!((&*headers, body), ("- -", plain));
+            continue;
+        }
+        assert_eq!(headers, "gzip Accept-Encoding");
+        let mut decoded = Vec::new();
+        let mut decoder = flate2::bufread::GzDecoder::new(&*body);
+        decoder.read_to_end(&mut decoded).unwrap();
+        assert!(decoded == plain);
+        break;
+    }
+    let watch = format!(
+        "{path}&watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    assert_eq!(scene.zipped(&watch, "gzip").await.0, "- -");
+    let one_page =
+        "/api/v1/configmaps?limit=1&resourceVersion=0&fieldSelector=metadata.name%3D00001";
+    assert_eq!(scene.zipped(one_page, "gzip").await.0, "- -");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_people_read_is_indented() {
+    let mut scene = Scene::new().await;
+    scene.put("a/x");
+    let agent = ("user-agent", "curl/8.5.0");
+    for (query, header, indented) in [
+        ("resourceVersion=0", ("accept", "*/*"), false),
+        ("resourceVersion=0", agent, true),
+        ("resourceVersion=0&pretty=false", agent, false),
+        ("resourceVersion=0&pretty=1", ("accept", "*/*"), true),
+        (
+            "resourceVersion=0",
+            ("accept", "application/json;pretty=1"),
+            true,
+        ),
+        ("resourceVersion=nope", ("accept", "*/*"), false),
+        ("resourceVersion=nope", agent, true),
+        ("resourceVersion=nope&watch=1", agent, true),
+        (
+            "resourceVersion=nope",
+            ("accept", "application/json;pretty=1"),
+            true,
+        ),
+        ("resourceVersion=0&watch=1&timeoutSeconds=1", agent, false),
+    ] {
+        let path = format!("/api/v1/configmaps?{query}");
+        let answer = scene.send_with(&path, header).await;
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let seen = (body.starts_with(b"{\n  \""), body.ends_with(b"\n"));
+        assert_eq!(seen, (indented, !indented), "{query} {header:?} {body:?}");
+    }
+}
+
+#[test]
+fn every_percent_sign_begins_an_escape() {
+    for path in ["/", "/api/v1/pods", "/api/v1/p%6fds", "/%41%5A"] {
+        assert!(is_escaped_well(path), "{path}");
+    }
+    for path in ["/%", "/a%z1", "/a%4", "/a%4%41", "%%"] {
+        assert!(!is_escaped_well(path), "{path}");
+    }
 }

@@ -87,9 +87,12 @@ async fn every_kind_of_list_decodes_to_the_plain_one() {
                     for list in [list.clone().indented(), list] {
                         let plain = plain(list.clone());
                         let (text, _) = decoded(list, &maker).await;
+                        let differs = text.iter().zip(&plain).position(|(a, b)| a != b);
                         assert!(
                             text == plain,
-                            "{rendition:?} {selector:?} {start:?} {limit}"
+                            "{rendition:?} {selector:?} {start:?} {limit}: {} and {} bytes, different at {differs:?}",
+                            text.len(),
+                            plain.len()
                         );
                     }
                 }
