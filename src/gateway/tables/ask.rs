@@ -8,6 +8,7 @@ use crate::downstream::request::{
     wanted_table,
 };
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
+use crate::upstream::driver::escaped;
 use crate::view::MetaVersion;
 
 /// The parameters that kubectl and its like send. With others a watch is forwarded, whatever they mean.
@@ -164,19 +165,6 @@ fn impersonates(headers: &HeaderMap) -> bool {
     headers
         .keys()
         .any(|name| name.as_str().starts_with("impersonate-"))
-}
-
-/// Percent-encodes what may mean something in a query (RFC 3986 §2.3).
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }
 
 #[cfg(test)]
