@@ -83,7 +83,7 @@ def install_crd(api):
     api.create(CRDS, CRD)
 
     def established():
-        conditions = api.get(f"{CRDS}/widgets.example.com").get("status", {}).get("conditions", [])
+        conditions = api.get(f"{CRDS}/widgets.example.com").get("status", {}).get("conditions") or []  # null at first
         served = wire.request(api.endpoint, "GET", widgets("default"))
         return served.status == 200 and any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
     wire.poll("the custom resource", established, 60)
