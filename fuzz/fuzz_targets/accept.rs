@@ -2,9 +2,10 @@
 #![no_main]
 
 use kube_fanout::downstream::request::{
-    Purpose, Representation, Wish, negotiate, takes_plain_json, wish,
+    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wanted_table, wish,
 };
-use kube_fanout::resource::Layout;
+use kube_fanout::resource::{Encoding, Layout};
+use kube_fanout::view::{Form, ManagedFields};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|header: &str| {
@@ -18,24 +19,39 @@ fuzz_target!(|header: &str| {
         })
         .collect::<Vec<_>>()
         .join(",");
+    let same = [&[header, "text/plain"][..], &[&padded], &[&noted]];
+    for other in same {
+        assert_eq!(refusal_form(other), refusal_form(&[header]), "{other:?}");
+        assert_eq!(wanted_table(other), wanted_table(&[header]), "{other:?}");
+        assert_eq!(wish(other), wish(&[header]), "{other:?}");
+    }
     for layout in [Layout::Typed, Layout::Dynamic] {
         for purpose in [Purpose::List, Purpose::Watch] {
             let found = negotiate(&[header], layout, purpose);
-            assert_eq!(negotiate(&[header, "text/plain"], layout, purpose), found);
-            assert_eq!(negotiate(&[&padded], layout, purpose), found, "{padded:?}");
-            assert_eq!(negotiate(&[&noted], layout, purpose), found, "{noted:?}");
-            if header.contains(',') {
-                continue;
+            for other in same {
+                assert_eq!(negotiate(other, layout, purpose), found, "{other:?}");
             }
-            // Of a single element it is clear what a server of nothing but JSON makes of it.
-            let expected = match (found, purpose) {
-                (Representation::Json, _) => Wish::Whole,
-                (Representation::Metadata(version), Purpose::List) => Wish::MetadataList(version),
-                (Representation::Metadata(version), Purpose::Watch) => Wish::Metadata(version),
-                (Representation::Forward, _) => continue,
-            };
-            assert_eq!(wish(&[header]), Some(expected));
-            assert_eq!(takes_plain_json(&[header]), expected == Wish::Whole);
+            if !header.contains(',') {
+                check_single(header, found, purpose);
+            }
         }
     }
 });
+
+/// Of a single element it is clear what a server of nothing but JSON makes of it.
+fn check_single(header: &str, found: Representation, purpose: Purpose) {
+    let rendition = match found {
+        Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
+        Representation::Forward => return,
+    };
+    if rendition.encoding != Encoding::Json || rendition.managed_fields != ManagedFields::Kept {
+        return;
+    }
+    let expected = match (rendition.form, purpose) {
+        (Form::Whole, _) => Wish::Whole,
+        (Form::Metadata(version), Purpose::List) => Wish::MetadataList(version),
+        (Form::Metadata(version), Purpose::Watch) => Wish::Metadata(version),
+    };
+    assert_eq!(wish(&[header]), Some(expected));
+    assert_eq!(takes_plain_json(&[header]), expected == Wish::Whole);
+}

@@ -38,8 +38,10 @@ fuzz_target!(|bytes: &[u8]| {
         (last(types, 1), last(types, 2))
     );
     let metadata = all(raw, 1).expect("metadata");
-    let version = |message: &&[u8]| text(message, 2).expect("text").pop();
-    let found = metadata.iter().rev().find_map(version);
+    let found = metadata
+        .into_iter()
+        .flat_map(|message| text(message, 2).expect("text"))
+        .last();
     assert_eq!(
         found.and_then(|digits| digits.parse().ok()),
         Some(page.resource_version)

@@ -6,7 +6,7 @@ use kube_fanout::downstream::request::{
     ListOptions, PathForm, Query, Read, ResourcePath, Spelling, Target, Verb, authorized_name,
     verb, wants_pretty,
 };
-use kube_fanout::resource::{Layout, ResourceKind};
+use kube_fanout::resource::{Encoding, Layout, ResourceKind};
 use libfuzzer_sys::fuzz_target;
 
 const PARAMETERS: [&str; 12] = [
@@ -55,6 +55,8 @@ fuzz_target!(|line: &str| {
             list_kind: "ThingList".into(),
             namespaced,
             layout: Layout::Typed,
+            encoding: Encoding::Json,
+            warnings: Vec::new(),
         };
         let Ok(read) = Read::decide(&path, &options, &kind) else {
             continue;

@@ -131,7 +131,8 @@ impl Read {
 
 /// Whether upstream surely has a route for a list or watch by this path. `namespaces` is a resource of its own, whose
 /// paths look as if they had a scope.
-fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
+#[must_use]
+pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     let is_namespace = path.namespace.is_some() && path.namespace == path.name;
     let scope_ok = kind.namespaced || path.namespace.is_none() || is_namespace;
     let name_ok = match (path.form, &path.name) {

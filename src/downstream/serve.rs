@@ -9,9 +9,10 @@ mod wishes;
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, USER_AGENT, VARY,
+    WARNING,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
 use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
-    Spelling, Target, Verb, WatchPlan, WatchTimeout, refusal_form, verb, wants_pretty,
+    Spelling, Target, Verb, WatchPlan, WatchTimeout, is_routed, refusal_form, verb, wants_pretty,
 };
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
@@ -95,6 +96,10 @@ impl<R: Resources> Service<R> {
 
     /// Answers one request. Never fails: what goes wrong is an answer too.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer<R> {
+        if let Some(text) = unhandled(&request) {
+            self.refused(BadRequest::Http);
+            return text.to_response().map(AnswerBody::whole);
+        }
         let audit_id = audit_id(request.headers());
         let mut asked = match asked(&request) {
             Ok(Some(asked)) => asked,
@@ -335,6 +340,25 @@ impl<R: Resources> Service<R> {
     }
 }
 
+/// What Go's server refuses before any handler sees it. It does so of HTTP/1 alone; over HTTP/2 the expectation is ignored.
+fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
+    if request.version() >= Version::HTTP_2 {
+        return None;
+    }
+    let expects = request.headers().get(EXPECT);
+    if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Some(PlainText::unmet_expectation());
+    }
+    (!is_escaped_well(request.uri().path())).then(PlainText::bad_target)
+}
+
+/// Whether every `%` begins an escape.
+fn is_escaped_well(path: &str) -> bool {
+    let mut pieces = path.as_bytes().split(|byte| *byte == b'%');
+    let escape = |piece: &[u8]| piece.len() >= 2 && piece[..2].iter().all(u8::is_ascii_hexdigit);
+    pieces.next().is_some() && pieces.all(escape)
+}
+
 /// Takes the request apart; `None` when memory cannot answer it.
 fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
     let path = match Target::parse(request.uri())? {
@@ -399,6 +423,10 @@ fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
         && !kind.namespaced
         && asked.path.gvr != Gvr::new("", "v1", "namespaces")
     {
+        return Err(Refusal::Forward);
+    }
+    // What has no route has no options either.
+    if !is_routed(&asked.path, kind) {
         return Err(Refusal::Forward);
     }
     let options = asked.options.as_ref();

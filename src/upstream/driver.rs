@@ -23,7 +23,7 @@ use super::reflector::{Action, Effect, Input, Reflector, RelistReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
-pub use ask::Collection;
+pub use ask::{Collection, escaped};
 pub use compare::{Census, census};
 use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};

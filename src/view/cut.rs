@@ -155,3 +155,6 @@ fn dropped_in_line(line: &[u8]) -> Result<Vec<u8>, CutError> {
         None => line.to_vec(),
     })
 }
+
+#[cfg(test)]
+mod tests;

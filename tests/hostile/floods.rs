@@ -16,7 +16,7 @@ const PROTOCOL: &[&str] = &["reason=\"protocol\""];
 const STREAM: u32 = 1;
 const FRAME_LEN_MAX: usize = 16 << 10;
 
-/// Fewer resets than are noticed as a flood of their own: hyper reads them all before it looks at the streams.
+/// Requests between two pings: hyper may answer some pings before it looks at the streams, and counts unseen resets itself.
 const BURST: u32 = 1;
 /// What the gateway allows on one connection before it sends the client away, and twice that before it cuts.
 const ABORTS_MAX: f64 = 500.0;

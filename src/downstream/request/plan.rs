@@ -29,6 +29,8 @@ pub enum ListRead {
     Cached,
     /// The cache once it has reached this version.
     AtLeast(ResourceVersion),
+    /// The cache if it has reached this version, else upstream, which reads this from its store and does not wait.
+    AtLeastNow(ResourceVersion),
     /// The state at this version.
     Exact(ResourceVersion),
 }
@@ -165,7 +167,7 @@ impl ListPlan {
             && options.resource_version_match.is_empty()
             && options.continue_token.is_empty()
         {
-            plan.read = ListRead::AtLeast(version);
+            plan.read = ListRead::AtLeastNow(version);
         }
         Ok(plan)
     }

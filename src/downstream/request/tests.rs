@@ -579,7 +579,7 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
     let Plan::List(plan) = read.plan else {
         panic!("a list")
     };
-    assert_eq!(plan.read, ListRead::AtLeast(at(5)));
+    assert_eq!(plan.read, ListRead::AtLeastNow(at(5)));
 
     let read = decided("/api/v1/watch/namespaces/ns/pods/p", &pods()).unwrap();
     assert_eq!(read.selector.fields.pinned_name(), Some("p"));

@@ -36,6 +36,12 @@ impl<R: Resources> Service<R> {
                 .at_least(version, served)
                 .await
                 .map_err(Refusal::Answer)?,
+            ListRead::AtLeastNow(version) => {
+                if !wait_until(served, version, PASSING).await {
+                    return Err(Refusal::Forward);
+                }
+                current(served).map_err(Refusal::Answer)?
+            }
             ListRead::Latest => self.latest(served).await.ok_or(Refusal::Forward)?,
             ListRead::Exact(version) => return exact(version, served).await,
         };

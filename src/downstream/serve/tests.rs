@@ -442,3 +442,13 @@ async fn what_people_read_is_indented() {
         assert_eq!(seen, (indented, !indented), "{query} {header:?} {body:?}");
     }
 }
+
+#[test]
+fn every_percent_sign_begins_an_escape() {
+    for path in ["/", "/api/v1/pods", "/api/v1/p%6fds", "/%41%5A"] {
+        assert!(is_escaped_well(path), "{path}");
+    }
+    for path in ["/%", "/a%z1", "/a%4", "/a%4%41", "%%"] {
+        assert!(!is_escaped_well(path), "{path}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Answers that are no Status: plain text, as the server's outermost layers give.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response};
 
 use super::{NO_CACHE, status_code};
@@ -19,9 +19,31 @@ pub struct PlainText {
 enum Filter {
     Passed,
     NotReached,
+    /// Nor any other: the connection ends with the answer.
+    NoHandler,
 }
 
 impl PlainText {
+    /// 400 for a target that is no URL: Go's server answers before any handler does.
+    #[must_use]
+    pub fn bad_target() -> Self {
+        Self {
+            code: 400,
+            body: "400 Bad Request".to_owned(),
+            filter: Filter::NoHandler,
+        }
+    }
+
+    /// 417 for an `Expect` header that says anything but `100-continue`; from Go's server, too.
+    #[must_use]
+    pub fn unmet_expectation() -> Self {
+        Self {
+            code: 417,
+            body: String::new(),
+            filter: Filter::NoHandler,
+        }
+    }
+
     /// 404 for a path that nobody serves.
     #[must_use]
     pub fn not_found() -> Self {
@@ -64,10 +86,14 @@ impl PlainText {
         let mut response = Response::new(Bytes::from(self.body.clone()));
         *response.status_mut() = status_code(self.code);
         let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("text/plain; charset=utf-8"),
-        );
+        if !self.body.is_empty() {
+            let text = HeaderValue::from_static("text/plain; charset=utf-8");
+            headers.insert(CONTENT_TYPE, text);
+        }
+        if self.filter == Filter::NoHandler {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if self.filter == Filter::Passed {
             headers.insert(CACHE_CONTROL, NO_CACHE);

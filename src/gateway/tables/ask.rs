@@ -8,6 +8,7 @@ use crate::downstream::request::{
     wanted_table,
 };
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
+use crate::upstream::driver::escaped;
 use crate::view::MetaVersion;
 
 /// The parameters that kubectl and its like send. With others a watch is forwarded, whatever they mean.
@@ -39,7 +40,6 @@ pub(in crate::gateway) struct Ask {
     pub(in crate::gateway) key: Key,
     /// Everything up to here is known to the client.
     pub(in crate::gateway) after: ResourceVersion,
-    pub(in crate::gateway) bookmarks: Bookmarks,
     pub(in crate::gateway) timeout: WatchTimeout,
 }
 
@@ -58,7 +58,7 @@ pub(in crate::gateway) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
 }
 
 impl Ask {
-    /// Reads a request; `None` for what is forwarded by itself: initial events, other parameters than the usual ones,
+    /// Reads a request; `None` for what is forwarded by itself: initial events, bookmarks, other parameters than the usual ones,
     /// upgrades, mistakes.
     pub(in crate::gateway) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
         let headers = request.headers();
@@ -91,7 +91,8 @@ impl Ask {
         let WatchStart::After(after) = plan.start else {
             return None;
         };
-        if plan.timeout == WatchTimeout::Ended {
+        // The shared watch's bookmarks come at other times than a watch's own would.
+        if plan.timeout == WatchTimeout::Ended || plan.bookmarks == Bookmarks::On {
             return None;
         }
         Some(Self {
@@ -104,7 +105,6 @@ impl Ask {
                 version,
             },
             after,
-            bookmarks: plan.bookmarks,
             timeout: plan.timeout,
         })
     }
@@ -167,19 +167,6 @@ fn impersonates(headers: &HeaderMap) -> bool {
         .any(|name| name.as_str().starts_with("impersonate-"))
 }
 
-/// Percent-encodes what may mean something in a query (RFC 3986 §2.3).
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +190,6 @@ mod tests {
         )
         .unwrap();
         assert_eq!(ask.after, ResourceVersion(4));
-        assert_eq!(ask.bookmarks, Bookmarks::Off);
         assert_eq!(
             ask.key.uri(ResourceVersion(9)).unwrap().to_string(),
             "/api/v1/namespaces/a/pods?watch=true&allowWatchBookmarks=true&resourceVersion=9&includeObject=Metadata&labelSelector=a%3Db%2Cc"
@@ -222,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn versions_bookmarks_and_timeouts_are_each_clients_own() {
+    fn versions_and_timeouts_are_each_clients_own() {
         let plain = "watch=1&resourceVersion=4";
         check_same(plain, "watch=true&resourceVersion=9", true);
         check_same(
             plain,
-            "resourceVersion=4&timeoutSeconds=5&allowWatchBookmarks=1&watch=1",
+            "resourceVersion=4&timeoutSeconds=5&allowWatchBookmarks=0&watch=1",
             true,
         );
         check_same(
@@ -253,6 +239,7 @@ mod tests {
             "watch=1&resourceVersion=x",
             "resourceVersion=4",
             "watch=1&resourceVersion=4&limit=1",
+            "watch=1&resourceVersion=4&allowWatchBookmarks=1",
             "watch=1&resourceVersion=4&pretty=1",
             "watch=1&resourceVersion=4&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
             "watch=1&resourceVersion=4&includeObject=X",

@@ -16,7 +16,6 @@ use super::ask::Ask;
 use super::kept::{Refused, refused};
 use super::stream::{End, Member};
 use crate::cache::Sequence;
-use crate::downstream::request::Bookmarks;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::resource::ResourceVersion;
 use crate::view::Seat;
@@ -28,7 +27,6 @@ pub(in crate::gateway) struct TableBody {
     place: Place,
     /// Versions up to this one are known to the client.
     after: ResourceVersion,
-    bookmarks: Bookmarks,
     /// Of its events the first tells the columns.
     is_first: bool,
     /// A stream that upstream refused may be left for another, once.
@@ -84,7 +82,6 @@ impl TableBody {
             tables,
             place: Place::new(member, ask.after),
             after: ask.after,
-            bookmarks: ask.bookmarks,
             is_first: true,
             may_move: true,
             deadline,
@@ -98,12 +95,11 @@ impl TableBody {
 
     fn gather(&mut self) -> Gathered {
         let stream = self.place.member.stream();
-        let (mut line, mut is_event) = (None, false);
+        let mut line = None;
         let read = stream.history().read(self.place.cursor, |_, kept| {
-            if !kept.is_for(self.after, self.bookmarks) {
+            if !kept.is_for(self.after) {
                 return ControlFlow::Continue(());
             }
-            is_event = !kept.is_bookmark;
             line = Some(if self.is_first {
                 kept.first_line(stream.columns())
             } else {
@@ -119,12 +115,10 @@ impl TableBody {
             return Gathered::Nothing;
         };
         self.is_first = false;
-        if is_event {
-            let len = line.len() as u64;
-            self.events += 1;
-            self.bytes += len;
-            self.tally.delivered(1, len);
-        }
+        let len = line.len() as u64;
+        self.events += 1;
+        self.bytes += len;
+        self.tally.delivered(1, len);
         Gathered::Line(line)
     }
 

@@ -4,7 +4,6 @@ use bytes::{Bytes, BytesMut};
 
 use crate::cache::Ring;
 use crate::decode::TableEvent;
-use crate::downstream::request::Bookmarks;
 use crate::resource::ResourceVersion;
 
 const NULL: &[u8] = b"null";
@@ -59,8 +58,8 @@ impl Kept {
     }
 
     /// Whether a client gets it that knows everything up to `after`.
-    pub(super) fn is_for(&self, after: ResourceVersion, bookmarks: Bookmarks) -> bool {
-        self.version > after && (!self.is_bookmark || bookmarks == Bookmarks::On)
+    pub(super) fn is_for(&self, after: ResourceVersion) -> bool {
+        self.version > after && !self.is_bookmark
     }
 
     /// What it weighs in the ring.
@@ -197,11 +196,10 @@ mod tests {
     #[test]
     fn events_are_for_those_who_do_not_know_them() {
         let mut event = kept(7, "null").0;
-        assert!(event.is_for(ResourceVersion(6), Bookmarks::Off));
-        assert!(!event.is_for(ResourceVersion(7), Bookmarks::On));
+        assert!(event.is_for(ResourceVersion(6)));
+        assert!(!event.is_for(ResourceVersion(7)));
         event.is_bookmark = true;
-        assert!(!event.is_for(ResourceVersion(6), Bookmarks::Off));
-        assert!(event.is_for(ResourceVersion(6), Bookmarks::On));
+        assert!(!event.is_for(ResourceVersion(6)));
     }
 
     #[test]

@@ -196,7 +196,7 @@ async fn clients_that_ask_alike_share_one_upstream_watch() {
     let first = upstream.client(5, "");
     let asked = upstream.asked().await;
     assert_eq!(asked.after(), 5);
-    let second = upstream.client(5, "&allowWatchBookmarks=true&timeoutSeconds=100");
+    let second = upstream.client(5, "&timeoutSeconds=100");
     let lines = asked.grant();
     let (mut first, mut second) = (opened(first).await, opened(second).await);
     lines.send(added(6, COLUMNS)).await.unwrap();
@@ -205,7 +205,6 @@ async fn clients_that_ask_alike_share_one_upstream_watch() {
     first.expect(Some(added(6, COLUMNS))).await;
     first.expect(Some(added(8, "null"))).await;
     second.expect(Some(added(6, COLUMNS))).await;
-    second.expect(Some(event("BOOKMARK", 7, "null"))).await;
     second.expect(Some(added(8, "null"))).await;
     let mut third = opened(upstream.client(6, "")).await;
     third.expect(Some(added(8, COLUMNS))).await;

@@ -64,7 +64,8 @@ impl Collection {
 }
 
 /// Percent-encodes everything that may mean something in a path or query (RFC 3986 §2.3).
-fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -29,7 +29,7 @@ def _case(response, own_token):
 def _is_list(response):
     """Only a list has a version of its own that a cache chooses."""
     head = response.body[:4000]
-    return b"k8s\x00" == head[:4] or any(word in head or word in response.body[-400:] for word in (b'List"', b'"Table"'))
+    return b"k8s\x00" == head[:4] or any(word in head or word in response.body[-400:] for word in (b'List"', b'"Table"', b"List\nmetadata:\n"))
 
 
 def _headed(thing, found):

@@ -185,7 +185,7 @@ def own_crd(t):
     t.api.create(fixtures.CRDS, crd)
     collection = f"/apis/{group}/v1/namespaces/{t.namespace}/widgets"
     path = f"{fixtures.CRDS}/{crd['metadata']['name']}"
-    established = lambda: any(c["type"] == "Established" and c["status"] == "True" for c in t.api.get(path).get("status", {}).get("conditions", []))
+    established = lambda: any(c["type"] == "Established" and c["status"] == "True" for c in t.api.get(path).get("status", {}).get("conditions") or [])
     for endpoint in (t.stack.server, t.stack.plain):
         wire.poll(f"{endpoint.name} {collection}", lambda: established() and wire.request(endpoint, "GET", query(collection, resourceVersion=0)).status == 200, 60)
     make = lambda name: {**fixtures.widget(name), "apiVersion": f"{group}/v1"}

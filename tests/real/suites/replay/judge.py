@@ -74,7 +74,7 @@ def as_stream(side):
     """The frames without a head: that is compared already."""
     frames, rest = side.frames()
     binary = bool(frames) and not frames[0].startswith(b"{")
-    return SimpleNamespace(status=200, headers={"content-type": wire.PROTOBUF} if binary else {}, frames=frames, body=rest, end=side.end)
+    return SimpleNamespace(status=200, headers={"content-type": wire.PROTOBUF} if binary else {}, binary=binary, frames=frames, body=rest, end=side.end)
 
 
 def kind(differences):

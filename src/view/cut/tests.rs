@@ -1,0 +1,138 @@
+//! What a real server sent, cut into every form, against the same done with whole JSON values.
+
+use serde_json::Value;
+
+use super::*;
+use crate::decode::{Frames, WatchLine, object_in, scan_watch};
+use crate::resource::{EventKind, FieldTable, Gvr};
+use crate::view::MetaVersion;
+
+fn kind(layout: Layout, encoding: Encoding) -> ResourceKind {
+    ResourceKind {
+        gvr: Gvr::new("", "v1", "pods"),
+        kind: "Pod".into(),
+        list_kind: "PodList".into(),
+        namespaced: true,
+        layout,
+        encoding,
+        warnings: Vec::new(),
+    }
+}
+
+/// The frames of a captured stream that carry an object, with it.
+fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
+    let extension = match encoding {
+        Encoding::Json => "lines",
+        Encoding::Protobuf => "frames",
+    };
+    let mut frames = Frames::new(encoding, 1 << 20);
+    frames.push(&std::fs::read(format!("{folder}/{name}.{extension}")).unwrap());
+    let mut found = Vec::new();
+    while let Some(frame) = frames.next_frame().unwrap() {
+        if let WatchLine::Event {
+            kind,
+            object,
+            parts,
+        } = scan_watch(encoding, &frame, FieldTable::default()).unwrap()
+        {
+            let object = object_in(encoding, frame.clone(), object, parts).unwrap();
+            found.push((frame, kind, object));
+        }
+    }
+    assert!(!found.is_empty(), "{name}");
+    found
+}
+
+fn renditions(encoding: Encoding) -> Vec<Rendition> {
+    let forms = [
+        Form::Whole,
+        Form::Metadata(MetaVersion::V1),
+        Form::Metadata(MetaVersion::V1Beta1),
+    ];
+    let both = |form| {
+        [ManagedFields::Kept, ManagedFields::Dropped].map(|managed_fields| Rendition {
+            encoding,
+            form,
+            managed_fields,
+        })
+    };
+    let all = forms.into_iter().flat_map(both);
+    all.filter(|rendition| *rendition != Rendition::whole(encoding))
+        .collect()
+}
+
+/// The same done the long way.
+fn expected(object: &[u8], rendition: Rendition) -> Value {
+    let mut object: Value = serde_json::from_slice(object).unwrap();
+    if rendition.managed_fields == ManagedFields::Dropped {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        metadata.remove("managedFields");
+    }
+    match rendition.form {
+        Form::Whole => object,
+        Form::Metadata(version) => serde_json::json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": version.api_version(),
+            "metadata": object["metadata"],
+        }),
+    }
+}
+
+#[test]
+fn json_is_cut_to_what_is_wanted_and_nothing_else_is_lost() {
+    for (name, layout) in [("pods", Layout::Typed), ("widgets", Layout::Dynamic)] {
+        for (line, kind_of_event, object) in captured(name, Encoding::Json) {
+            for rendition in renditions(Encoding::Json) {
+                let cut = Cut::new(rendition, &kind(layout, Encoding::Json)).unwrap();
+                let line = cut.frame(&line).unwrap();
+                assert!(line.ends_with(b"}\n"));
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                let wanted = expected(object.bytes(), rendition);
+                assert_eq!(event["type"], kind_of_event.as_str());
+                assert_eq!(event["object"], wanted, "{name} {rendition:?}");
+                let item = [b"{", &*cut.list_item(&object).unwrap()].concat();
+                let mut item: Value = serde_json::from_slice(&item).unwrap();
+                if rendition.form == Form::Whole && layout == Layout::Typed {
+                    // Items of built-in kinds do not say what they are.
+                    item["kind"] = wanted["kind"].clone();
+                    item["apiVersion"] = wanted["apiVersion"].clone();
+                }
+                assert_eq!(item, wanted, "{name} {rendition:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_and_list_items_in_protobuf_hold_the_same_object() {
+    let sources = [
+        ("pods", Layout::Typed, Encoding::Protobuf),
+        ("widgets", Layout::Dynamic, Encoding::Json),
+    ];
+    for (name, layout, source) in sources {
+        for (frame, kind_of_event, object) in captured(name, source) {
+            for rendition in renditions(Encoding::Protobuf) {
+                let is_whole = rendition.form == Form::Whole;
+                let cut = Cut::new(rendition, &kind(layout, source)).unwrap();
+                if source == Encoding::Json && is_whole {
+                    assert_eq!(cut.frame(&frame), Err(CutError::Untranslatable));
+                    continue;
+                }
+                let frame = cut.frame(&frame).unwrap();
+                let event = scan_envelope(Encoding::Protobuf, &frame).unwrap();
+                assert_eq!(event.kind.event_kind(), Some(kind_of_event));
+                let raw = event.object.of(&frame);
+                let item = cut.list_item(&object).unwrap();
+                let (_, number) = rendition.form.list_fields();
+                let mut wanted = Vec::new();
+                put_bytes(&mut wanted, number, raw);
+                assert_eq!(item, wanted);
+                let holds = |text: &[u8]| memchr::memmem::find(raw, text).is_some();
+                assert!(holds(object.key().name().as_bytes()));
+                let is_kept = rendition.managed_fields == ManagedFields::Kept;
+                assert_eq!(holds(b"FieldsV1"), is_kept, "{name} {rendition:?}");
+            }
+        }
+    }
+}
