@@ -24,5 +24,5 @@ trap '"$server" stop >&2 || true; clean_up' EXIT
 "$server" start
 state=$REAL_APISERVER_STATE
 flags=(--target "https://127.0.0.1:$REAL_APISERVER_PORT" --ca "$state/pki/ca.crt" --token "@$state/pki/admin.token"
-  --server-pid "$(cat "$state/run/kube-apiserver.pid")")
+  --server-pid "$(cat "$state/run/real-apiserver.pid")")
 herd --rounds 3 "$@"
