@@ -4,7 +4,6 @@ mod compressed;
 mod envelope;
 mod run;
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -218,6 +217,8 @@ pub struct ListBody {
     form: ItemForm,
     envelope: Envelope,
     place: Place,
+    /// Why it cannot go on: an object that cannot be made fit for it.
+    broken: Option<CutError>,
     /// Items sent, for metrics.
     items: usize,
 }
@@ -247,6 +248,7 @@ impl ListBody {
             form,
             envelope,
             place: Place::Head,
+            broken: None,
             items: 0,
         }
     }
@@ -269,11 +271,19 @@ impl ListBody {
         }
         self.place = Place::Items;
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            let next = self.page.next();
-            let Some(item) = next.and_then(|object| self.form.item(&object).ok()) else {
+            let Some(object) = self.page.next() else {
                 pieces.push(self.tail());
                 self.place = Place::End;
                 break;
+            };
+            let item = match self.form.item(&object) {
+                Ok(item) => item,
+                Err(error) => {
+                    // A list without its end is no list; one that left an object out would say that it is gone.
+                    self.broken = Some(error);
+                    self.place = Place::End;
+                    break;
+                }
             };
             let before = self.before_next();
             self.items += 1;
@@ -305,7 +315,7 @@ impl ListBody {
     /// The body, with its first frame made already, when the list is longer.
     pub fn sized(mut self) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
         let first = self.next_frame().unwrap_or_default();
-        if self.place == Place::End && first.len() <= SIZED_LEN_MAX {
+        if self.place == Place::End && self.broken.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
             Err(Box::new((first, self)))
@@ -340,18 +350,19 @@ impl From<Box<(Pieces, ListBody)>> for StreamedList {
 
 impl Body for StreamedList {
     type Data = Pieces;
-    type Error = Infallible;
+    type Error = CutError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Pieces>, CutError>>> {
         let next = self.first.take().or_else(|| self.rest.next_frame());
-        Poll::Ready(next.map(|pieces| Ok(Frame::data(pieces))))
+        let next = next.map(|pieces| Ok(Frame::data(pieces)));
+        Poll::Ready(next.or_else(|| self.rest.broken.take().map(Err)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.place == Place::End
+        self.first.is_none() && self.rest.place == Place::End && self.rest.broken.is_none()
     }
 }
 

@@ -92,9 +92,7 @@ where
                 Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
             }
             Self::List(list) => match &mut list.list {
-                Listing::Plain(list) => Pin::new(list)
-                    .poll_frame(context)
-                    .map_err(|never| match never {}),
+                Listing::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
                 Listing::Compressed(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
             },
             Self::Watch(watch) => Pin::new(&mut **watch)

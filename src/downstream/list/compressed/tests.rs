@@ -10,7 +10,7 @@ use crate::cache::tests::samples::kind;
 use crate::downstream::list::tests::{
     LAYOUTS, changed, everything, namespace, page, plain, snapshot, tier_x,
 };
-use crate::downstream::list::{Page, Selector};
+use crate::downstream::list::{Page, Selector, StreamedList};
 use crate::resource::Layout;
 use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
@@ -178,6 +178,12 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
     snapshot.objects.insert(Arc::new(broken));
     let page = page(&Arc::new(snapshot), &everything(), None, 0);
     let list = list(page, layout, metadata(MetaVersion::V1));
+    let mut plain = StreamedList::from(list.clone().sized().unwrap_err());
+    let mut plain_failed = false;
+    while let Some(frame) = plain.frame().await {
+        plain_failed |= frame.is_err();
+    }
+    assert!(plain_failed, "a plain list that lacks an object");
     let mut body = CompressedList::new(list, BlockMaker::new(1));
     let mut failed = false;
     while let Some(frame) = body.frame().await {
