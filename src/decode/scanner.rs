@@ -68,14 +68,7 @@ pub(super) fn object_parts(
     json.peek();
     let base = json.at();
     let mut found = Found {
-        parts: ObjectParts {
-            fields: fields
-                .fields()
-                .iter()
-                .map(|field| field.default.to_owned())
-                .collect(),
-            ..ObjectParts::default()
-        },
+        parts: ObjectParts::before(fields),
         version: None,
     };
     let mut prefix = Prefix::None;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::wire::field_len;
-use super::{Encoding, EventKind, Layout, ObjectKey, ResourceVersion, protobuf};
+use super::{Encoding, EventKind, FieldTable, Layout, ObjectKey, ResourceVersion, protobuf};
 
 /// A piece of an object's bytes, `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,18 @@ pub struct ObjectParts {
     /// Length of a leading `"kind":…,"apiVersion":…,` after the opening brace, which list items of
     /// compiled-in kinds leave out; 0 where there is none.
     pub type_prefix_len: u32,
+}
+
+impl ObjectParts {
+    /// What is known before anything was found: every selectable field is absent.
+    #[must_use]
+    pub fn before(fields: FieldTable) -> Self {
+        let absent = fields.fields().iter();
+        Self {
+            fields: absent.map(|field| field.default.to_owned()).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One object at one version, immutable and shared.

@@ -19,14 +19,7 @@ const METADATA: u32 = 1;
 pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
     let mut found = Found {
         table: fields.fields(),
-        parts: ObjectParts {
-            fields: fields
-                .fields()
-                .iter()
-                .map(|field| field.default.to_owned())
-                .collect(),
-            ..ObjectParts::default()
-        },
+        parts: ObjectParts::before(fields),
         version: None,
     };
     for field in WireFields::new(raw) {
