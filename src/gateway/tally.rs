@@ -240,8 +240,8 @@ impl WatchTally for StreamTally {
         self.metrics.watch_bytes.add(bytes);
     }
 
-    fn delayed(&self, by: Duration) {
-        self.metrics.lag.observe(by);
+    fn delayed(&self, by: Duration, clients: u64) {
+        self.metrics.lag.observe_many(by, clients);
     }
 
     fn ended(&self, totals: WatchTotals) {

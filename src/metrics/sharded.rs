@@ -90,13 +90,20 @@ struct Tallies {
 impl ShardedHistogram {
     /// Counts one duration.
     pub fn observe(&self, duration: Duration) {
+        self.observe_many(duration, 1);
+    }
+
+    /// Counts one duration, `times` times.
+    pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let place = self.bounds_nanos.partition_point(|bound| *bound < nanos);
         let tallies = &self.shards[thread_number() & (self.shards.len() - 1)];
         let count = tallies.counts.get(place).unwrap_or(&tallies.beyond);
         // Relaxed: as in `ShardedCounter::add`. Count and sum may differ by what is observed meanwhile.
-        count.fetch_add(1, Ordering::Relaxed);
-        tallies.nanos.fetch_add(nanos, Ordering::Relaxed);
+        count.fetch_add(times, Ordering::Relaxed);
+        tallies
+            .nanos
+            .fetch_add(nanos.wrapping_mul(times), Ordering::Relaxed);
     }
 
     /// How many were observed.

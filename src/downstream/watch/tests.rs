@@ -11,7 +11,7 @@ use super::*;
 use crate::cache::tests::samples::{Sample, World, kind, told};
 use crate::resource::Layout;
 use crate::view::Hub;
-use crate::view::selector::LabelSelector;
+use crate::view::selector::{LabelSelector, Selector};
 
 #[derive(Debug, Default)]
 struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
@@ -19,7 +19,7 @@ struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
 impl WatchTally for Tally {
     fn delivered(&self, _: u64, _: u64) {}
 
-    fn delayed(&self, by: Duration) {
+    fn delayed(&self, by: Duration, _: u64) {
         self.1.lock().unwrap().push(by);
     }
 

@@ -1,0 +1,413 @@
+//! One client's place in what it watches: fed from the snapshot, the history and the shared view, in this order. Holds no
+//! socket and no timer: whoever drives it has those.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::initial::Initial;
+use super::{FRAME_LEN, FRAME_SLICES, Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::cache::Sequence;
+use crate::downstream::Pieces;
+use crate::downstream::status::Status;
+use crate::resource::ResourceVersion;
+use crate::view::selector::Selector;
+use crate::view::{Marker, Reached, Served, View, filtered};
+
+/// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// One client's place.
+#[derive(Debug)]
+pub(in crate::downstream) struct Follower {
+    served: Served,
+    tally: Arc<dyn WatchTally>,
+    view: Arc<View>,
+    /// The next of the view's batches.
+    cursor: Sequence,
+    initial: Option<Initial>,
+    /// Events below are delivered or not for this client.
+    position: Sequence,
+    /// Up to here the history is read; from here on the view's batches.
+    history_end: Sequence,
+    /// Events up to this version are known to the client.
+    known: ResourceVersion,
+    standing: Standing,
+    bookmarks: Option<Bookmarks>,
+    /// What was published before is no measure of our delay.
+    opened_at: std::time::Instant,
+    deadline: Instant,
+    end: Option<WatchEnd>,
+    events: u64,
+    bytes: u64,
+}
+
+/// How the version that a client came with compares with what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It was reached, and the history after it is whole.
+    Level,
+    /// It is still to come: nothing is sent. A relist may pass over it meanwhile, and then the difference that is
+    /// published does not hold what this client needs: objects made and gone again since the last version served.
+    Ahead,
+}
+
+#[derive(Debug)]
+struct Bookmarks {
+    next_at: Instant,
+    /// Bookmarks must speak of something later than the watch began with.
+    beyond: ResourceVersion,
+}
+
+/// What is to be done at a time that was waited for.
+#[derive(Debug)]
+pub(in crate::downstream) enum Timed {
+    /// Its time is up; the stream has ended.
+    Ended,
+    /// A bookmark is to be sent.
+    Bookmark(Bytes),
+    /// Nothing; there may be events.
+    Nothing,
+}
+
+impl Follower {
+    /// The place of a client who has joined `view` at `cursor`, when its batches had `reached` so far, and whose stream
+    /// begins at `start`, decided afterwards.
+    pub(super) fn new(
+        served: Served,
+        (view, cursor, reached): (Arc<View>, Sequence, Reached),
+        start: Start,
+        timing: Timing,
+        tally: Arc<dyn WatchTally>,
+    ) -> Self {
+        let (initial, position, known) = match start {
+            Start::Initial {
+                snapshot,
+                version,
+                marker,
+            } => {
+                let sequence = snapshot.sequence;
+                let initial = Initial::new(snapshot, version, marker);
+                (Some(initial), sequence, version)
+            }
+            Start::After { sequence, version } => (None, sequence, version),
+        };
+        let standing = if initial.is_none() && known > reached.version {
+            Standing::Ahead
+        } else {
+            Standing::Level
+        };
+        let deadline = timing.started + timing.timeout;
+        let bookmarks = timing.bookmarks.then(|| Bookmarks {
+            next_at: next_bookmark(timing.started, deadline),
+            beyond: known,
+        });
+        Self {
+            served,
+            tally,
+            view,
+            cursor,
+            initial,
+            position,
+            history_end: reached.through,
+            known,
+            standing,
+            bookmarks,
+            opened_at: timing.started.into_std(),
+            deadline,
+            end: None,
+            events: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The view that it shares.
+    pub(in crate::downstream) fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// Why the stream is over, once it is.
+    pub(in crate::downstream) fn end(&self) -> Option<WatchEnd> {
+        self.end
+    }
+
+    /// Ends it.
+    pub(in crate::downstream) fn end_as(&mut self, end: WatchEnd) {
+        self.end.get_or_insert(end);
+    }
+
+    /// When it wants to be looked at though nothing happens.
+    pub(in crate::downstream) fn wake_at(&self) -> Instant {
+        let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
+        bookmark.map_or(self.deadline, |at| at.min(self.deadline))
+    }
+
+    /// Ends the stream if its time is up.
+    pub(in crate::downstream) fn is_overdue(&mut self, now: Instant) -> bool {
+        let is_overdue = now >= self.deadline;
+        if is_overdue {
+            self.end_as(WatchEnd::Deadline);
+        }
+        is_overdue
+    }
+
+    /// Does what is due.
+    pub(in crate::downstream) fn on_time(&mut self, now: Instant) -> Timed {
+        if self.is_overdue(now) {
+            return Timed::Ended;
+        }
+        self.bookmark(now).map_or(Timed::Nothing, Timed::Bookmark)
+    }
+
+    fn selector(&self) -> &Selector {
+        self.view.selector()
+    }
+
+    /// What can be sent now; `None` if nothing can, or the stream is over.
+    pub(in crate::downstream) fn gather(&mut self) -> Option<Pieces> {
+        if self.standing == Standing::Ahead {
+            match self.level() {
+                Ok(Standing::Level) => {}
+                Ok(Standing::Ahead) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+        loop {
+            if let Some(initial) = &mut self.initial {
+                match initial.next_frame(&self.view, &self.served) {
+                    Ok((Some(pieces), count)) => return Some(self.counted(pieces, count)),
+                    Ok((None, _)) => self.initial = None,
+                    Err(_) => return self.unfit(),
+                }
+            }
+            if self.position < self.history_end {
+                match self.gather_history() {
+                    Ok(Some(pieces)) => return Some(pieces),
+                    Ok(None) => {}
+                    Err(error) => return Some(error),
+                }
+            }
+            if self.position >= self.history_end {
+                match self.gather_batches() {
+                    Gathered::Pieces(pieces) => return Some(pieces),
+                    Gathered::Nothing => return None,
+                    Gathered::ReadHistory => {}
+                }
+            }
+        }
+    }
+
+    /// Looks whether the client's version has been reached, and whether its history is known.
+    fn level(&mut self) -> Result<Standing, Pieces> {
+        // What has been reached is in the snapshot, with its gaps.
+        if self.served.hub.reached().version < self.known {
+            return Ok(Standing::Ahead);
+        }
+        let Ok(sequence) = self.served.cache.resume_after(self.known) else {
+            return Err(self.lagged());
+        };
+        self.position = self.position.max(sequence);
+        self.standing = Standing::Level;
+        Ok(Standing::Level)
+    }
+
+    /// Reads this client's own way through the history, up to where the view goes on.
+    fn gather_history(&mut self) -> Result<Option<Pieces>, Pieces> {
+        let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
+        let (opened_at, mut oldest) = (self.opened_at, None);
+        let range = self.position..self.history_end;
+        let (view, mut is_fit) = (&self.view, true);
+        let read = filtered(
+            self.served.cache.history(),
+            self.selector(),
+            range,
+            |event, kind| {
+                if event.resource_version() > known {
+                    let Ok(frame) = view.frame(event, kind) else {
+                        is_fit = false;
+                        return ControlFlow::Break(());
+                    };
+                    pieces.push(frame);
+                    count += 1;
+                    if event.published_at() >= opened_at {
+                        oldest.get_or_insert_with(|| event.published_at());
+                    }
+                }
+                if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+        );
+        match read {
+            Ok(next) => self.position = next,
+            Err(_) => return Err(self.lagged()),
+        }
+        if !is_fit {
+            self.end = Some(WatchEnd::Closed);
+        }
+        if let Some(oldest) = oldest {
+            self.tally.delayed(since(oldest), 1);
+        }
+        Ok((!pieces.is_empty()).then(|| self.counted(pieces, count)))
+    }
+
+    /// Takes the batches that wait in the view, shared with all its watchers.
+    fn gather_batches(&mut self) -> Gathered {
+        let (mut pieces, mut count) = (Pieces::default(), 0);
+        let (mut position, mut detour) = (self.position, None);
+        let (known, tally) = (self.known, &self.tally);
+        let mut now = None;
+        let read = self.view.read(self.cursor, |batch| {
+            if batch.last < position || batch.last_version <= known {
+                return ControlFlow::Continue(());
+            }
+            if batch.first < position || batch.first_version <= known {
+                // A part of it is known to this client: the history has the events one by one. Nothing before it
+                // is of interest, however long ago the last batch came.
+                position = position.max(batch.first);
+                detour = Some(batch.last + 1);
+                return ControlFlow::Break(());
+            }
+            position = batch.last + 1;
+            count += batch.count;
+            pieces.push(batch.frames.clone());
+            let now = *now.get_or_insert_with(|| Instant::now().into_std());
+            tally.delayed(now.saturating_duration_since(batch.published_at), 1);
+            if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        match read {
+            Ok(cursor) => self.cursor = cursor,
+            Err(_) => {
+                // The view keeps little; what it no longer has the history may have.
+                self.rejoin();
+                return Gathered::ReadHistory;
+            }
+        }
+        self.position = position;
+        if let Some(end) = detour {
+            self.history_end = end;
+        }
+        match (pieces.is_empty(), detour) {
+            (false, _) => Gathered::Pieces(self.counted(pieces, count as u64)),
+            (true, Some(_)) => Gathered::ReadHistory,
+            (true, None) => Gathered::Nothing,
+        }
+    }
+
+    /// Goes on after batches were missed: with the history from the first of them on, then the view again.
+    fn rejoin(&mut self) {
+        // What lies before that batch and is of interest was in earlier ones. Without this, a client whose selector
+        // seldom matches would be looked for at its last event, long gone from the history.
+        if let Some(first) = self.view.first_of(self.cursor) {
+            self.position = self.position.max(first);
+        }
+        let (cursor, reached) = self.served.hub.place_in(&self.view);
+        self.cursor = cursor;
+        self.history_end = reached.through;
+    }
+
+    fn counted(&mut self, pieces: Pieces, events: u64) -> Pieces {
+        let bytes = pieces.len() as u64;
+        self.events += events;
+        self.bytes += bytes;
+        self.tally.delivered(events, bytes);
+        pieces
+    }
+
+    /// Ends the stream where an event cannot be made fit for it, as upstream does.
+    fn unfit(&mut self) -> Option<Pieces> {
+        self.end = Some(WatchEnd::Closed);
+        None
+    }
+
+    /// The last event of a client that fell out of the history.
+    fn lagged(&mut self) -> Pieces {
+        self.end = Some(WatchEnd::Lagged);
+        let cache = &self.served.cache;
+        let floor = cache.snapshot().map_or(self.known, |snapshot| {
+            crate::cache::floor(&snapshot, cache.history())
+        });
+        Status::expired_watch(self.known, floor)
+            .error_event(self.view.encoding())
+            .into()
+    }
+
+    /// A bookmark, if one is due and the client has everything that it speaks of.
+    fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        if self.standing == Standing::Ahead {
+            self.bookmarks.as_mut()?.next_at = next_bookmark(now, self.deadline);
+            return None;
+        }
+        let due = self
+            .bookmarks
+            .as_ref()
+            .is_some_and(|bookmarks| bookmarks.next_at <= now);
+        // Read before the view is looked at: what comes with it is in the view then.
+        let reached = self.served.hub.reached();
+        if self.initial.is_some()
+            || self.position < self.history_end
+            || self.view.head() > self.cursor
+        {
+            return None;
+        }
+        self.position = self.position.max(reached.through);
+        self.history_end = self.position;
+        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
+        bookmarks.next_at = next_bookmark(now, self.deadline);
+        if reached.version <= bookmarks.beyond || reached.version < self.known {
+            return None;
+        }
+        let shape = self.served.hub.bookmark();
+        let bookmark = self
+            .view
+            .bookmark(&shape, reached.version, Marker::None);
+        // A shape that cannot be cut is as good as none.
+        bookmark.ok()
+    }
+
+}
+
+enum Gathered {
+    Pieces(Pieces),
+    Nothing,
+    ReadHistory,
+}
+
+/// How long ago that was.
+fn since(moment: std::time::Instant) -> Duration {
+    Instant::now().into_std().saturating_duration_since(moment)
+}
+
+/// 60 s from now, or 2 s before the deadline if that comes first and is still ahead.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline
+        .checked_sub(BOOKMARK_BEFORE_DEADLINE)
+        .unwrap_or(now);
+    let regular = now + BOOKMARK_PERIOD;
+    if last > now {
+        regular.min(last)
+    } else {
+        deadline + BOOKMARK_PERIOD
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let end = self.end.unwrap_or(WatchEnd::Client);
+        self.tally.ended(WatchTotals {
+            end,
+            events: self.events,
+            bytes: self.bytes,
+        });
+    }
+}
