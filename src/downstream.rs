@@ -2,7 +2,10 @@
 
 mod conduct;
 pub mod continue_token;
+mod delivery;
 pub mod gzip;
+mod handover;
+mod head;
 mod indent;
 pub mod list;
 pub mod listener;
@@ -11,9 +14,9 @@ mod preface;
 pub mod request;
 pub mod resources;
 pub mod serve;
-mod socket;
 mod stall;
 pub mod status;
+mod transport;
 mod walk;
 pub mod watch;
 pub mod websocket;

@@ -1,18 +1,20 @@
 //! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{Request, Response, Version};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::IntCounter;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -23,9 +25,12 @@ use super::conduct::{Conduct, Verdict, failure};
 use super::preface::{Begun, NoPreface, speaks_http2};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service};
-use super::socket::Socket;
+use super::delivery::Delivery;
+use super::handover::{Handover, Successor};
+use super::head::chunked_ok;
 use super::stall::Streams;
-use super::websocket::Handover;
+use super::transport::Transport;
+use super::watch::WatchBody;
 use crate::metrics::{ConnectionFailure, ListenerMetrics};
 use crate::shutdown::Drain;
 
@@ -63,6 +68,8 @@ pub async fn run<R: Resources>(
     drain: Drain,
 ) {
     let tls = tls.map(TlsAcceptor::from);
+    // One a thread of the runtime: each can be busy with writing.
+    let delivery = Delivery::start(tokio::runtime::Handle::current().metrics().num_workers());
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let mut begun = std::pin::pin!(drain.begun());
@@ -79,6 +86,7 @@ pub async fn run<R: Resources>(
         match accepted {
             Ok((stream, _)) => {
                 let connection = Connection {
+                    delivery: delivery.clone(),
                     tls: tls.clone(),
                     service: service.clone(),
                     drain: drain.clone(),
@@ -124,6 +132,7 @@ impl Drop for Open<'_> {
 }
 
 struct Connection<R> {
+    delivery: Delivery,
     tls: Option<TlsAcceptor>,
     service: Service<R>,
     drain: Drain,
@@ -139,18 +148,18 @@ impl<R: Resources> Connection<R> {
         }
         let ended = match &self.tls {
             None => match tokio::time::timeout(HEAD_TIMEOUT, speaks_http2(&stream)).await {
-                Ok(Some(true)) => Box::pin(self.http2(Socket(stream))).await,
-                Ok(Some(false)) => Box::pin(self.http1(Socket(stream))).await,
+                Ok(Some(true)) => Box::pin(self.http2(stream.into())).await,
+                Ok(Some(false)) => self.http1(stream.into()).await,
                 Ok(None) => Ok(()),
                 Err(_) => Err(ConnectionFailure::Timeout),
             },
             Some(acceptor) => {
-                let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
-                match handshake.await {
+                let handshake = Box::pin(acceptor.accept(stream));
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                     Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                        Box::pin(self.http2(stream)).await
+                        Box::pin(self.http2(stream.into())).await
                     }
-                    Ok(Ok(stream)) => Box::pin(self.http1(stream)).await,
+                    Ok(Ok(stream)) => self.http1(stream.into()).await,
                     Ok(Err(_)) | Err(_) => Err(ConnectionFailure::Handshake),
                 }
             }
@@ -163,38 +172,65 @@ impl<R: Resources> Connection<R> {
         }
     }
 
-    async fn http1(
-        self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<(), ConnectionFailure> {
+    async fn http1(self, mut transport: Transport) -> Result<(), ConnectionFailure> {
+        let conduct = self.conduct();
+        loop {
+            // Boxed, so that it takes no room while a watch runs.
+            let outcome = Box::pin(self.http1_until(transport, &conduct)).await?;
+            let Some((back, head, watch)) = outcome else {
+                return Ok(());
+            };
+            match self.delivery.deliver(back, head, watch).await {
+                Some(back) if !self.drain.is_begun() => transport = back,
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+
+    /// Speaks HTTP/1.1 until the connection ends, or a watch begins that is to be delivered.
+    async fn http1_until(
+        &self,
+        transport: Transport,
+        conduct: &Conduct,
+    ) -> Result<Option<(Transport, Bytes, WatchBody)>, ConnectionFailure> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER_LEN);
-        let handover = Handover::default();
-        let (service, conduct) = self.answering(Some(handover.clone()));
-        let connection = builder
-            .serve_connection(TokioIo::new(stream), service)
+        let (handover, flushes) = (Handover::default(), transport.flushes());
+        let mut connection = builder
+            .serve_connection(
+                TokioIo::new(transport),
+                self.answering(conduct, Some(handover.clone())),
+            )
             .with_upgrades();
-        let shut_down = http1::UpgradeableConnection::graceful_shutdown;
-        let ended = to_the_end(connection, shut_down, &self.drain, &conduct).await;
-        if let Some(websocket) = handover.take() {
-            Box::pin(websocket.run()).await;
-            return Ok(());
-        }
-        match ended {
+        let ended = {
+            let shut_down = http1::UpgradeableConnection::graceful_shutdown;
+            let is_left = || handover.has_watch() && !flushes.are_due();
+            to_the_end(Pin::new(&mut connection), shut_down, is_left, &self.drain, conduct).await
+        };
+        match (ended, handover.take()) {
+            (Ok(End::Left), Some(Successor::Watch { head, watch })) => {
+                Ok(connection.into_parts().map(|parts| {
+                    let mut transport = parts.io.into_inner();
+                    transport.put_back(&parts.read_buf);
+                    (transport, head, *watch)
+                }))
+            }
+            (_, Some(Successor::WebSocket(websocket))) => {
+                drop(connection);
+                Box::pin(websocket.run()).await;
+                Ok(None)
+            }
             // To hyper a connection that is kept for another request waits for a head like a new one.
-            Err(ConnectionFailure::Timeout) if conduct.has_answered() => Ok(()),
-            ended => ended,
+            (Err(ConnectionFailure::Timeout), _) if conduct.has_answered() => Ok(None),
+            (ended, _) => ended.map(|_| None),
         }
     }
 
-    async fn http2(
-        self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<(), ConnectionFailure> {
-        let begun = tokio::time::timeout(HEAD_TIMEOUT, Begun::read(stream)).await;
+    async fn http2(self, transport: Transport) -> Result<(), ConnectionFailure> {
+        let begun = tokio::time::timeout(HEAD_TIMEOUT, Begun::read(transport)).await;
         let stream = match begun {
             Ok(Ok(stream)) => stream,
             Ok(Err(NoPreface::Gone)) => return Ok(()),
@@ -203,21 +239,25 @@ impl<R: Resources> Connection<R> {
         };
         let metrics = self.service.resources().listener_metrics();
         let builder = http2_builder(metrics.map(|metrics| metrics.streams_stalled.clone()));
-        let (service, conduct) = self.answering(None);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let conduct = self.conduct();
+        let service = self.answering(&conduct, None);
+        let connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
         let shut_down = http2::Connection::graceful_shutdown;
-        to_the_end(connection, shut_down, &self.drain, &conduct).await
+        let ended = to_the_end(connection, shut_down, || false, &self.drain, &conduct).await;
+        ended.map(drop)
     }
 
-    fn answering(&self, handover: Option<Handover>) -> (Answering<R>, Conduct) {
+    fn conduct(&self) -> Conduct {
         let metrics = self.service.resources().listener_metrics();
-        let conduct = Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()));
-        let service = Answering {
+        Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()))
+    }
+
+    fn answering(&self, conduct: &Conduct, handover: Option<Handover>) -> Answering<R> {
+        Answering {
             service: self.service.clone(),
             conduct: conduct.clone(),
             handover,
-        };
-        (service, conduct)
+        }
     }
 }
 
@@ -256,42 +296,84 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         if let Some(handover) = &self.handover {
             request.extensions_mut().insert(handover.clone());
         }
+        let handover = self.handover.clone().filter(|_| can_be_left(&request));
         let (service, begun) = (self.service.clone(), self.conduct.begin());
         Box::pin(async move {
             let answer = service.answer(request).await;
             begun.answered();
-            Ok(answer)
+            match (handover, answer.into_parts()) {
+                (Some(handover), (parts, AnswerBody::Watch(watch))) => {
+                    let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
+                    handover.put(Successor::Watch { head, watch });
+                    // Who runs the connection takes it from here.
+                    std::future::pending().await
+                }
+                (_, (parts, body)) => Ok(Response::from_parts(parts, body)),
+            }
         })
     }
 }
 
-/// Runs a connection to its end; once the drain begins, or the client has given up too much, it takes no more requests.
+/// Whether the answer to a request may be written by somebody else than hyper, and be followed by other answers.
+fn can_be_left(request: &Request<Incoming>) -> bool {
+    let connection = request.headers().get_all(CONNECTION).iter();
+    let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let closes = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+    request.version() == Version::HTTP_11 && request.body().is_end_stream() && !closes
+}
+
+/// How HTTP on a connection ended, if well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// For good.
+    Closed,
+    /// `is_left` was true: the connection is whole, and goes on otherwise.
+    Left,
+}
+
+/// Runs a connection to its end, or until `is_left`; once the drain begins, or the client has given up too much, it takes
+/// no more requests.
 async fn to_the_end<C>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     shut_down: fn(Pin<&mut C>),
+    is_left: impl Fn() -> bool,
     drain: &Drain,
     conduct: &Conduct,
-) -> Result<(), ConnectionFailure>
+) -> Result<End, ConnectionFailure>
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    let mut connection = std::pin::pin!(connection);
-    // Cancelling the other branches loses nothing; the connection goes on below.
     let was_sent_away = tokio::select! {
-        ended = &mut connection => return judged(ended),
+        ended = until_left(connection.as_mut(), &is_left) => return ended,
         () = drain.begun() => false,
         () = conduct.reaches(Verdict::SendAway) => true,
     };
     shut_down(connection.as_mut());
     // Whoever does not answer the ping of a GOAWAY may still begin requests: so it is cut in the end.
     let ended = tokio::select! {
-        ended = &mut connection => judged(ended),
+        ended = until_left(connection, &is_left) => ended,
         () = conduct.reaches(Verdict::Cut) => Err(ConnectionFailure::Flood),
     };
     if was_sent_away {
         return Err(ConnectionFailure::Flood);
     }
     ended
+}
+
+/// Safe to cancel: the connection stays as it is.
+async fn until_left<C>(
+    mut connection: Pin<&mut C>,
+    is_left: &impl Fn() -> bool,
+) -> Result<End, ConnectionFailure>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    poll_fn(|context| match connection.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
+        Poll::Pending if is_left() => Poll::Ready(Ok(End::Left)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 fn judged(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {

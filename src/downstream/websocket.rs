@@ -1,7 +1,7 @@
 //! Watches over WebSocket (protocol.md §4.13): the same stream as over HTTP, one frame an event.
 //!
 //! ```text
-//! request ── Wish::of ──▶ answered as any watch ── Wish::switch ──▶ 101, and the stream's body in a Handover
+//! request ── Wish::of ──▶ answered as any watch ── Wish::switch ──▶ 101, and the stream's body in a handover
 //!                                                                       │ taken when HTTP has ended on the connection
 //!                                                                       ▼
 //!                                              Socket::run: body ── EventFrames ──▶ client, client ──▶ ClientFrames
@@ -15,8 +15,6 @@ mod handshake;
 mod origin;
 mod socket;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
@@ -25,6 +23,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 
 use super::Pieces;
+use super::handover::{Handover, Successor};
 pub use client::{ClientFrames, Received};
 pub use events::{EventFrames, Framing};
 use handshake::{Handshake, Unfit};
@@ -33,23 +32,6 @@ pub use socket::Socket;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What a socket sends, as the body of an HTTP watch would have.
 type StreamBody = UnsyncBoxBody<Pieces, BoxError>;
-
-/// Where a connection finds the socket that one of its requests has made of it. Requests carry it as an extension; those
-/// without it come over connections that cannot change their protocol.
-#[derive(Clone, Debug, Default)]
-pub struct Handover(Arc<Mutex<Option<Box<Socket>>>>);
-
-impl Handover {
-    /// The socket, once HTTP has ended on the connection.
-    #[must_use]
-    pub fn take(&self) -> Option<Box<Socket>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn put(&self, socket: Socket) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(socket));
-    }
-}
 
 /// What a request wants its connection to become.
 #[derive(Debug)]
@@ -110,8 +92,8 @@ impl Wish {
         };
         let framing = Framing::of(answer.headers().get(CONTENT_TYPE));
         let body = answer.into_body().map_err(Into::into).boxed_unsync();
-        self.handover
-            .put(Socket::new(self.connection, body, framing));
+        let socket = Socket::new(self.connection, body, framing);
+        self.handover.put(Successor::WebSocket(Box::new(socket)));
         let mut switching = Response::new(whole(Bytes::new()));
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = switching.headers_mut();

@@ -15,13 +15,16 @@ use slab::Slab;
 /// Enough that workers rarely meet; few enough that an idle view stays small.
 const SHARDS: usize = 4;
 
+/// Who waits, and for how many watchers.
+type Shard = Slab<Option<(Waker, u32)>>;
+
 /// One waiting list.
 #[derive(Debug, Default)]
 pub struct WakeList {
-    shards: [CachePadded<Mutex<Slab<Option<Waker>>>>; SHARDS],
+    shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
 
-fn locked(shard: &Mutex<Slab<Option<Waker>>>) -> MutexGuard<'_, Slab<Option<Waker>>> {
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // A waker that panics leaves the list itself whole.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -39,16 +42,17 @@ impl WakeList {
         }
     }
 
-    /// Wakes all who are armed, once each. Returns how many.
+    /// Wakes all who are armed, once each. Returns how many watchers they stand for.
     pub fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
         let mut woken = 0;
         for shard in &self.shards {
-            scratch.extend(
-                locked(shard)
-                    .iter_mut()
-                    .filter_map(|(_, waker)| waker.take()),
-            );
-            woken += scratch.len();
+            let armed = |(_, place): (_, &mut Option<_>)| place.take();
+            scratch.extend(locked(shard).iter_mut().filter_map(armed).map(
+                |(waker, watchers): (Waker, u32)| {
+                    woken += watchers as usize;
+                    waker
+                },
+            ));
             scratch.drain(..).for_each(Waker::wake);
         }
         woken
@@ -67,11 +71,19 @@ impl Seat {
     /// Asks to be woken with the next batch. Look at the view once more afterwards: a batch that came just
     /// before has woken nobody.
     pub fn arm(&self, waker: &Waker) {
+        self.arm_for(waker, 1);
+    }
+
+    /// The same for somebody who then looks after so many watchers.
+    pub fn arm_for(&self, waker: &Waker, watchers: u32) {
         let mut shard = locked(&self.list.shards[self.shard]);
         if let Some(place) = shard.get_mut(self.key) {
             match place {
-                Some(armed) => armed.clone_from(waker),
-                None => *place = Some(waker.clone()),
+                Some((armed, count)) => {
+                    armed.clone_from(waker);
+                    *count = watchers;
+                }
+                None => *place = Some((waker.clone(), watchers)),
             }
         }
     }

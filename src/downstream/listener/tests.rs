@@ -37,6 +37,7 @@ impl Resources for Upstream {
 
 fn connection() -> Connection<Upstream> {
     Connection {
+        delivery: Delivery::start(1),
         tls: None,
         service: Service::new(Arc::new(Upstream)),
         drain: Drain::new(),
@@ -71,13 +72,13 @@ async fn a_preface_that_does_not_come_in_time_ends_the_connection() {
     for sent in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
         let (client, server) = tokio::io::duplex(1 << 16);
         let (begun, client) = (Instant::now(), dribble(client, sent.to_vec()));
-        let (ended, ()) = tokio::join!(connection().http2(server), client);
+        let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
         assert_eq!(ended, Err(ConnectionFailure::Timeout));
         assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
     }
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(b"PRI * HTTP/1.1\r\n\r\n").await.unwrap();
-    let ended = connection().http2(server).await;
+    let ended = connection().http2(server.into()).await;
     assert_eq!(ended, Err(ConnectionFailure::Protocol));
 }
 
@@ -86,7 +87,7 @@ async fn a_head_that_never_ends_is_waited_for_as_long_as_for_the_answer_to_a_pin
     let (client, server) = tokio::io::duplex(1 << 16);
     let head = [PREFACE, HEADERS, &CONTINUATION.repeat(8)].concat();
     let (begun, client) = (Instant::now(), dribble(client, head));
-    let (ended, ()) = tokio::join!(connection().http2(server), client);
+    let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
     assert_within(
         begun,
@@ -100,7 +101,7 @@ async fn a_peer_that_is_gone_without_a_word_is_noticed_by_a_ping() {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(PREFACE).await.unwrap();
     let begun = Instant::now();
-    let ended = connection().http2(server).await;
+    let ended = connection().http2(server.into()).await;
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
     let most = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);
     assert_within(begun, PING_INTERVAL + PING_TIMEOUT, most);
@@ -111,7 +112,7 @@ async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame
     let (client, server) = tokio::io::duplex(1 << 16);
     let head = format!("GET /{} HTTP/1.1\r\n", "a".repeat(100));
     let (begun, client) = (Instant::now(), dribble(client, head.into_bytes()));
-    let (ended, ()) = tokio::join!(connection().http1(server), client);
+    let (ended, ()) = tokio::join!(connection().http1(server.into()), client);
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
     assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
 
@@ -120,7 +121,7 @@ async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .await
         .unwrap();
-    let (ended, read) = tokio::join!(connection().http1(server), async {
+    let (ended, read) = tokio::join!(connection().http1(server.into()), async {
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).await.map(|_| answer)
     });

@@ -35,9 +35,9 @@ pub(in crate::downstream) struct Follower {
     /// Up to here the history is read; from here on the view's batches.
     history_end: Sequence,
     /// Events up to this version are known to the client.
-    known: ResourceVersion,
+    pub(super) known: ResourceVersion,
     standing: Standing,
-    bookmarks: Option<Bookmarks>,
+    pub(super) bookmarks: Option<Bookmarks>,
     /// What was published before is no measure of our delay.
     opened_at: std::time::Instant,
     deadline: Instant,
@@ -57,7 +57,7 @@ enum Standing {
 }
 
 #[derive(Debug)]
-struct Bookmarks {
+pub(super) struct Bookmarks {
     next_at: Instant,
     /// Bookmarks must speak of something later than the watch began with.
     beyond: ResourceVersion,
@@ -128,6 +128,46 @@ impl Follower {
     /// The view that it shares.
     pub(in crate::downstream) fn view(&self) -> &Arc<View> {
         &self.view
+    }
+
+    /// Who is told of what is delivered.
+    pub(in crate::downstream) fn tally(&self) -> &Arc<dyn WatchTally> {
+        &self.tally
+    }
+
+    /// The next of the view's batches that it needs.
+    pub(in crate::downstream) fn cursor(&self) -> Sequence {
+        self.cursor
+    }
+
+    /// Whether batches from `from` on, the first event of which is `first` at `first_version`, are wholly new to it and
+    /// next in turn.
+    pub(in crate::downstream) fn takes(
+        &self,
+        from: Sequence,
+        first: Sequence,
+        first_version: ResourceVersion,
+    ) -> bool {
+        self.cursor == from
+            && self.position <= first
+            && self.known < first_version
+            && self.history_end <= self.position.max(first)
+            && self.initial.is_none()
+            && self.standing == Standing::Level
+            && self.end.is_none()
+    }
+
+    /// It got them: it goes on at batch `to`, after event `last`. `events` and `bytes` were counted by the caller.
+    pub(in crate::downstream) fn took(
+        &mut self,
+        to: Sequence,
+        last: Sequence,
+        (events, bytes): (u64, u64),
+    ) {
+        self.cursor = to;
+        self.position = last + 1;
+        self.events += events;
+        self.bytes += bytes;
     }
 
     /// Why the stream is over, once it is.

@@ -462,7 +462,7 @@ async fn a_bookmark_never_runs_ahead_of_an_event_that_is_still_to_be_delivered()
 async fn a_client_without_bookmarks_gets_none() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&everything(), 10);
-    client.body.bookmarks = None;
+    client.body.follower.bookmarks = None;
     scene.progress(100);
     advance(Duration::from_secs(HOUR - 1)).await;
     assert_eq!(client.poll(), Polled::Waits);
@@ -508,7 +508,7 @@ async fn a_client_who_overran_its_view_reads_the_history() {
 async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
     let mut scene = Scene::new(400);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.bookmarks = None;
+    client.body.follower.bookmarks = None;
     assert_eq!(client.poll(), Polled::Waits);
     for _ in 0..1000 {
         scene.put("a/other", None);
@@ -526,14 +526,14 @@ async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
 async fn a_batch_known_in_part_is_not_looked_for_in_lost_history() {
     let mut scene = Scene::new(16);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.bookmarks = None;
+    client.body.follower.bookmarks = None;
     for _ in 0..100 {
         scene.put("a/other", None);
     }
     let first = scene.world.write("a/mine", Some("x"));
     let version = scene.world.version;
     let second = scene.world.write("a/mine", Some("x"));
-    client.body.known = ResourceVersion(version);
+    client.body.follower.known = ResourceVersion(version);
     scene.world.apply(vec![first, second]);
     let expected = format!("MODIFIED a/mine {} x", scene.world.version);
     assert_eq!(client.drain(), [expected]);
@@ -603,7 +603,7 @@ impl Follower {
             promised[..events.len().min(promised.len())],
             "seed {seed}"
         );
-        if self.client.body.end.is_none() {
+        if self.client.body.follower.end().is_none() {
             assert_eq!(events.len(), promised.len(), "seed {seed}: not all came");
         } else {
             assert_eq!(
@@ -692,7 +692,7 @@ async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_agai
                 );
             }
             follower.check(&scene.world, seed);
-            lagged += usize::from(follower.client.body.end.is_some());
+            lagged += usize::from(follower.client.body.follower.end().is_some());
         }
     }
     assert!(lagged > 0, "some must have fallen out of the history");

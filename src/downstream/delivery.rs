@@ -1,0 +1,92 @@
+//! Brings watches over HTTP/1.1 to their clients, once the answer has been decided: the connection leaves hyper, and comes
+//! back when the watch is over.
+//!
+//! ```text
+//! listener ── deliver ──▶ Inbox ──▶ Worker ──▶ Group (who shares a view) ──▶ Stream, Stream, Stream …
+//!                                     ▲ woken once a batch                      │ one write each, of the same bytes
+//! listener ◀── the connection, when the watch is over ───────────────────────────┘
+//! ```
+//!
+//! A worker owns its streams, so that nothing is locked on the way of an event. Clients of one view who stand alike are
+//! written to in one go, from one piece that is made once, chunk framing included. Who cannot take it at once is on its
+//! own until it has caught up, and delays nobody (`docs/decisions/0016-delivery.md`).
+
+mod chunk;
+mod group;
+mod inbox;
+mod stream;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use self::inbox::Inbox;
+use self::worker::{Arrival, Worker};
+use super::transport::Transport;
+use super::watch::WatchBody;
+
+/// The workers. They end with the last clone of this.
+#[derive(Clone, Debug)]
+pub(super) struct Delivery(Arc<Workers>);
+
+#[derive(Debug)]
+struct Workers {
+    inboxes: Vec<Arc<Inbox>>,
+    /// Who gets the next stream.
+    turn: Mutex<usize>,
+    /// Aborted when dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Delivery {
+    /// Starts `count` workers on the present runtime.
+    pub(super) fn start(count: usize) -> Self {
+        let mut tasks = JoinSet::new();
+        let inboxes = (0..count.max(1)).map(|_| {
+            let inbox = Arc::<Inbox>::default();
+            // The worker gives way by itself after some dozens of writes; tokio's own budget would cut each of them short.
+            tasks.spawn(tokio::task::unconstrained(Worker::new(Arc::clone(&inbox))));
+            inbox
+        });
+        let inboxes = inboxes.collect();
+        Self(Arc::new(Workers {
+            inboxes,
+            turn: Mutex::new(0),
+            _tasks: tasks,
+        }))
+    }
+
+    /// Writes `head` and then the watch, until it is over. Gives the connection back if it can take another request.
+    ///
+    /// Dropped, it ends the watch and the connection.
+    pub(super) async fn deliver(
+        &self,
+        transport: Transport,
+        head: Bytes,
+        watch: WatchBody,
+    ) -> Option<Transport> {
+        let (done, is_done) = oneshot::channel();
+        let (follower, seat) = watch.into_parts();
+        self.inbox().arrives(Box::new(Arrival {
+            transport,
+            head,
+            follower,
+            seat,
+            done,
+        }));
+        is_done.await.ok()
+    }
+
+    fn inbox(&self) -> &Inbox {
+        // A number is never half written.
+        let mut turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        *turn = (*turn + 1) % self.0.inboxes.len();
+        &self.0.inboxes[*turn]
+    }
+}
+
+#[cfg(test)]
+mod tests;

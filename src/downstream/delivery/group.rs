@@ -1,0 +1,152 @@
+//! The streams of one worker that share a view: written to one after the other, from the same pieces.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::cache::Sequence;
+use crate::downstream::watch::WatchTally;
+use crate::view::{Seat, View};
+
+use super::chunk::SharedChunk;
+
+/// Pieces kept during a pass: clients of one view stand at very few places.
+const CHUNKS_MAX: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) view: Arc<View>,
+    pub(super) tally: Arc<dyn WatchTally>,
+    seat: Seat,
+    waker: Waker,
+    /// Keys of streams.
+    members: Vec<usize>,
+    pass: Option<Pass>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// Members before it have been looked at.
+    next: usize,
+    /// Something came meanwhile: another pass must follow.
+    is_stale: bool,
+}
+
+impl Group {
+    pub(super) fn new(
+        view: Arc<View>,
+        tally: Arc<dyn WatchTally>,
+        seat: Seat,
+        waker: Waker,
+    ) -> Self {
+        let group = Self {
+            view,
+            tally,
+            seat,
+            waker,
+            members: Vec::new(),
+            pass: None,
+        };
+        group.arm(1);
+        group
+    }
+
+    fn arm(&self, watchers: usize) {
+        let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
+        self.seat.arm_for(&self.waker, watchers);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes a stream in; returns its place.
+    pub(super) fn push(&mut self, stream: usize) -> usize {
+        self.members.push(stream);
+        self.members.len() - 1
+    }
+
+    /// Takes the stream at `place` out. `moved` is told which streams stand elsewhere now. None is passed over because of
+    /// that, and none is looked at twice.
+    pub(super) fn remove(&mut self, place: usize, mut moved: impl FnMut(usize, usize)) {
+        let last = self.members.len() - 1;
+        let mut hole = place;
+        if let Some(pass) = &mut self.pass
+            && hole < pass.next
+        {
+            pass.next -= 1;
+            self.members.swap(hole, pass.next);
+            moved(self.members[hole], hole);
+            hole = pass.next;
+        }
+        self.members.swap_remove(hole);
+        if hole < last {
+            moved(self.members[hole], hole);
+        }
+    }
+
+    /// The view has something new. True if a pass begins; else one is under way, and another will follow it.
+    pub(super) fn begin(&mut self) -> bool {
+        if let Some(pass) = &mut self.pass {
+            pass.is_stale = true;
+            return false;
+        }
+        // Armed first, looked at after: what comes between the two is seen, what comes later wakes us.
+        self.arm(self.members.len());
+        self.pass = Some(Pass {
+            next: 0,
+            is_stale: false,
+        });
+        true
+    }
+
+    /// The next member of the pass. `None` at its end; `more` says whether another begins.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let pass = self.pass.as_mut()?;
+        let member = self.members.get(pass.next).copied();
+        pass.next += usize::from(member.is_some());
+        member
+    }
+
+    /// Ends the pass. True if another is due at once.
+    pub(super) fn finish(&mut self) -> bool {
+        self.pass.take().is_some_and(|pass| pass.is_stale)
+    }
+}
+
+/// The pieces of one go over some members, each made when the first of them needs it.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    made: Vec<(SharedChunk, u64)>,
+}
+
+impl Chunks {
+    /// The piece at `from`, if the view has it and it has something, and its count of takers.
+    pub(super) fn at(&mut self, view: &View, from: Sequence) -> Option<&mut (SharedChunk, u64)> {
+        let found = self.made.iter().position(|(chunk, _)| chunk.from == from);
+        let at = match found {
+            Some(at) => at,
+            None if self.made.len() >= CHUNKS_MAX => return None,
+            None => {
+                let chunk = SharedChunk::read(view, from).ok().flatten()?;
+                self.made.push((chunk, 0));
+                self.made.len() - 1
+            }
+        };
+        Some(&mut self.made[at])
+    }
+
+    /// Tells what was delivered, and forgets the pieces.
+    pub(super) fn tell(&mut self, tally: &dyn WatchTally) {
+        let now = tokio::time::Instant::now().into_std();
+        for (chunk, takers) in self.made.drain(..) {
+            if takers == 0 {
+                continue;
+            }
+            tally.delivered(takers * chunk.events, takers * chunk.len);
+            for published_at in chunk.published_at {
+                tally.delayed(now.saturating_duration_since(published_at), takers);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What waits for a worker: who was woken, and who is new. Bounded by the number of streams: each is noted once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use super::worker::Arrival;
+
+/// Who was woken. Names are used again: a worker must not mind being told of somebody who is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// A stream, by its key.
+    Stream(usize),
+    /// All who share a view, by the group's key.
+    Group(usize),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    woken: Vec<Name>,
+    /// Whether a stream is noted above.
+    is_stream_noted: Vec<bool>,
+    arrivals: VecDeque<Box<Arrival>>,
+    /// The worker, if it waits.
+    worker: Option<Waker>,
+}
+
+/// One worker's inbox.
+#[derive(Debug, Default)]
+pub(super) struct Inbox(Mutex<State>);
+
+impl Inbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can panic half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a new stream over.
+    pub(super) fn arrives(&self, arrival: Box<Arrival>) {
+        let worker = {
+            let mut state = self.state();
+            state.arrivals.push_back(arrival);
+            state.worker.take()
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+    }
+
+    fn wakes(&self, name: Name) {
+        let worker = {
+            let mut state = self.state();
+            if let Name::Stream(key) = name {
+                if state.is_stream_noted.len() <= key {
+                    state.is_stream_noted.resize(key + 1, false);
+                }
+                if std::mem::replace(&mut state.is_stream_noted[key], true) {
+                    return;
+                }
+            }
+            state.woken.push(name);
+            state.worker.take()
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+    }
+
+    /// Moves what is there into the two lists, and notes whom to wake when more comes.
+    pub(super) fn take(
+        &self,
+        woken: &mut Vec<Name>,
+        arrivals: &mut VecDeque<Box<Arrival>>,
+        worker: &Waker,
+    ) {
+        let mut state = self.state();
+        let State {
+            woken: noted,
+            is_stream_noted,
+            ..
+        } = &mut *state;
+        for name in noted.drain(..) {
+            if let Name::Stream(key) = name {
+                is_stream_noted[key] = false;
+            }
+            woken.push(name);
+        }
+        arrivals.append(&mut state.arrivals);
+        match &mut state.worker {
+            Some(noted) => noted.clone_from(worker),
+            none => *none = Some(worker.clone()),
+        }
+    }
+}
+
+/// Wakes one name.
+#[derive(Debug)]
+struct Signal {
+    inbox: Arc<Inbox>,
+    name: Name,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.inbox.wakes(self.name);
+    }
+}
+
+/// The waker of a name: it notes the name and wakes the worker.
+pub(super) fn waker(inbox: &Arc<Inbox>, name: Name) -> Waker {
+    let inbox = Arc::clone(inbox);
+    Waker::from(Arc::new(Signal { inbox, name }))
+}

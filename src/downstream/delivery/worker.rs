@@ -1,0 +1,270 @@
+//! One worker: a task that owns streams and brings them what they wait for.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use slab::Slab;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+use super::group::{Chunks, Group};
+use super::inbox::{Inbox, Name, waker};
+use super::stream::{Flow, Stream};
+use crate::downstream::transport::Transport;
+use crate::downstream::watch::Follower;
+use crate::view::{Seat, View};
+
+/// Streams looked at before other tasks of the thread have their turn: a tenth of a millisecond about.
+const TURN_LEN: usize = 64;
+/// An idle worker looks at the clock so often.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// A watch that begins.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) transport: Transport,
+    pub(super) head: Bytes,
+    pub(super) follower: Follower,
+    pub(super) seat: Seat,
+    pub(super) done: oneshot::Sender<Transport>,
+}
+
+/// What is still to be done in this turn or the next ones.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    /// Look at a stream.
+    Stream(usize),
+    /// Begin a pass over a group.
+    Group(usize),
+    /// Go on with one.
+    Pass(usize),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Worker {
+    inbox: Arc<Inbox>,
+    woken: Vec<Name>,
+    arrivals: VecDeque<Box<Arrival>>,
+    tasks: VecDeque<Task>,
+    streams: Slab<Stream>,
+    groups: Slab<Group>,
+    /// Groups by the address of their view, which they keep alive.
+    by_view: HashMap<usize, usize, foldhash::fast::RandomState>,
+    /// When streams want to be looked at. An entry counts if it is what its stream's timer is set to.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Worker {
+    pub(super) fn new(inbox: Arc<Inbox>) -> Self {
+        Self {
+            inbox,
+            woken: Vec::new(),
+            arrivals: VecDeque::new(),
+            tasks: VecDeque::new(),
+            streams: Slab::new(),
+            groups: Slab::new(),
+            by_view: HashMap::default(),
+            timers: BinaryHeap::new(),
+            timer: Box::pin(tokio::time::sleep(IDLE)),
+        }
+    }
+
+    fn arrive(&mut self, arrival: Arrival, now: Instant) {
+        let Arrival {
+            transport,
+            head,
+            follower,
+            seat,
+            done,
+        } = arrival;
+        let view = Arc::clone(follower.view());
+        let tally = Arc::clone(follower.tally());
+        let entry = self.streams.vacant_entry();
+        let key = entry.key();
+        let waker = waker(&self.inbox, Name::Stream(key));
+        let stream = entry.insert(Stream::new(transport, head, follower, waker, done));
+        // Whoever comes first lends its seat to all.
+        stream.group = *self.by_view.entry(address(&view)).or_insert_with(|| {
+            let entry = self.groups.vacant_entry();
+            let key = entry.key();
+            let waker = super::inbox::waker(&self.inbox, Name::Group(key));
+            entry.insert(Group::new(view, tally, seat, waker));
+            key
+        });
+        stream.place = self.groups[stream.group].push(key);
+        let wake_at = stream.wake_at;
+        self.timers.push(Reverse((wake_at, key)));
+        self.look_at(key, now);
+    }
+
+    /// Lets a stream hear its client, do what is due, and send what there is.
+    fn look_at(&mut self, key: usize, now: Instant) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            return;
+        };
+        let set_to = stream.wake_at;
+        let flow = stream.wake(now);
+        let wake_at = stream.wake_at;
+        // What is due already is done when the client takes more.
+        if wake_at != set_to && wake_at > now {
+            self.timers.push(Reverse((wake_at, key)));
+        }
+        self.settle(key, flow);
+    }
+
+    fn settle(&mut self, key: usize, flow: Flow) {
+        match flow {
+            Flow::Idle | Flow::Blocked => {}
+            Flow::Again => self.tasks.push_back(Task::Stream(key)),
+            Flow::Over => self.remove(key).give_back(),
+            Flow::Gone => drop(self.remove(key)),
+        }
+    }
+
+    fn remove(&mut self, key: usize) -> Stream {
+        let stream = self.streams.remove(key);
+        let group = &mut self.groups[stream.group];
+        let streams = &mut self.streams;
+        group.remove(stream.place, |moved, place| streams[moved].place = place);
+        if group.is_empty() {
+            let group = self.groups.remove(stream.group);
+            self.by_view.remove(&address(&group.view));
+        }
+        stream
+    }
+
+    /// Does one thing; returns how many streams were looked at.
+    fn perform(&mut self, task: Task, now: Instant, left: usize) -> usize {
+        match task {
+            Task::Stream(key) => {
+                self.look_at(key, now);
+                1
+            }
+            Task::Group(key) => {
+                if self.groups.get_mut(key).is_some_and(Group::begin) {
+                    return self.pass(key, left);
+                }
+                0
+            }
+            Task::Pass(key) => self.pass(key, left),
+        }
+    }
+
+    /// Brings `left` members of a group what is new.
+    fn pass(&mut self, key: usize, left: usize) -> usize {
+        let Some(group) = self.groups.get_mut(key) else {
+            return 0;
+        };
+        let (view, tally) = (Arc::clone(&group.view), Arc::clone(&group.tally));
+        // Asked in this order: what came before the end is still shown.
+        let (is_closed, head) = (view.is_closed(), view.head());
+        let (mut chunks, mut looked_at) = (Chunks::default(), 0);
+        while looked_at < left {
+            // It may have ended with its last member.
+            let Some(group) = self.groups.get_mut(key) else {
+                break;
+            };
+            let Some(member) = group.next() else {
+                if group.finish() {
+                    self.tasks.push_back(Task::Group(key));
+                }
+                chunks.tell(&*tally);
+                return looked_at;
+            };
+            looked_at += 1;
+            let stream = &mut self.streams[member];
+            let cursor = stream.follower().cursor();
+            if !stream.is_level() || cursor == head && !is_closed {
+                continue;
+            }
+            let taken = chunks.at(&view, cursor).and_then(|(chunk, takers)| {
+                let flow = stream.take(chunk)?;
+                *takers += 1;
+                Some(flow)
+            });
+            let flow = taken.unwrap_or_else(|| stream.drive());
+            self.settle(member, flow);
+        }
+        chunks.tell(&*tally);
+        self.tasks.push_back(Task::Pass(key));
+        looked_at
+    }
+
+    /// Notes whose time has come, and sets the timer to the next one's.
+    fn look_at_the_clock(&mut self, now: Instant, context: &mut Context<'_>) {
+        loop {
+            while let Some(Reverse((at, key))) = self.timers.peek().copied() {
+                let is_set = self.streams.get(key).is_some_and(|stream| stream.wake_at == at);
+                if is_set && at > now {
+                    break;
+                }
+                self.timers.pop();
+                if is_set {
+                    self.tasks.push_back(Task::Stream(key));
+                }
+            }
+            // Entries of streams that are gone wait for their time; they must not be most of all.
+            if self.timers.len() > 2 * self.streams.len() + TURN_LEN {
+                let streams = &self.streams;
+                self.timers.retain(|Reverse((at, key))| {
+                    streams.get(*key).is_some_and(|stream| stream.wake_at == *at)
+                });
+            }
+            let next = self.timers.peek().map_or(now + IDLE, |Reverse((at, _))| *at);
+            if self.timer.deadline() != next {
+                self.timer.as_mut().reset(next);
+            }
+            if self.timer.as_mut().poll(context).is_pending() {
+                return;
+            }
+        }
+    }
+}
+
+fn address(view: &Arc<View>) -> usize {
+    Arc::as_ptr(view).addr()
+}
+
+impl Future for Worker {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.inbox
+            .take(&mut this.woken, &mut this.arrivals, context.waker());
+        let now = Instant::now();
+        this.tasks.extend(this.woken.drain(..).map(|name| match name {
+            Name::Stream(key) => Task::Stream(key),
+            Name::Group(key) => Task::Group(key),
+        }));
+        this.look_at_the_clock(now, context);
+        let mut left = TURN_LEN;
+        while left > 0
+            && let Some(arrival) = this.arrivals.pop_front()
+        {
+            this.arrive(*arrival, now);
+            left -= 1;
+        }
+        let mut tasks = this.tasks.len();
+        while left > 0
+            && tasks > 0
+            && let Some(task) = this.tasks.pop_front()
+        {
+            left = left.saturating_sub(this.perform(task, now, left));
+            tasks -= 1;
+        }
+        if !this.tasks.is_empty() || !this.arrivals.is_empty() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

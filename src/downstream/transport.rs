@@ -1,0 +1,265 @@
+//! A client's connection below HTTP, plain or encrypted. Can be taken from one who speaks HTTP on it and given to another:
+//! what has been read too far goes with it.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+/// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
+/// kernel's handling of the list. Lives on the stack of each write.
+const JOINED_LEN_MAX: usize = 4096;
+/// What a client may send ahead while it watches. What is beyond waits in the kernel.
+const EARLY_LEN_MAX: usize = 16 << 10;
+/// Clients say next to nothing while they watch. It lives on the stack of each read.
+const HEARD_LEN: usize = 512;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Transport {
+    wire: Wire,
+    /// Read already; given out before the rest.
+    early: BytesMut,
+    flushes: Flushes,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Memory(tokio::io::DuplexStream),
+}
+
+/// Whether everything that was written has left its writer, as seen by whoever lent the transport out.
+///
+/// hyper flushes below it when its own buffer is empty, and only then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flushes(Arc<Mutex<bool>>);
+
+impl Flushes {
+    /// True while something is on its way.
+    pub(super) fn are_due(&self) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_due(&self, due: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = due;
+    }
+}
+
+impl From<Wire> for Transport {
+    fn from(wire: Wire) -> Self {
+        Self {
+            wire,
+            early: BytesMut::new(),
+            flushes: Flushes::default(),
+        }
+    }
+}
+
+impl From<TcpStream> for Transport {
+    fn from(stream: TcpStream) -> Self {
+        Wire::Plain(stream).into()
+    }
+}
+
+impl From<TlsStream<TcpStream>> for Transport {
+    fn from(stream: TlsStream<TcpStream>) -> Self {
+        Wire::Tls(Box::new(stream)).into()
+    }
+}
+
+#[cfg(test)]
+impl From<tokio::io::DuplexStream> for Transport {
+    fn from(stream: tokio::io::DuplexStream) -> Self {
+        Wire::Memory(stream).into()
+    }
+}
+
+impl Transport {
+    /// Puts back what was read too far, before anything that is still to be read.
+    pub(super) fn put_back(&mut self, read: &Bytes) {
+        debug_assert!(self.early.is_empty(), "given out before it is read on");
+        self.early.extend_from_slice(read);
+    }
+
+    /// Tells later, when the transport is elsewhere, whether all has left.
+    pub(super) fn flushes(&self) -> Flushes {
+        self.flushes.clone()
+    }
+
+    /// Writes some of `bytes`.
+    ///
+    /// # Errors
+    /// The connection's; it takes nothing any more.
+    pub(super) fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        some(ready!(self.wire.poll_write(context, bytes)))
+    }
+
+    /// Writes some of `slices`.
+    ///
+    /// # Errors
+    /// The connection's; it takes nothing any more.
+    pub(super) fn poll_send_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        some(ready!(self.wire.poll_write_vectored(context, slices)))
+    }
+
+    /// Passes on what encryption holds.
+    ///
+    /// # Errors
+    /// The connection's; it takes nothing any more.
+    pub(super) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.wire {
+            Wire::Plain(_) => Poll::Ready(Ok(())),
+            Wire::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
+            #[cfg(test)]
+            Wire::Memory(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    /// Hears all that has come, keeps it for whoever reads next, and asks to be woken for more.
+    ///
+    /// # Errors
+    /// The client has left.
+    pub(super) fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.early.len() < EARLY_LEN_MAX {
+            let mut space = [0; HEARD_LEN];
+            let mut buffer = ReadBuf::new(&mut space);
+            match self.wire.poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Poll::Ready(Ok(())) => self.early.extend_from_slice(buffer.filled()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn some(written: io::Result<usize>) -> Poll<io::Result<usize>> {
+    Poll::Ready(match written {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        written => written,
+    })
+}
+
+impl Wire {
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
+            #[cfg(test)]
+            Self::Memory(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
+            #[cfg(test)]
+            Self::Memory(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
+        if slices.len() > 1 && len <= JOINED_LEN_MAX {
+            let mut joined = [0; JOINED_LEN_MAX];
+            let mut at = 0;
+            for slice in slices {
+                joined[at..at + slice.len()].copy_from_slice(slice);
+                at += slice.len();
+            }
+            return self.poll_write(context, &joined[..len]);
+        }
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(context, slices),
+            #[cfg(test)]
+            Self::Memory(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.early.is_empty() {
+            return self.wire.poll_read(context, buffer);
+        }
+        let len = self.early.len().min(buffer.remaining());
+        buffer.put_slice(&self.early[..len]);
+        self.early.advance(len);
+        if self.early.is_empty() {
+            self.early = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.flushes.set_due(true);
+        self.wire.poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.flushes.set_due(true);
+        self.wire.poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flushed(context))?;
+        self.flushes.set_due(false);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Wire::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            #[cfg(test)]
+            Wire::Memory(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
