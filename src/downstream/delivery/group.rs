@@ -75,9 +75,11 @@ impl Group {
             && hole < pass.next
         {
             pass.next -= 1;
-            self.members.swap(hole, pass.next);
-            moved(self.members[hole], hole);
-            hole = pass.next;
+            if hole != pass.next {
+                self.members.swap(hole, pass.next);
+                moved(self.members[hole], hole);
+                hole = pass.next;
+            }
         }
         self.members.swap_remove(hole);
         if hole < last {
@@ -147,6 +149,62 @@ impl Chunks {
             for published_at in chunk.published_at {
                 tally.delayed(now.saturating_duration_since(published_at), takers);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cache::tests::samples::kind;
+    use crate::downstream::watch::WatchTotals;
+    use crate::resource::Layout;
+    use crate::view::Hub;
+    use crate::view::selector::Selector;
+
+    #[derive(Debug)]
+    struct Untold;
+
+    impl WatchTally for Untold {
+        fn delivered(&self, _: u64, _: u64) {}
+
+        fn ended(&self, _: WatchTotals) {}
+    }
+
+    proptest! {
+        #[test]
+        fn a_pass_looks_at_each_member_once_whoever_leaves_meanwhile(
+            count in 1_usize..20,
+            steps in proptest::collection::vec((any::<bool>(), 0_usize..20), 0..60),
+        ) {
+            let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
+            let waker = Waker::noop().clone();
+            let mut group = Group::new(entry.view, Arc::new(Untold), entry.seat, waker);
+            let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
+            let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
+            prop_assert!(group.begin());
+            for (leaves, member) in steps {
+                if leaves {
+                    let Some(place) = places.get_mut(member).and_then(Option::take) else {
+                        continue;
+                    };
+                    left.insert(member);
+                    group.remove(place, |moved, place| places[moved] = Some(place));
+                } else if let Some(member) = group.next() {
+                    prop_assert!(!left.contains(&member) && seen.insert(member));
+                }
+            }
+            while let Some(member) = group.next() {
+                prop_assert!(!left.contains(&member) && seen.insert(member));
+            }
+            let missed: Vec<_> = (0..count)
+                .filter(|member| !seen.contains(member) && !left.contains(member))
+                .collect();
+            prop_assert!(missed.is_empty(), "{missed:?}");
         }
     }
 }

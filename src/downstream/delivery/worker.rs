@@ -199,33 +199,38 @@ impl Worker {
         looked_at
     }
 
-    /// Notes whose time has come, and sets the timer to the next one's.
-    fn look_at_the_clock(&mut self, now: Instant, context: &mut Context<'_>) {
-        loop {
-            while let Some(Reverse((at, key))) = self.timers.peek().copied() {
-                let is_set = self.streams.get(key).is_some_and(|stream| stream.wake_at == at);
-                if is_set && at > now {
-                    break;
-                }
-                self.timers.pop();
-                if is_set {
-                    self.tasks.push_back(Task::Stream(key));
-                }
+    /// Notes whose time has come.
+    fn look_at_the_clock(&mut self, now: Instant) {
+        while let Some(Reverse((at, key))) = self.timers.peek().copied() {
+            let stream = self.streams.get(key);
+            let is_set = stream.is_some_and(|stream| stream.wake_at == at);
+            if is_set && at > now {
+                break;
             }
-            // Entries of streams that are gone wait for their time; they must not be most of all.
-            if self.timers.len() > 2 * self.streams.len() + TURN_LEN {
-                let streams = &self.streams;
-                self.timers.retain(|Reverse((at, key))| {
-                    streams.get(*key).is_some_and(|stream| stream.wake_at == *at)
-                });
+            self.timers.pop();
+            if is_set {
+                self.tasks.push_back(Task::Stream(key));
             }
-            let next = self.timers.peek().map_or(now + IDLE, |Reverse((at, _))| *at);
-            if self.timer.deadline() != next {
-                self.timer.as_mut().reset(next);
-            }
-            if self.timer.as_mut().poll(context).is_pending() {
-                return;
-            }
+        }
+        // Entries of streams that are gone wait for their time; they must not be most of all.
+        if self.timers.len() > 2 * self.streams.len() + TURN_LEN {
+            let streams = &self.streams;
+            self.timers.retain(|Reverse((at, key))| {
+                let stream = streams.get(*key);
+                stream.is_some_and(|stream| stream.wake_at == *at)
+            });
+        }
+    }
+
+    /// Asks to be woken when the next one's time comes.
+    fn set_timer(&mut self, now: Instant, context: &mut Context<'_>) {
+        let next = self.timers.peek();
+        let next = next.map_or(now + IDLE, |Reverse((at, _))| *at);
+        if self.timer.deadline() > next || self.timer.deadline() <= now {
+            self.timer.as_mut().reset(next);
+        }
+        if self.timer.as_mut().poll(context).is_ready() {
+            context.waker().wake_by_ref();
         }
     }
 }
@@ -246,7 +251,7 @@ impl Future for Worker {
             Name::Stream(key) => Task::Stream(key),
             Name::Group(key) => Task::Group(key),
         }));
-        this.look_at_the_clock(now, context);
+        this.look_at_the_clock(now);
         let mut left = TURN_LEN;
         while left > 0
             && let Some(arrival) = this.arrivals.pop_front()
@@ -262,6 +267,7 @@ impl Future for Worker {
             left = left.saturating_sub(this.perform(task, now, left));
             tasks -= 1;
         }
+        this.set_timer(now, context);
         if !this.tasks.is_empty() || !this.arrivals.is_empty() {
             context.waker().wake_by_ref();
         }

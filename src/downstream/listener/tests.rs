@@ -14,7 +14,7 @@ use crate::view::Served;
 struct Upstream;
 
 impl Resources for Upstream {
-    type Forwarded = Full<bytes::Bytes>;
+    type Forwarded = Full<Bytes>;
 
     async fn availability(&self, _: &CacheKey) -> Availability {
         Availability::Forwarded
