@@ -25,6 +25,8 @@ mod order;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/rounds.rs"]
 mod rounds;
+#[path = "rig/tls.rs"]
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,7 +39,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
 use child::Child;
-use herd::Herd;
+use herd::{Form, Herd};
 use order::Order;
 use rounds::{Effort, median, nanos_each, process_cpu};
 
@@ -47,12 +49,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> io::Result<()> {
     match child::part() {
-        Some((part, threads)) if part == "bare" => bare::run(threads),
-        Some((_, threads)) => Builder::new_multi_thread()
+        Some((part, threads)) if part == "bare" => bare::run(threads, false),
+        Some((part, threads)) if part == "bare-tls" => bare::run(threads, true),
+        Some((part, threads)) => Builder::new_multi_thread()
             .worker_threads(threads)
             .enable_all()
             .build()?
-            .block_on(serve()),
+            .block_on(serve(part == "gateway-tls")),
         None => measure(Effort::of_arguments()),
     }
 }
@@ -61,15 +64,20 @@ fn measure(effort: Effort) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     println!(
-        "{:<9}{:<10}{:<24}{:>16}{:>16}{:>9}  target",
-        "workers", "watchers", "events per step", "ours us/event", "bare us/event", "ratio"
+        "{:<8}{:<9}{:<10}{:<24}{:>16}{:>16}{:>9}  target",
+        "", "workers", "watchers", "events per step", "ours us/event", "bare us/event", "ratio"
     );
     let sizes: &[usize] = effort.pick(&[500, 2_000], &[50]);
-    for threads in [1, 2] {
-        for &size in sizes {
-            local.block_on(&runtime, compare(threads, size, effort))?;
+    for form in [Form::Plain, Form::Tls, Form::Http2] {
+        for threads in [1, 2] {
+            for &size in sizes {
+                local.block_on(&runtime, compare(form, threads, size, effort))?;
+            }
         }
     }
+    println!(
+        "HTTP/2 stands beside the loop that writes HTTP/1.1 without TLS; its target is in microseconds"
+    );
     Ok(())
 }
 
@@ -80,10 +88,25 @@ const STEPS: [(Order, &str, usize, &str); 3] = [
     (Order::Singly, "16, one by one", 200_000, "<= 1.50"),
 ];
 
-async fn compare(threads: usize, size: usize, effort: Effort) -> io::Result<()> {
-    let mut ours = Server::start("gateway", threads, size).await?;
-    let mut bare = Server::start("bare", threads, size).await?;
+async fn compare(form: Form, threads: usize, size: usize, effort: Effort) -> io::Result<()> {
+    let (ours, bare, title) = match form {
+        Form::Plain => ("gateway", "bare", "plain"),
+        Form::Tls => ("gateway-tls", "bare-tls", "TLS"),
+        Form::Http2 => ("gateway", "bare", "HTTP/2"),
+    };
+    let mut ours = Server::start(ours, form, threads, size).await?;
+    let bare_form = if form == Form::Http2 {
+        Form::Plain
+    } else {
+        form
+    };
+    let mut bare = Server::start(bare, bare_form, threads, size).await?;
     for (order, name, deliveries, target) in STEPS {
+        let target = match (form, order) {
+            (Form::Http2, Order::One) => "",
+            (Form::Http2, _) => "<= 0.80 us",
+            _ => target,
+        };
         let events = usize::try_from(order.events()).unwrap_or(1);
         let steps = effort.pick(deliveries / size / events, 2);
         ours.run(order, steps.div_ceil(8)).await?;
@@ -96,7 +119,9 @@ async fn compare(threads: usize, size: usize, effort: Effort) -> io::Result<()> 
             figures[2].push(ours / bare);
         }
         let [ours, bare, ratio] = figures.map(median);
-        println!("{threads:<9}{size:<10}{name:<24}{ours:>16.2}{bare:>16.2}{ratio:>9.2}  {target}");
+        println!(
+            "{title:<8}{threads:<9}{size:<10}{name:<24}{ours:>16.2}{bare:>16.2}{ratio:>9.2}  {target}"
+        );
     }
     Ok(())
 }
@@ -110,7 +135,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(part: &str, threads: usize, size: usize) -> io::Result<Self> {
+    async fn start(part: &str, form: Form, threads: usize, size: usize) -> io::Result<Self> {
         let child = Child::start(part, threads)?;
         let addresses: Vec<SocketAddr> = child.told()?;
         let (addresses, control_addresses) = addresses.split_at(addresses.len() / 2);
@@ -122,7 +147,7 @@ impl Server {
             control.write_all(&Order::Accept(share).word()).await?;
             controls.push(control);
         }
-        let herd = Herd::connect(size, addresses, 0).await?;
+        let herd = Herd::connect(form, size, addresses, 0).await?;
         Ok(Self {
             child,
             controls,
@@ -148,12 +173,13 @@ impl Server {
 }
 
 /// The gateway's part: publishes as it is told.
-async fn serve() -> io::Result<()> {
+async fn serve(is_encrypted: bool) -> io::Result<()> {
     child::end_with_parent();
+    let tls = is_encrypted.then(tls::server).transpose()?;
     let objects = (0..64).map(|n| object(gateway::FIRST_VERSION - 64 + n));
     let (writer, served) =
         gateway::filled(gateway::kind("configmaps", "ConfigMap"), objects.collect());
-    let address = gateway::serve(served).await?;
+    let address = gateway::serve(served, tls).await?;
     let control = TcpListener::bind(("127.0.0.1", 0)).await?;
     child::tell(&[address, control.local_addr()?]);
     let (control, _) = control.accept().await?;

@@ -28,6 +28,8 @@ mod pods;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/rounds.rs"]
 mod rounds;
+#[path = "rig/tls.rs"]
+mod tls;
 
 use std::convert::Infallible;
 use std::io;
@@ -35,26 +37,19 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::decode::{scan_list, scan_object, watch_form};
 use kube_fanout::resource::{FieldTable, Object};
-use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use child::Child;
-use herd::Herd;
+use herd::{Form, Herd};
 use rounds::{Effort, median};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const STREAMS: usize = 100;
 /// Opened before the first look, so that what a server has once is not counted per watch.
 const WARM: usize = 100;
 /// Allocator and kernel have settled by then; figures do not change later.
@@ -82,8 +77,9 @@ fn measure(effort: Effort) -> io::Result<()> {
         "bytes per idle watch", "ours", "hyper alone", "ratio"
     );
     for (name, form, target) in [
-        ("HTTP/1.1", Form::Connections, "<= 8192"),
-        ("HTTP/2, 100 streams a connection", Form::Streams, "<= 2048"),
+        ("HTTP/1.1", Form::Plain, "<= 8192"),
+        ("HTTP/1.1 over TLS", Form::Tls, "<= 24576"),
+        ("HTTP/2, 100 streams a connection", Form::Http2, "<= 2048"),
     ] {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
@@ -114,82 +110,27 @@ fn measure(effort: Effort) -> io::Result<()> {
     Ok(())
 }
 
-/// How clients connect.
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    /// HTTP/1.1, a connection each.
-    Connections,
-    /// HTTP/2, many to a connection.
-    Streams,
-}
-
 /// Resident bytes per watch in a server that holds so many, after each has got one event.
 async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io::Result<f64> {
-    let child = Child::start(part, 2)?;
+    let child = match form {
+        Form::Tls => Child::start(&format!("{part}-tls"), 2)?,
+        Form::Plain | Form::Http2 => Child::start(part, 2)?,
+    };
     let addresses: Vec<SocketAddr> = child.told()?;
     let address = match form {
-        Form::Connections => addresses[0],
-        Form::Streams => addresses[1],
+        Form::Plain | Form::Tls => addresses[0],
+        Form::Http2 => addresses[1],
     };
     let settled = effort.pick(SETTLED, Duration::from_millis(10));
-    let warm = open(form, WARM, address).await?;
+    let warm = Herd::connect(form, WARM, &[address], 1).await?;
     tokio::time::sleep(settled).await;
     let before = resident(child.pid())?;
-    let many = open(form, count, address).await?;
+    let many = Herd::connect(form, count, &[address], 1).await?;
     tokio::time::sleep(settled).await;
     let after = resident(child.pid())?;
     drop((warm, many));
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     Ok(after.saturating_sub(before) as f64 / count as f64)
-}
-
-/// Open watches; closed when dropped.
-#[expect(dead_code, reason = "held, not looked at")]
-enum Open {
-    Connections(Herd),
-    Streams(Vec<Incoming>),
-}
-
-async fn open(form: Form, count: usize, address: SocketAddr) -> io::Result<Open> {
-    match form {
-        Form::Connections => {
-            let herd = Herd::connect(count, &[address], 1).await?;
-            Ok(Open::Connections(herd))
-        }
-        Form::Streams => {
-            let mut bodies = Vec::with_capacity(count);
-            for _ in 0..count.div_ceil(STREAMS) {
-                streams(address, &mut bodies)
-                    .await
-                    .map_err(io::Error::other)?;
-            }
-            Ok(Open::Streams(bodies))
-        }
-    }
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-async fn streams(address: SocketAddr, bodies: &mut Vec<Incoming>) -> Result<(), BoxError> {
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-    // Ends with the last body.
-    tokio::spawn(connection);
-    for _ in 0..STREAMS {
-        let request = Request::get(format!("http://{address}{}", herd::PATH))
-            .header("accept", "application/json, */*")
-            .header(
-                "user-agent",
-                "bench/v0.0.0 (linux/amd64) kubernetes/$Format",
-            )
-            .body(Empty::<Bytes>::new())?;
-        sender.ready().await?;
-        let mut body = sender.send_request(request).await?.into_body();
-        body.frame().await.ok_or("the stream ended")??;
-        bodies.push(body);
-    }
-    Ok(())
 }
 
 /// Resident bytes of a process that no file backs.
@@ -206,8 +147,12 @@ fn resident(pid: u32) -> io::Result<usize> {
 /// A server's part: watches that are idle after one event.
 async fn serve(part: &str) -> io::Result<()> {
     child::end_with_parent();
+    let (part, tls) = match part.strip_suffix("-tls") {
+        Some(part) => (part, Some(tls::server()?)),
+        None => (part, None),
+    };
     if part == "hyper" {
-        child::tell(&floor::serve().await?);
+        child::tell(&floor::serve(tls).await?);
     } else {
         // The one event: an object that each watch begins with.
         let line = Bytes::from(order::line(gateway::FIRST_VERSION + 1));
@@ -215,7 +160,7 @@ async fn serve(part: &str) -> io::Result<()> {
         let (mut writer, served) =
             gateway::filled(gateway::kind("configmaps", "ConfigMap"), Vec::new());
         writer.apply([change], Instant::now());
-        let address = gateway::serve(served).await?;
+        let address = gateway::serve(served, tls).await?;
         child::tell(&[address, address]);
     }
     std::future::pending::<Infallible>().await;

@@ -1,17 +1,22 @@
-//! The reference: a process that does one `write` of a ready HTTP chunk for each client and step, and nothing besides.
+//! The reference: a process that does one `write` of a ready HTTP chunk for each client and step, and nothing besides
+//! but encryption, where that is asked for.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
-use crate::child;
+use rustls::{ServerConfig, ServerConnection};
+
 use crate::order::{self, LINE_LEN, Order};
+use crate::{child, tls};
 
 const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// Serves from `threads` threads, each with its share of the clients, until the parent goes.
-pub(crate) fn run(threads: usize) -> io::Result<()> {
+pub(crate) fn run(threads: usize, is_encrypted: bool) -> io::Result<()> {
     child::end_with_parent();
+    let tls = is_encrypted.then(tls::server).transpose()?;
     let (mut clients, mut controls) = (Vec::new(), Vec::new());
     let (mut addresses, mut control_addresses) = (Vec::new(), Vec::new());
     for _ in 0..threads {
@@ -29,7 +34,10 @@ pub(crate) fn run(threads: usize) -> io::Result<()> {
     let threads: Vec<_> = clients
         .into_iter()
         .zip(controls)
-        .map(|(client, control)| std::thread::spawn(move || obey(&client, &control)))
+        .map(|(client, control)| {
+            let tls = tls.clone();
+            std::thread::spawn(move || obey(&client, &control, tls))
+        })
         .collect();
     for thread in threads {
         // The parent hanging up is how each ends.
@@ -38,7 +46,11 @@ pub(crate) fn run(threads: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn obey(clients: &TcpListener, control: &TcpListener) -> io::Result<()> {
+fn obey(
+    clients: &TcpListener,
+    control: &TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+) -> io::Result<()> {
     let (one, sixteen) = (chunk(1), chunk(order::MANY));
     let (mut control, _) = control.accept()?;
     let mut open = Vec::new();
@@ -48,7 +60,7 @@ fn obey(clients: &TcpListener, control: &TcpListener) -> io::Result<()> {
         let piece = match Order::of(word)? {
             Order::Accept(count) => {
                 for _ in 0..count {
-                    open.push(accept(clients)?);
+                    open.push(accept(clients, tls.clone())?);
                 }
                 continue;
             }
@@ -61,9 +73,38 @@ fn obey(clients: &TcpListener, control: &TcpListener) -> io::Result<()> {
     }
 }
 
-fn accept(clients: &TcpListener) -> io::Result<TcpStream> {
-    let (mut client, _) = clients.accept()?;
-    client.set_nodelay(true)?;
+/// One client's connection.
+struct Client {
+    stream: TcpStream,
+    session: Option<Box<ServerConnection>>,
+}
+
+impl Client {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(session) = &mut self.session else {
+            return self.stream.write_all(bytes);
+        };
+        session.writer().write_all(bytes)?;
+        while session.wants_write() {
+            session.write_tls(&mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.read(bytes),
+            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).read(bytes),
+        }
+    }
+}
+
+fn accept(clients: &TcpListener, tls: Option<Arc<ServerConfig>>) -> io::Result<Client> {
+    let (stream, _) = clients.accept()?;
+    stream.set_nodelay(true)?;
+    let session = tls.map(ServerConnection::new).transpose();
+    let session = session.map_err(io::Error::other)?.map(Box::new);
+    let mut client = Client { stream, session };
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut some = [0; 1_024];

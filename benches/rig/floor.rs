@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// As the listener has it.
 const BUFFER_LEN: usize = 64 << 10;
@@ -41,8 +43,9 @@ async fn answer(_: Request<Incoming>) -> Result<Response<OneChunk>, Infallible> 
     Ok(Response::new(OneChunk(Some(line.into()))))
 }
 
-/// Listens for HTTP/1.1 at the first address, for HTTP/2 at the second.
-pub(crate) async fn serve() -> io::Result<[SocketAddr; 2]> {
+/// Listens for HTTP/1.1 at the first address, for HTTP/2 at the second. TLS is spoken at the first only.
+pub(crate) async fn serve(tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<[SocketAddr; 2]> {
+    let tls = tls.map(TlsAcceptor::from);
     let one = TcpListener::bind(("127.0.0.1", 0)).await?;
     let two = TcpListener::bind(("127.0.0.1", 0)).await?;
     let addresses = [one.local_addr()?, two.local_addr()?];
@@ -54,7 +57,17 @@ pub(crate) async fn serve() -> io::Result<[SocketAddr; 2]> {
                 .timer(TokioTimer::new())
                 .header_read_timeout(Duration::from_secs(32))
                 .max_buf_size(BUFFER_LEN);
-            tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(answer)));
+            let Some(tls) = tls.clone() else {
+                tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(answer)));
+                continue;
+            };
+            tokio::spawn(async move {
+                // The client is this program: it shakes hands well.
+                if let Ok(stream) = tls.accept(stream).await {
+                    let stream = TokioIo::new(stream);
+                    let _ = builder.serve_connection(stream, service_fn(answer)).await;
+                }
+            });
         }
     });
     tokio::spawn(async move {

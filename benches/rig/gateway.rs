@@ -102,7 +102,10 @@ pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (Writer, Serve
 }
 
 /// Listens on a port of the system's choice and serves `served` there until the process ends.
-pub(crate) async fn serve(served: Served) -> io::Result<std::net::SocketAddr> {
+pub(crate) async fn serve(
+    served: Served,
+    tls: Option<Arc<rustls::ServerConfig>>,
+) -> io::Result<std::net::SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     let metrics = Metrics::new().map_err(io::Error::other)?;
@@ -122,7 +125,7 @@ pub(crate) async fn serve(served: Served) -> io::Result<std::net::SocketAddr> {
     // Owned by the runtime: it lives as long as the process.
     tokio::spawn(listener::run(
         listener,
-        None,
+        tls,
         Service::new(Arc::new(resources)),
         Drain::new(),
     ));

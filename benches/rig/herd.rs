@@ -1,15 +1,28 @@
-//! Many HTTP/1.1 watchers in one thread, which do nothing but count the events that arrive.
+//! Many watchers in one thread, which do nothing but count the events that arrive.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::tls;
 
 /// What a watcher asks for.
 pub(crate) const PATH: &str = "/api/v1/configmaps?allowWatchBookmarks=true&resourceVersion=1000000&timeoutSeconds=3000&watch=true";
@@ -18,10 +31,23 @@ const HEAD: &str = "HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\
     User-Agent: bench/v0.0.0 (linux/amd64) kubernetes/$Format\r\n\
     Accept: application/json, */*\r\nAudit-Id: 3c3d3ef5-6b9c-4b6a-8a4e-0a8e0b1c2d3e\r\n\
     X-Padding: ........................................................\r\n\r\n";
+/// Streams of one HTTP/2 connection.
+pub(crate) const STREAMS: usize = 100;
 /// Longer than anything that waits for one client.
 const BUFFER_LEN: usize = 256 << 10;
 /// A step that takes longer has failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How watchers connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// HTTP/1.1, a connection each.
+    Plain,
+    /// The same over TLS.
+    Tls,
+    /// HTTP/2 without TLS, [`STREAMS`] to a connection.
+    Http2,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -54,6 +80,7 @@ impl Herd {
     /// Connects `size` watchers, in turn to each of the addresses, and waits until they have their response heads
     /// and so many events.
     pub(crate) async fn connect(
+        form: Form,
         size: usize,
         addresses: &[SocketAddr],
         events: u64,
@@ -69,15 +96,69 @@ impl Herd {
             size,
             watchers: JoinSet::new(),
         };
-        let request = format!("GET {PATH} {HEAD}");
-        for address in addresses.iter().cycle().take(size) {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.write_all(request.as_bytes()).await?;
-            let shared = Rc::clone(&herd.shared);
-            herd.watchers.spawn_local(watch(stream, shared));
+        match form {
+            Form::Plain => {
+                for address in addresses.iter().cycle().take(size) {
+                    let stream = TcpStream::connect(address).await?;
+                    herd.begin(stream).await?;
+                }
+            }
+            Form::Tls => {
+                let connector = TlsConnector::from(tls::client()?);
+                let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+                for address in addresses.iter().cycle().take(size) {
+                    let stream = TcpStream::connect(address).await?;
+                    herd.begin(connector.connect(name.clone(), stream).await?)
+                        .await?;
+                }
+            }
+            Form::Http2 => {
+                let connections = size.div_ceil(STREAMS);
+                for address in addresses.iter().cycle().take(connections) {
+                    let streams = STREAMS.min(size);
+                    herd.begin_many(*address, streams)
+                        .await
+                        .map_err(io::Error::other)?;
+                }
+            }
         }
         herd.arrived().await?;
         Ok(herd)
+    }
+
+    async fn begin<S>(&mut self, mut stream: S) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        stream
+            .write_all(format!("GET {PATH} {HEAD}").as_bytes())
+            .await?;
+        stream.flush().await?;
+        let shared = Rc::clone(&self.shared);
+        self.watchers.spawn_local(watch(stream, shared));
+        Ok(())
+    }
+
+    async fn begin_many(&mut self, address: SocketAddr, count: usize) -> Result<(), BoxError> {
+        let stream = TcpStream::connect(address).await?;
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        // Ends with the last body.
+        tokio::task::spawn_local(connection);
+        for _ in 0..count {
+            let request = Request::get(format!("http://{address}{PATH}"))
+                .header("accept", "application/json, */*")
+                .header(
+                    "user-agent",
+                    "bench/v0.0.0 (linux/amd64) kubernetes/$Format",
+                )
+                .body(Empty::<Bytes>::new())?;
+            sender.ready().await?;
+            let body = sender.send_request(request).await?.into_body();
+            let shared = Rc::clone(&self.shared);
+            self.watchers.spawn_local(watch_stream(body, shared));
+        }
+        Ok(())
     }
 
     /// Announces that `events` more will come to each.
@@ -104,40 +185,77 @@ impl Herd {
     }
 }
 
-async fn watch(stream: TcpStream, shared: Rc<Shared>) -> io::Result<()> {
-    let (mut head, mut last, mut events, mut told) = (Some(Vec::new()), 0, 0, None);
-    loop {
-        stream.readable().await?;
-        let mut buffer = shared.buffer.borrow_mut();
-        let len = match stream.try_read(&mut buffer) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error),
-        };
-        let mut body = &buffer[..len];
-        let rest;
-        if let Some(begun) = &mut head {
-            begun.extend_from_slice(body);
-            let Some(end) = memchr::memmem::find(begun, b"\r\n\r\n") else {
-                continue;
-            };
-            if !begun.starts_with(b"HTTP/1.1 200") {
-                return Err(io::Error::other(String::from_utf8_lossy(begun)));
-            }
-            rest = begun.split_off(end + 4);
-            body = &rest;
-            head = None;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What one watcher has got.
+#[derive(Default)]
+struct Got {
+    head: Vec<u8>,
+    is_body: bool,
+    last: u8,
+    events: u64,
+    told: Option<u64>,
+}
+
+impl Got {
+    fn take(&mut self, bytes: &[u8], shared: &Shared) -> io::Result<()> {
+        if self.is_body {
+            return self.take_body(bytes, shared);
         }
-        events += event_ends(body, &mut last);
+        self.head.extend_from_slice(bytes);
+        let Some(end) = memchr::memmem::find(&self.head, b"\r\n\r\n") else {
+            return Ok(());
+        };
+        if !self.head.starts_with(b"HTTP/1.1 200") {
+            return Err(io::Error::other(String::from_utf8_lossy(&self.head)));
+        }
+        let rest = self.head.split_off(end + 4);
+        (self.head, self.is_body) = (Vec::new(), true);
+        self.take_body(&rest, shared)
+    }
+
+    fn take_body(&mut self, body: &[u8], shared: &Shared) -> io::Result<()> {
+        self.events += event_ends(body, &mut self.last);
         let expected = shared.expected.get();
-        if events > expected {
+        if self.events > expected {
             return Err(io::Error::other("more events than were published"));
         }
-        if events == expected && told != Some(expected) {
-            told = Some(expected);
+        if self.events == expected && self.told != Some(expected) {
+            self.told = Some(expected);
             shared.one_done();
         }
+        Ok(())
+    }
+}
+
+async fn watch(mut stream: impl AsyncRead + Unpin, shared: Rc<Shared>) -> io::Result<()> {
+    let mut got = Got::default();
+    poll_fn(|context| {
+        loop {
+            // One for all watchers of this thread: it is free between two polls.
+            let mut buffer = shared.buffer.borrow_mut();
+            let mut read = ReadBuf::new(&mut buffer);
+            ready!(Pin::new(&mut stream).poll_read(context, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            got.take(read.filled(), &shared)?;
+        }
+    })
+    .await
+}
+
+async fn watch_stream(mut body: Incoming, shared: Rc<Shared>) -> io::Result<()> {
+    let mut got = Got {
+        is_body: true,
+        ..Got::default()
+    };
+    // The head has come, and perhaps all that is waited for.
+    got.take_body(b"", &shared)?;
+    loop {
+        let frame = body.frame().await.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let frame = frame.map_err(io::Error::other)?;
+        got.take_body(frame.data_ref().map_or(&[], |data| data), &shared)?;
     }
 }
 

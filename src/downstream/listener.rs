@@ -22,12 +22,12 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::conduct::{Conduct, Verdict, failure};
-use super::preface::{Begun, NoPreface, speaks_http2};
-use super::resources::Resources;
-use super::serve::{AnswerBody, Service};
 use super::delivery::Delivery;
 use super::handover::{Handover, Successor};
 use super::head::chunked_ok;
+use super::preface::{Begun, NoPreface, speaks_http2};
+use super::resources::Resources;
+use super::serve::{AnswerBody, Service};
 use super::stall::Streams;
 use super::transport::Transport;
 use super::watch::WatchBody;
@@ -208,7 +208,14 @@ impl<R: Resources> Connection<R> {
         let ended = {
             let shut_down = http1::UpgradeableConnection::graceful_shutdown;
             let is_left = || handover.has_watch() && !flushes.are_due();
-            to_the_end(Pin::new(&mut connection), shut_down, is_left, &self.drain, conduct).await
+            to_the_end(
+                Pin::new(&mut connection),
+                shut_down,
+                is_left,
+                &self.drain,
+                conduct,
+            )
+            .await
         };
         match (ended, handover.take()) {
             (Ok(End::Left), Some(Successor::Watch { head, watch })) => {

@@ -108,7 +108,10 @@ impl Stream {
 
     /// Writes a chunk that others get too. `None` if it is not what this client needs next.
     pub(super) fn take(&mut self, chunk: &SharedChunk) -> Option<Flow> {
-        if !self.follower.takes(chunk.from, chunk.first, chunk.first_version) {
+        if !self
+            .follower
+            .takes(chunk.from, chunk.first, chunk.first_version)
+        {
             return None;
         }
         self.follower
@@ -202,7 +205,10 @@ impl Stream {
         while self.out.has_remaining() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = self.out.chunks_vectored(&mut slices);
-            match self.transport.poll_send_vectored(&mut context, &slices[..count]) {
+            match self
+                .transport
+                .poll_send_vectored(&mut context, &slices[..count])
+            {
                 Poll::Ready(Ok(written)) => self.out.advance(written),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,

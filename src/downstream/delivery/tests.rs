@@ -143,7 +143,11 @@ impl Client {
             if self.bytes.len() < to + 2 {
                 break;
             }
-            assert_eq!(&self.bytes[to..to + 2], b"\r\n", "a chunk ends with its line");
+            assert_eq!(
+                &self.bytes[to..to + 2],
+                b"\r\n",
+                "a chunk ends with its line"
+            );
             lines.extend(told(&self.bytes[from..to]));
             self.is_over = len == 0;
             self.bytes.drain(..to + 2);
@@ -298,7 +302,10 @@ async fn bookmarks_come_in_quiet_times_and_the_deadline_ends_the_watch() {
     let lines = client.read_to_end().await;
     assert!(begun.elapsed() >= Duration::from_secs(149), "{lines:?}");
     let is_bookmark = |line: &String| line.starts_with("BOOKMARK");
-    assert!(!lines.is_empty() && lines.iter().all(is_bookmark), "{lines:?}");
+    assert!(
+        !lines.is_empty() && lines.iter().all(is_bookmark),
+        "{lines:?}"
+    );
     assert_eq!(scene.tally.end().await.end, WatchEnd::Deadline);
     assert!(client.watch.await.unwrap().is_some());
 }

@@ -247,10 +247,11 @@ impl Future for Worker {
         this.inbox
             .take(&mut this.woken, &mut this.arrivals, context.waker());
         let now = Instant::now();
-        this.tasks.extend(this.woken.drain(..).map(|name| match name {
-            Name::Stream(key) => Task::Stream(key),
-            Name::Group(key) => Task::Group(key),
-        }));
+        this.tasks
+            .extend(this.woken.drain(..).map(|name| match name {
+                Name::Stream(key) => Task::Stream(key),
+                Name::Group(key) => Task::Group(key),
+            }));
         this.look_at_the_clock(now);
         let mut left = TURN_LEN;
         while left > 0

@@ -408,13 +408,10 @@ impl Follower {
             return None;
         }
         let shape = self.served.hub.bookmark();
-        let bookmark = self
-            .view
-            .bookmark(&shape, reached.version, Marker::None);
+        let bookmark = self.view.bookmark(&shape, reached.version, Marker::None);
         // A shape that cannot be cut is as good as none.
         bookmark.ok()
     }
-
 }
 
 enum Gathered {
