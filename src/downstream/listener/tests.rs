@@ -5,19 +5,33 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
 use super::*;
+use crate::cache::tests::samples::{World, kind};
 use crate::downstream::resources::{Answered as AnsweredRequest, Availability, Latest};
-use crate::downstream::watch::WatchTally;
-use crate::resource::CacheKey;
-use crate::view::Served;
+use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::resource::{CacheKey, Layout};
+use crate::view::{Hub, Served};
 
-/// Everything is answered by upstream, at once.
-struct Upstream;
+/// Everything is answered by upstream, at once, but what is in its one cache.
+#[derive(Default)]
+struct Upstream(Option<Served>);
+
+#[derive(Debug)]
+struct Untold;
+
+impl WatchTally for Untold {
+    fn delivered(&self, _: u64, _: u64) {}
+
+    fn ended(&self, _: WatchTotals) {}
+}
 
 impl Resources for Upstream {
     type Forwarded = Full<Bytes>;
 
     async fn availability(&self, _: &CacheKey) -> Availability {
-        Availability::Forwarded
+        match &self.0 {
+            Some(served) => Availability::Ready(served.clone()),
+            None => Availability::Forwarded,
+        }
     }
 
     async fn latest(&self, _: &Served) -> Latest {
@@ -29,17 +43,21 @@ impl Resources for Upstream {
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
-        unreachable!("there are no watches")
+        Arc::new(Untold)
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
 fn connection() -> Connection<Upstream> {
+    connection_to(Upstream::default())
+}
+
+fn connection_to(upstream: Upstream) -> Connection<Upstream> {
     Connection {
         delivery: Delivery::start(1),
         tls: None,
-        service: Service::new(Arc::new(Upstream)),
+        service: Service::new(Arc::new(upstream)),
         drain: Drain::new(),
     }
 }
@@ -127,4 +145,82 @@ async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame
     });
     assert_eq!(ended, Ok(()));
     assert!(read.unwrap().ends_with(b"whole"));
+}
+
+const WATCH: &str = "GET /api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=90 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn world() -> (World, Served) {
+    let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+    let mut world = World::new(7, 1 << 10, Arc::clone(&hub) as _);
+    let change = world.write("a/one", None);
+    world.apply(vec![change]);
+    let cache = Arc::clone(world.writer.cache());
+    (world, Served { cache, hub })
+}
+
+/// Reads until `end` has come.
+async fn read_to(client: &mut DuplexStream, end: &str) -> String {
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains(end) {
+        let len = client.read_buf(&mut read).await.unwrap();
+        assert!(len > 0, "{}", String::from_utf8_lossy(&read));
+    }
+    String::from_utf8(read).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_takes_further_requests_before_and_after_a_watch() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    client
+        .write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    read_to(&mut client, "whole").await;
+    for _ in 0..2 {
+        // The second request comes with the first one, as from a client that does not wait.
+        let both = format!("{WATCH}GET /version HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.write_all(both.as_bytes()).await.unwrap();
+        let read = read_to(&mut client, "whole").await;
+        let (watch, after) = read
+            .split_once("\r\n0\r\n\r\n")
+            .expect("the watch ends well");
+        assert!(watch.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"));
+        assert_eq!(watch.matches("\"type\":\"ADDED\"").count(), 1, "{watch}");
+        assert!(after.starts_with("HTTP/1.1 200 OK\r\n"), "{after}");
+    }
+    drop(client);
+    assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_to_be_the_last_says_so() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    let last = WATCH.replace("Host: a", "Connection: close\r\nHost: a");
+    client.write_all(last.as_bytes()).await.unwrap();
+    let mut read = String::new();
+    client.read_to_string(&mut read).await.unwrap();
+    assert!(read.contains("connection: close"), "{read}");
+    assert!(read.ends_with("\r\n0\r\n\r\n"), "{read}");
+    assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let connection = connection_to(Upstream(Some(served.clone())));
+    let drain = connection.drain.clone();
+    let run = tokio::spawn(connection.http1(server.into()));
+    client.write_all(WATCH.as_bytes()).await.unwrap();
+    read_to(&mut client, "ADDED").await;
+    drain.begin();
+    served.hub.close();
+    let mut read = String::new();
+    client.read_to_string(&mut read).await.unwrap();
+    assert!(read.ends_with("0\r\n\r\n"), "{read}");
+    assert_eq!(run.await.unwrap(), Ok(()));
 }
