@@ -3,6 +3,7 @@
 mod bookmark;
 mod cut;
 mod hub;
+mod interest;
 mod log;
 mod partial;
 mod rendition;

@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use hashbrown::{Equivalent, HashMap};
+mod roster;
 
 use super::bookmark::BookmarkShape;
 use super::cut::Cut;
-use super::log::{View, ViewWriter};
+use super::log::View;
 use super::rendition::Rendition;
 use super::selector::Selector;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Observer, Sequence, WatchCache};
 use crate::resource::{ResourceKind, ResourceVersion};
+use roster::{Roster, Wish};
 
 /// How far a resource's views have come. All of it moves together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,35 +41,15 @@ pub struct Entry {
 /// Counts for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubSizes {
-    /// Views with at least one watcher.
+    /// Views that have a watcher, or had one until lately.
     pub views: usize,
     /// Watchers woken by the last dispatch.
     pub woken: usize,
 }
 
-/// Who shares a view: those who select alike and want the same form.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ViewKey {
-    selector: Selector,
-    cut: Option<Cut>,
-}
-
-/// The same, borrowed; hashes alike.
-#[derive(Hash)]
-struct Wanted<'a> {
-    selector: &'a Selector,
-    cut: Option<Cut>,
-}
-
-impl Equivalent<ViewKey> for Wanted<'_> {
-    fn equivalent(&self, key: &ViewKey) -> bool {
-        *self.selector == key.selector && self.cut == key.cut
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
-    views: HashMap<ViewKey, ViewWriter, foldhash::fast::RandomState>,
+    roster: Roster,
     reached: Reached,
     woken: usize,
     /// Lines laid out since somebody asked.
@@ -119,16 +100,8 @@ impl Hub {
         let mut state = self.state();
         state.seats = state.seats.wrapping_add(1);
         let (reached, spread) = (state.reached, state.seats);
-        let writer = match state.views.get(&Wanted { selector, cut }) {
-            Some(writer) => writer,
-            None => {
-                let selector = selector.clone();
-                let key = ViewKey { selector, cut };
-                let writer = ViewWriter::new(key.selector.clone(), self.kind.encoding, cut);
-                state.views.entry(key).or_insert(writer)
-            }
-        };
-        let view = Arc::clone(writer.view());
+        let wish = Wish { selector, cut };
+        let view = Arc::clone(state.roster.enter(wish, self.kind.encoding));
         if state.closed {
             view.close();
         }
@@ -182,11 +155,7 @@ impl Hub {
         let views: Vec<_> = {
             let mut state = self.state();
             state.closed = true;
-            state
-                .views
-                .values()
-                .map(|writer| Arc::clone(writer.view()))
-                .collect()
+            state.roster.views().cloned().collect()
         };
         let mut scratch = Vec::new();
         for view in views {
@@ -205,7 +174,7 @@ impl Hub {
     /// Whether any watch is open.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        self.state().views.values().any(ViewWriter::is_watched)
+        self.state().roster.is_watched()
     }
 
     /// Counts for metrics.
@@ -213,7 +182,7 @@ impl Hub {
     pub fn sizes(&self) -> HubSizes {
         let state = self.state();
         HubSizes {
-            views: state.views.len(),
+            views: state.roster.views().len(),
             woken: state.woken,
         }
     }
@@ -231,16 +200,9 @@ impl Hub {
         if events.is_empty() {
             return Vec::new();
         }
-        let State {
-            views, laid_out, ..
-        } = &mut *state;
-        views.retain(|_, writer| writer.is_watched());
-        let laid = views.values_mut().filter_map(|writer| {
-            let count = writer.append(events, now);
-            *laid_out += count as u64;
-            (count > 0 || writer.view().is_closed()).then(|| Arc::clone(writer.view()))
-        });
-        laid.collect()
+        let mut shown = Vec::new();
+        state.laid_out += state.roster.lay_out(events, now, &mut shown) as u64;
+        shown
     }
 }
 

@@ -201,20 +201,28 @@ impl ViewWriter {
         Arc::strong_count(&self.view) > 1
     }
 
-    /// Lays out what the view shows of `events`; returns how many these are. If any, there is a new batch.
-    pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> usize {
-        for event in events {
-            let Some(kind) = seen_as(event, &self.view.selector) else {
-                continue;
-            };
-            let Ok(frame) = self.view.frame(event, kind) else {
-                // As upstream ends a stream when an event fails to encode; what came before it is still shown.
-                self.view.close();
-                break;
-            };
-            self.pending
-                .push((event.sequence(), event.resource_version(), frame));
+    /// Takes an event in, if the view shows it. True if it is the first of a batch; [`Self::finish`] has to follow
+    /// then, after the last.
+    pub(super) fn offer(&mut self, event: &Event) -> bool {
+        if self.view.is_closed() {
+            return false;
         }
+        let is_first = self.pending.is_empty();
+        let Some(kind) = seen_as(event, &self.view.selector) else {
+            return false;
+        };
+        match self.view.frame(event, kind) {
+            Ok(frame) => self
+                .pending
+                .push((event.sequence(), event.resource_version(), frame)),
+            // As upstream ends a stream when an event fails to encode; what came before it is still shown.
+            Err(_) => self.view.close(),
+        }
+        is_first
+    }
+
+    /// Lays out what was taken in; returns how many events. If any, there is a new batch.
+    pub(super) fn finish(&mut self, now: Instant) -> usize {
         let Some(batch) = joined(&self.pending, now) else {
             return 0;
         };

@@ -280,8 +280,7 @@ fn pinned_values_are_those_of_equalities() {
     let selector = FieldSelector::parse(text, pods()).unwrap();
     assert_eq!(selector.pinned_name(), Some("a,b"));
     assert_eq!(selector.pinned_namespace(), Some("ns"));
-    assert_eq!(selector.pinned_field(0), Some("n"));
-    assert_eq!(selector.pinned_field(5), None);
+    assert_eq!(selector.pinned_fields().collect::<Vec<_>>(), [(0, "n")]);
     assert_eq!(
         selector.to_string(),
         "metadata.name=a\\,b,metadata.namespace=ns,spec.nodeName=n,status.phase!=Failed"
