@@ -93,6 +93,25 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
 }
 
 #[test]
+fn a_place_far_behind_is_found_among_segments_of_any_length() {
+    let keep = Retention {
+        bytes_max: 800,
+        ..retention(8, 1000)
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    // Heavy values seal their segment early, light ones fill theirs.
+    (0..60).for_each(|value| {
+        let len = if value % 7 == 3 { 101 } else { 1 };
+        writer.append(value, len, Instant::now());
+    });
+    assert!(writer.events() > 40);
+    for from in ring.oldest()..60 {
+        assert_eq!(read_all(&ring, from), Ok(((from..60).collect(), 60)));
+    }
+}
+
+#[test]
 fn bytes_bound_the_ring_however_young_its_events_are() {
     let keep = Retention {
         segment_slots: 64,
