@@ -38,26 +38,23 @@ pub struct Entry {
     pub seat: Seat,
 }
 
-/// Counts for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HubSizes {
-    /// Views that have a watcher, or had one until lately.
-    pub views: usize,
-    /// Watchers woken by the last dispatch.
-    pub woken: usize,
-}
-
 #[derive(Debug, Default)]
 struct State {
     roster: Roster,
     reached: Reached,
-    woken: usize,
     /// Lines laid out since somebody asked.
     laid_out: u64,
     /// Seats are dealt over the shards in turn.
     seats: usize,
-    scratch: Vec<Waker>,
     closed: bool,
+}
+
+/// The right to dispatch, one batch at a time, with memory that is used again.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Views that show something of the batch.
+    shown: Vec<Arc<View>>,
+    wakers: Vec<Waker>,
 }
 
 /// All views of one resource. Joining and dispatching take turns on a short lock; reading takes none.
@@ -65,6 +62,8 @@ struct State {
 pub struct Hub {
     kind: ResourceKind,
     state: Mutex<State>,
+    /// Taken before the state, and by dispatching alone: it is held while watchers are woken.
+    turn: Mutex<Turn>,
     /// Woken when the resource reaches a new version.
     progress: Arc<WakeList>,
     bookmark: RwLock<BookmarkShape>,
@@ -77,6 +76,7 @@ impl Hub {
         Self {
             kind: kind.clone(),
             state: Mutex::default(),
+            turn: Mutex::default(),
             progress: Arc::default(),
             bookmark: RwLock::new(BookmarkShape::guessed(kind)),
         }
@@ -177,32 +177,16 @@ impl Hub {
         self.state().roster.is_watched()
     }
 
-    /// Counts for metrics.
+    /// Views that have a watcher, or had one until lately.
     #[must_use]
-    pub fn sizes(&self) -> HubSizes {
-        let state = self.state();
-        HubSizes {
-            views: state.roster.views().len(),
-            woken: state.woken,
-        }
+    pub fn view_count(&self) -> usize {
+        self.state().roster.views().len()
     }
 
     /// Lines laid out in views since this was asked last, for metrics: each is shared by all watchers of its view.
     #[must_use]
     pub fn take_laid_out(&self) -> u64 {
         std::mem::take(&mut self.state().laid_out)
-    }
-
-    /// Lays out a batch in every view that shows some of it; returns the views to wake.
-    fn lay_out(&self, events: &[Arc<Event>], reached: Reached, now: Instant) -> Vec<Arc<View>> {
-        let mut state = self.state();
-        state.reached = reached;
-        if events.is_empty() {
-            return Vec::new();
-        }
-        let mut shown = Vec::new();
-        state.laid_out += state.roster.lay_out(events, now, &mut shown) as u64;
-        shown
     }
 }
 
@@ -214,13 +198,15 @@ impl Observer for Hub {
         version: ResourceVersion,
         now: Instant,
     ) -> usize {
-        let views = self.lay_out(events, Reached { through, version }, now);
-        let mut scratch = std::mem::take(&mut self.state().scratch);
-        let woken = views.iter().map(|view| view.wake_all(&mut scratch)).sum();
-        self.progress.wake_all(&mut scratch);
-        let mut state = self.state();
-        state.scratch = scratch;
-        state.woken = woken;
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Turn { shown, wakers } = &mut *turn;
+        {
+            let mut state = self.state();
+            state.reached = Reached { through, version };
+            state.laid_out += state.roster.lay_out(events, now, shown) as u64;
+        }
+        let woken = shown.drain(..).map(|view| view.wake_all(wakers)).sum();
+        self.progress.wake_all(wakers);
         woken
     }
 }
