@@ -292,6 +292,22 @@ impl<T> RingWriter<T> {
         }
     }
 
+    /// The same, and the newest segment too when everything in it is old. For a ring whose readers have somewhere else to
+    /// look: one that is only behind by a value that came long ago is told that it lagged.
+    pub fn expire_all(&mut self, now: Instant) {
+        let mut is_less = self.evict(now);
+        let is_old =
+            |only: &Kept<T>| now.saturating_duration_since(only.newest_at) > self.retention.age_min;
+        if self.retention.events_min == 0 && self.kept.len() == 1 && self.kept.iter().all(is_old) {
+            (self.events, self.bytes) = (0, 0);
+            self.kept.clear();
+            is_less = true;
+        }
+        if is_less {
+            self.publish_directory();
+        }
+    }
+
     /// The moment of the newest event in the oldest segment: the next to be evicted by age.
     #[must_use]
     pub fn oldest_at(&self) -> Option<Instant> {

@@ -12,7 +12,7 @@ use crate::cache::Event;
 use crate::resource::Encoding;
 use crate::view::cut::Cut;
 use crate::view::interest::{Interest, Number, Place};
-use crate::view::log::{View, ViewWriter};
+use crate::view::log::{Draft, View, ViewWriter};
 use crate::view::selector::Selector;
 
 /// Who shares a view: those who select alike and want the same form.
@@ -41,6 +41,11 @@ struct Listed {
 /// go faster than they can come; few, so that no batch waits for it.
 const SWEPT: usize = 4;
 
+/// Drafts kept for the next batch: as many as views usually show something of one.
+const SPARES: usize = 64;
+/// Events of a draft that is kept; larger ones are seldom.
+const DRAFT_LEN_MAX: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     views: Slab<Listed>,
@@ -49,6 +54,8 @@ pub(super) struct Roster {
     interest: Interest,
     /// Views that show something of the batch being laid out.
     touched: Vec<Number>,
+    /// Memory for what they show.
+    spare: Vec<Draft>,
     /// Where sweeping goes on.
     swept: usize,
 }
@@ -61,7 +68,7 @@ impl Roster {
         let number = match self.by_wish.find(hash, same) {
             Some(number) => *number,
             None => {
-                self.sweep();
+                self.sweep(None);
                 self.insert(hash, wish, source)
             }
         };
@@ -93,11 +100,12 @@ impl Roster {
             views,
             interest,
             touched,
+            spare,
             ..
         } = self;
         for event in events {
             interest.concerned(event, |number| {
-                if views[number as usize].writer.offer(event) {
+                if views[number as usize].writer.offer(event, spare) {
                     touched.push(number);
                 }
             });
@@ -107,25 +115,34 @@ impl Roster {
         for number in touched.drain(..) {
             let writer = &mut self.views[number as usize].writer;
             if writer.is_watched() {
-                count += writer.finish(now);
+                let (lines, draft) = writer.finish(now);
+                count += lines;
+                if draft.capacity() <= DRAFT_LEN_MAX {
+                    self.spare.push(draft);
+                }
                 shown.push(Arc::clone(writer.view()));
             } else {
                 self.remove(number as usize);
             }
         }
         self.touched = touched;
-        self.sweep();
+        self.spare.truncate(SPARES);
+        self.sweep(Some(now));
         count
     }
 
-    /// Lets a few views go that nobody watches, each time others, so that all have their turn.
-    fn sweep(&mut self) {
+    /// Lets a few views go that nobody watches, or what they no longer need; each time others, so that all have their turn.
+    fn sweep(&mut self, now: Option<Instant>) {
         for _ in 0..SWEPT.min(self.views.capacity()) {
             // Every number given out is below the capacity.
             self.swept = (self.swept + 1) % self.views.capacity();
-            let listed = self.views.get(self.swept);
-            if listed.is_some_and(|listed| !listed.writer.is_watched()) {
+            let Some(listed) = self.views.get_mut(self.swept) else {
+                continue;
+            };
+            if !listed.writer.is_watched() {
                 self.remove(self.swept);
+            } else if let Some(now) = now {
+                listed.writer.expire(now);
             }
         }
     }
