@@ -8,7 +8,6 @@
 use std::hash::{BuildHasher as _, Hash};
 
 use hashbrown::HashTable;
-use slab::Slab;
 use smallvec::SmallVec;
 
 use super::selector::Selector;
@@ -26,10 +25,11 @@ enum Kind {
     Name,
     /// Of the resource's field table.
     Field(usize),
+    Label,
     Namespace,
 }
 
-/// A value that objects carry; of an object's own name the namespace too.
+/// A value that objects carry; of an object's own name its namespace too, of a label its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Value<'a> {
     kind: Kind,
@@ -50,51 +50,53 @@ impl<'a> Value<'a> {
             second: namespace,
         }
     }
-}
 
-/// The views under one value.
-#[derive(Debug)]
-struct Bucket {
-    kind: Kind,
-    text: Box<str>,
-    second: Box<str>,
-    views: Vec<Number>,
-}
-
-impl Bucket {
-    fn value(&self) -> Value<'_> {
-        Value {
-            kind: self.kind,
-            text: &self.text,
-            second: &self.second,
+    const fn label((key, value): (&'a str, &'a str)) -> Self {
+        Self {
+            kind: Kind::Label,
+            text: value,
+            second: key,
         }
     }
 }
 
+/// The views under one value, or under several whose hashes are equal: a view more to look at does no harm, so that nothing
+/// but the hash is kept and compared.
+#[derive(Debug)]
+struct Bucket {
+    hash: u64,
+    views: SmallVec<[Number; 4]>,
+}
+
 /// Where a view stands, for it to keep.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// `None` among the views without a value.
-    bucket: Option<Number>,
+    /// Kind and hash of its value; `None` among the views without one.
+    value: Option<(Kind, u64)>,
     /// Which one of the bucket.
     at: Number,
 }
 
-/// A view that stands elsewhere now, because another one left.
+/// A view that stands elsewhere in its bucket, because another one left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub(super) number: Number,
-    pub(super) place: Place,
+    at: Number,
+}
+
+impl Moved {
+    /// Corrects the place that the view keeps.
+    pub(super) fn tell(self, place: &mut Place) {
+        place.at = self.at;
+    }
 }
 
 /// The index of one resource's views.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    buckets: Slab<Bucket>,
-    /// The buckets by their values.
-    by_value: HashTable<Number>,
+    buckets: HashTable<Bucket>,
     hasher: foldhash::fast::RandomState,
-    /// Buckets of each kind: what nobody asks for is not looked up.
+    /// Views under each kind of value: what nobody asks for is not looked up.
     counts: Counts,
     /// Views that any event may concern.
     everything: Vec<Number>,
@@ -105,6 +107,7 @@ struct Counts {
     objects: usize,
     names: usize,
     namespaces: usize,
+    labels: usize,
     /// In the order of the field table, as far as there ever was one.
     fields: SmallVec<[usize; 4]>,
 }
@@ -115,6 +118,7 @@ impl Counts {
             Kind::Object => &mut self.objects,
             Kind::Name => &mut self.names,
             Kind::Namespace => &mut self.namespaces,
+            Kind::Label => &mut self.labels,
             Kind::Field(index) => {
                 if self.fields.len() <= index {
                     self.fields.resize(index + 1, 0);
@@ -124,7 +128,7 @@ impl Counts {
         }
     }
 
-    /// The values of an object that some view stands under, perhaps.
+    /// The values of an object that some view stands under, perhaps; all but labels.
     fn values<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = Value<'a>> {
         let key = object.key();
         let named = || Value::new(Kind::Name, key.name());
@@ -146,36 +150,54 @@ impl Counts {
 impl Interest {
     /// Takes a view in.
     pub(super) fn insert(&mut self, number: Number, selector: &Selector) -> Place {
-        let bucket = self.choose(selector).map(|value| self.bucket(value));
-        let views = match bucket {
-            Some(bucket) => &mut self.buckets[bucket as usize].views,
-            None => &mut self.everything,
+        let Some(value) = self.choose(selector) else {
+            self.everything.push(number);
+            let at = narrow(self.everything.len() - 1);
+            return Place { value: None, at };
         };
+        let hash = self.hasher.hash_one(value);
+        *self.counts.of(value.kind) += 1;
+        let same = |bucket: &Bucket| bucket.hash == hash;
+        let bucket = self.buckets.entry(hash, same, |bucket| bucket.hash);
+        let mut bucket = bucket.or_insert_with(|| Bucket {
+            hash,
+            views: SmallVec::new(),
+        });
+        let views = &mut bucket.get_mut().views;
         views.push(number);
-        let at = narrow(views.len() - 1);
-        Place { bucket, at }
+        Place {
+            value: Some((value.kind, hash)),
+            at: narrow(views.len() - 1),
+        }
     }
 
     /// Lets the view at `place` go; tells which one took its place, if one did.
     pub(super) fn remove(&mut self, place: Place) -> Option<Moved> {
-        let views = match place.bucket {
-            Some(bucket) => &mut self.buckets[bucket as usize].views,
-            None => &mut self.everything,
+        let at = place.at as usize;
+        let moved = |number: &Number| Moved {
+            number: *number,
+            at: place.at,
         };
-        views.swap_remove(place.at as usize);
-        let moved = views.get(place.at as usize).copied();
-        if views.is_empty()
-            && let Some(bucket) = place.bucket
-        {
-            self.forget(bucket);
+        let Some((kind, hash)) = place.value else {
+            self.everything.swap_remove(at);
+            return self.everything.get(at).map(moved);
+        };
+        *self.counts.of(kind) -= 1;
+        let same = |bucket: &Bucket| bucket.hash == hash;
+        let mut bucket = self.buckets.find_entry(hash, same).ok()?;
+        let views = &mut bucket.get_mut().views;
+        views.swap_remove(at);
+        let moved = views.get(at).map(moved);
+        if views.is_empty() {
+            bucket.remove();
         }
-        moved.map(|number| Moved { number, place })
+        moved
     }
 
-    /// Shows the views that an event could concern, each once.
+    /// Shows the views that an event could concern: each at least once, and again where an object has a label twice.
     pub(super) fn concerned(&self, event: &Event, mut visit: impl FnMut(Number)) {
         self.everything.iter().copied().for_each(&mut visit);
-        if self.by_value.is_empty() {
+        if self.buckets.is_empty() {
             return;
         }
         let (object, previous) = (event.object(), event.previous());
@@ -188,14 +210,20 @@ impl Interest {
                 self.views_of(earlier).iter().copied().for_each(&mut visit);
             }
         }
+        if self.counts.labels > 0 {
+            let earlier = previous.iter().flat_map(|previous| previous.labels());
+            let earlier = earlier.filter(|(key, value)| object.label(key) != Some(value));
+            for label in object.labels().chain(earlier) {
+                let views = self.views_of(Value::label(label));
+                views.iter().copied().for_each(&mut visit);
+            }
+        }
     }
 
     fn views_of(&self, value: Value<'_>) -> &[Number] {
         let hash = self.hasher.hash_one(value);
-        let same = |bucket: &Number| self.buckets[*bucket as usize].value() == value;
-        self.by_value
-            .find(hash, same)
-            .map_or(&[], |bucket| &self.buckets[*bucket as usize].views)
+        let bucket = self.buckets.find(hash, |bucket| bucket.hash == hash);
+        bucket.map_or(&[], |bucket| &bucket.views)
     }
 
     /// The value under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
@@ -213,43 +241,11 @@ impl Interest {
         let of_fields = fields.pinned_fields();
         let of_fields = of_fields.map(|(index, text)| Value::new(Kind::Field(index), text));
         let of_namespace = namespace.map(|text| Value::new(Kind::Namespace, text));
+        let of_labels = selector.labels.pinned().map(Value::label);
         of_fields
+            .chain(of_labels)
             .chain(of_namespace)
             .min_by_key(|value| self.views_of(*value).len())
-    }
-
-    fn bucket(&mut self, value: Value<'_>) -> Number {
-        let Self {
-            buckets,
-            by_value,
-            hasher,
-            counts,
-            ..
-        } = self;
-        let hash = hasher.hash_one(value);
-        let same = |bucket: &Number| buckets[*bucket as usize].value() == value;
-        if let Some(bucket) = by_value.find(hash, same) {
-            return *bucket;
-        }
-        *counts.of(value.kind) += 1;
-        let bucket = narrow(buckets.insert(Bucket {
-            kind: value.kind,
-            text: value.text.into(),
-            second: value.second.into(),
-            views: Vec::with_capacity(1),
-        }));
-        let rehash = |bucket: &Number| hasher.hash_one(buckets[*bucket as usize].value());
-        by_value.insert_unique(hash, bucket, rehash);
-        bucket
-    }
-
-    fn forget(&mut self, bucket: Number) {
-        let gone = self.buckets.remove(bucket as usize);
-        *self.counts.of(gone.kind) -= 1;
-        let hash = self.hasher.hash_one(gone.value());
-        if let Ok(entry) = self.by_value.find_entry(hash, |other| *other == bucket) {
-            entry.remove();
-        }
     }
 }
 

@@ -162,6 +162,8 @@ impl View {
 pub(super) struct ViewWriter {
     view: Arc<View>,
     batches: RingWriter<Batch>,
+    /// Events below were offered.
+    offered: Sequence,
     /// The batch being made; without memory between two batches.
     draft: Draft,
 }
@@ -184,6 +186,7 @@ impl ViewWriter {
         Self {
             view: Arc::new(view),
             batches,
+            offered: 0,
             draft: Draft::new(),
         }
     }
@@ -198,11 +201,12 @@ impl ViewWriter {
     }
 
     /// Takes an event in, if the view shows it. True if it is the first of a batch; [`Self::finish`] has to follow
-    /// then, after the last. `spare` is memory to use.
+    /// then, after the last. `spare` is memory to use. An event that is offered again is passed over.
     pub(super) fn offer(&mut self, event: &Event, spare: &mut Vec<Draft>) -> bool {
-        if self.view.is_closed() {
+        if event.sequence() < self.offered || self.view.is_closed() {
             return false;
         }
+        self.offered = event.sequence() + 1;
         let Some(kind) = seen_as(event, &self.view.selector) else {
             return false;
         };

@@ -150,7 +150,7 @@ impl Roster {
     fn remove(&mut self, number: usize) {
         let gone = self.views.remove(number);
         if let Some(moved) = self.interest.remove(gone.place) {
-            self.views[moved.number as usize].place = moved.place;
+            moved.tell(&mut self.views[moved.number as usize].place);
         }
         let hash = self.hasher.hash_one(Wish::of(gone.writer.view()));
         if let Ok(entry) = self

@@ -209,6 +209,13 @@ fn differently_written_label_selectors_are_equal() {
 }
 
 #[test]
+fn pinned_labels_are_those_with_one_possible_value() {
+    let selector = LabelSelector::parse("a=1,b in (2),c in (3,4),d!=5,e,!f,g>6,h=").unwrap();
+    let pinned: Vec<_> = selector.pinned().collect();
+    assert_eq!(pinned, [("a", "1"), ("b", "2"), ("h", "")]);
+}
+
+#[test]
 fn field_selector_faults_read_as_on_the_server() {
     for (text, message) in [
         (

@@ -70,11 +70,13 @@ impl Pods {
         fields[0] = NODES[node].into();
         fields[5] = PHASES[phase].into();
         let label = ("app".to_owned(), APPS[app].to_owned());
+        // Twice, as no server writes it; a view must not show the event twice for that.
+        let labels = vec![label; if app > 0 { 2 } else { 0 }];
         let parts = ObjectParts {
             namespace: NAMESPACES[namespace].into(),
             name: NAMES[name].into(),
             resource_version: ResourceVersion(self.version),
-            labels: (app > 0).then_some(label).into_iter().collect(),
+            labels,
             fields,
             ..ObjectParts::default()
         };
