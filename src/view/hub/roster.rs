@@ -37,9 +37,10 @@ struct Listed {
     place: Place,
 }
 
-/// Places that are looked at for views nobody watches, with each batch and each new view. More than one, so that views
-/// go faster than they can come; few, so that no batch waits for it.
-const SWEPT: usize = 4;
+/// Places that are swept with each batch. Each is a view that is in no cache of the processor.
+const SWEPT_PER_BATCH: usize = 1;
+/// Places that are swept with each new view: more than one, so that views go faster than they can come.
+const SWEPT_PER_VIEW: usize = 4;
 
 /// Drafts kept for the next batch: as many as views usually show something of one.
 const SPARES: usize = 64;
@@ -68,7 +69,7 @@ impl Roster {
         let number = match self.by_wish.find(hash, same) {
             Some(number) => *number,
             None => {
-                self.sweep(None);
+                self.sweep(SWEPT_PER_VIEW, None);
                 self.insert(hash, wish, source)
             }
         };
@@ -127,13 +128,13 @@ impl Roster {
         }
         self.touched = touched;
         self.spare.truncate(SPARES);
-        self.sweep(Some(now));
+        self.sweep(SWEPT_PER_BATCH, Some(now));
         count
     }
 
     /// Lets a few views go that nobody watches, or what they no longer need; each time others, so that all have their turn.
-    fn sweep(&mut self, now: Option<Instant>) {
-        for _ in 0..SWEPT.min(self.views.capacity()) {
+    fn sweep(&mut self, places: usize, now: Option<Instant>) {
+        for _ in 0..places.min(self.views.capacity()) {
             // Every number given out is below the capacity.
             self.swept = (self.swept + 1) % self.views.capacity();
             let Some(listed) = self.views.get_mut(self.swept) else {
