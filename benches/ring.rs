@@ -1,4 +1,4 @@
-//! The broadcast ring beside `tokio::sync::broadcast` and a locked queue: appending, reading, many cursors.
+//! The broadcast ring beside `tokio::sync::broadcast`, a locked queue and plain words: appending, reading, many cursors.
 //!
 //! A plain program: `cargo bench --bench ring [-- --quick]`. Figures are CPU time of the threads that do the work, so
 //! compare columns of one run. No sockets here: `fanout` measures the whole way.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use contenders::{Borrowed, Channel, Cloned, Cursor, Locked, Payload, TokioBroadcast};
+use contenders::{Borrowed, Channel, Cloned, Cursor, Locked, Payload, TokioBroadcast, Words};
 use rounds::{Effort, median, nanos_each, timed};
 
 /// Distinct values: more than the first cache level holds, as events are.
@@ -35,26 +35,31 @@ fn main() {
         Column::of::<Cloned>("ours + clone", effort),
         Column::of::<TokioBroadcast>("broadcast", effort),
         Column::of::<Locked>("mutex+deque", effort),
+        Column::of::<Words>("words", effort),
     ];
     print!("{:<40}", "");
     columns
         .iter()
         .for_each(|column| print!("{:>14}", column.name));
-    println!("{:>18}  target", "broadcast / ours");
+    println!("{:>18}{:>14}  target", "broadcast / ours", "ours / words");
     for (index, row) in ROWS.iter().enumerate() {
         print!("{:<40}", row.0);
         columns
             .iter()
             .for_each(|column| print!("{:>14.1}", column.figures[index]));
-        let (ours, reference) = (columns[0].figures[index], columns[2].figures[index]);
-        println!("{:>17.1}x  {}", reference / ours, row.1);
+        let [ours, broadcast, words] =
+            [0, 2, 4].map(|column: usize| columns[column].figures[index]);
+        let (faster, slower) = (broadcast / ours, ours / words);
+        println!("{faster:>17.1}x{slower:>13.1}x  {}", row.1);
     }
     for (threads, row) in [(1.0, ROWS.len() - 2), (2.0, ROWS.len() - 1)] {
+        let rates = columns
+            .each_ref()
+            .map(|column| threads * 1e3 / column.figures[row]);
         print!("{:<40}", format!("M deliveries per second, {threads} busy"));
-        columns
-            .iter()
-            .for_each(|column| print!("{:>14.0}", threads * 1e3 / column.figures[row]));
-        println!("{:>18}  >= 100", "");
+        rates.iter().for_each(|rate| print!("{rate:>14.0}"));
+        let (faster, slower) = (rates[0] / rates[2], rates[4] / rates[0]);
+        println!("{faster:>17.1}x{slower:>13.1}x  >= 100");
     }
 }
 

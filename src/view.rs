@@ -3,6 +3,7 @@
 mod bookmark;
 mod cut;
 mod hub;
+mod interest;
 mod log;
 mod partial;
 mod rendition;
@@ -12,7 +13,7 @@ mod wake;
 
 pub use bookmark::{BookmarkShape, JsonShape, Marker, ProtobufShape};
 pub use cut::{Cut, CutError};
-pub use hub::{Entry, Hub, HubSizes, Reached, Served};
+pub use hub::{Entry, Hub, Reached, Served};
 pub use log::{Batch, View, filtered};
 pub use partial::Partial;
 pub use rendition::{Form, ManagedFields, MetaVersion, Rendition};

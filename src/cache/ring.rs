@@ -44,40 +44,58 @@ pub struct Retention {
     pub age_min: Duration,
 }
 
+/// A run of slots. Shared between the writer's list of them and the directories that readers get.
 #[derive(Debug)]
 struct Segment<T> {
     first: Sequence,
-    slots: Box<[OnceSlot<T>]>,
+    slots: Arc<[OnceSlot<T>]>,
+}
+
+impl<T> Clone for Segment<T> {
+    fn clone(&self) -> Self {
+        Self {
+            first: self.first,
+            slots: Arc::clone(&self.slots),
+        }
+    }
 }
 
 /// The segments that can be read, oldest first, without gaps: each starts where the one before it was sealed.
 #[derive(Debug)]
 struct Directory<T> {
-    segments: VecDeque<Arc<Segment<T>>>,
+    segments: Box<[Segment<T>]>,
     /// Start of the oldest segment, or the head while there is none.
     oldest: Sequence,
+    /// No segment has more slots.
+    segment_slots: u64,
 }
 
 impl<T> Directory<T> {
     /// The segment that holds `sequence`, which is at least `oldest` and below the head.
     fn segment_of(&self, sequence: Sequence) -> usize {
         // Nearly every reader is at the head: one look instead of a search.
-        if let Some(newest) = self.segments.back()
-            && newest.first <= sequence
-        {
-            return self.segments.len() - 1;
+        let newest = self.segments.len() - 1;
+        if self.segments[newest].first <= sequence {
+            return newest;
         }
-        self.segments
-            .partition_point(|segment| segment.first <= sequence)
-            - 1
+        // Segments that were sealed full, as nearly all are, can be counted. Others only push it back.
+        let earliest = slot_index((sequence - self.oldest) / self.segment_slots);
+        if sequence < self.segments[earliest + 1].first {
+            return earliest;
+        }
+        let later = &self.segments[earliest + 1..];
+        earliest + later.partition_point(|segment| segment.first <= sequence)
     }
 }
 
-/// The readers' side of a ring.
+/// The readers' side of a ring. On a cache line of its own, which every read needs, and nothing that others write to.
 #[derive(Debug)]
-pub struct Ring<T> {
-    /// One past the newest event. Alone on its cache line: it is written per append and read by everyone.
-    head: CachePadded<AtomicU64>,
+pub struct Ring<T>(CachePadded<Top<T>>);
+
+#[derive(Debug)]
+struct Top<T> {
+    /// One past the newest event.
+    head: AtomicU64,
     directory: Published<Directory<T>>,
 }
 
@@ -86,13 +104,13 @@ impl<T> Ring<T> {
     #[must_use]
     pub fn head(&self) -> Sequence {
         // Acquire: pairs with the Release in `RingWriter::append`; slots below the head are filled.
-        self.head.load(Ordering::Acquire)
+        self.0.head.load(Ordering::Acquire)
     }
 
     /// The oldest sequence that can be read; equals the head while the ring is empty.
     #[must_use]
     pub fn oldest(&self) -> Sequence {
-        self.directory.with(|directory| directory.oldest)
+        self.0.directory.with(|directory| directory.oldest)
     }
 
     /// Shows the values from `from` on, in order, until `visit` breaks or the head is reached.
@@ -116,7 +134,7 @@ impl<T> Ring<T> {
         if from >= head {
             return Ok(from);
         }
-        self.directory.with(|directory| {
+        self.0.directory.with(|directory| {
             if from < directory.oldest {
                 return Err(Lagged {
                     oldest: directory.oldest,
@@ -130,8 +148,8 @@ impl<T> Ring<T> {
                     .segments
                     .get(at + 1)
                     .map_or(head, |after| after.first.min(head));
-                while next < end {
-                    let slot = &segment.slots[slot_index(next - segment.first)];
+                let range = slot_index(next - segment.first)..slot_index(end - segment.first);
+                for slot in &segment.slots[range] {
                     let flow = slot
                         .with(|value| visit(next, value.expect("slots below the head are filled")));
                     next += 1;
@@ -154,7 +172,7 @@ impl<T> Ring<T> {
     )]
     pub fn partition_point(&self, mut before: impl FnMut(&T) -> bool) -> Sequence {
         let head = self.head();
-        self.directory.with(|directory| {
+        self.0.directory.with(|directory| {
             let (mut low, mut high) = (directory.oldest.min(head), head);
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -176,9 +194,10 @@ fn slot_index(offset: u64) -> usize {
     usize::try_from(offset).expect("a segment's slots fit in memory")
 }
 
-/// What the writer knows of a segment beyond what readers need.
+/// A segment, and what the writer knows of it beyond what readers need.
 #[derive(Debug)]
-struct Ledger {
+struct Kept<T> {
+    segment: Segment<T>,
     events: usize,
     bytes: usize,
     newest_at: Instant,
@@ -189,10 +208,8 @@ struct Ledger {
 pub struct RingWriter<T> {
     ring: Arc<Ring<T>>,
     retention: Retention,
-    /// Readers get copies of this; kept here so that the writer needs not read them back.
-    segments: VecDeque<Arc<Segment<T>>>,
-    /// One entry a segment, same order.
-    ledgers: VecDeque<Ledger>,
+    /// Oldest first. Readers get copies of the segments; kept here so that the writer needs not read them back.
+    kept: VecDeque<Kept<T>>,
     head: Sequence,
     events: usize,
     bytes: usize,
@@ -207,18 +224,18 @@ impl<T> RingWriter<T> {
             "a segment holds at least one event"
         );
         let directory = Directory {
-            segments: VecDeque::new(),
+            segments: Box::default(),
             oldest: 0,
+            segment_slots: retention.segment_slots as u64,
         };
-        let ring = Ring {
-            head: CachePadded::new(AtomicU64::new(0)),
+        let top = Top {
+            head: AtomicU64::new(0),
             directory: Published::new(Arc::new(directory)),
         };
         Self {
-            ring: Arc::new(ring),
+            ring: Arc::new(Ring(CachePadded::new(top))),
             retention,
-            segments: VecDeque::new(),
-            ledgers: VecDeque::new(),
+            kept: VecDeque::new(),
             head: 0,
             events: 0,
             bytes: 0,
@@ -249,19 +266,19 @@ impl<T> RingWriter<T> {
             self.open_segment(now);
         }
         let sequence = self.head;
-        let (Some(segment), Some(ledger)) = (self.segments.back(), self.ledgers.back_mut()) else {
+        let Some(tail) = self.kept.back_mut() else {
             unreachable!("a segment was opened above");
         };
-        segment.slots[slot_index(sequence - segment.first)].fill(value);
-        ledger.events += 1;
-        ledger.bytes += len;
-        ledger.newest_at = now;
+        tail.segment.slots[slot_index(sequence - tail.segment.first)].fill(value);
+        tail.events += 1;
+        tail.bytes += len;
+        tail.newest_at = now;
         self.events += 1;
         self.bytes += len;
         self.head += 1;
         // Release: pairs with the Acquire in `Ring::head`; publishes the slot filled above and the
         // directory that leads to it.
-        self.ring.head.store(self.head, Ordering::Release);
+        self.ring.0.head.store(self.head, Ordering::Release);
         if self.bytes > self.retention.bytes_max && self.evict(now) {
             self.publish_directory();
         }
@@ -275,15 +292,31 @@ impl<T> RingWriter<T> {
         }
     }
 
+    /// The same, and the newest segment too when everything in it is old. For a ring whose readers have somewhere else to
+    /// look: one that is only behind by a value that came long ago is told that it lagged.
+    pub fn expire_all(&mut self, now: Instant) {
+        let mut is_less = self.evict(now);
+        let is_old =
+            |only: &Kept<T>| now.saturating_duration_since(only.newest_at) > self.retention.age_min;
+        if self.retention.events_min == 0 && self.kept.len() == 1 && self.kept.iter().all(is_old) {
+            (self.events, self.bytes) = (0, 0);
+            self.kept.clear();
+            is_less = true;
+        }
+        if is_less {
+            self.publish_directory();
+        }
+    }
+
     /// The moment of the newest event in the oldest segment: the next to be evicted by age.
     #[must_use]
     pub fn oldest_at(&self) -> Option<Instant> {
-        self.ledgers.front().map(|ledger| ledger.newest_at)
+        self.kept.front().map(|oldest| oldest.newest_at)
     }
 
     /// Full, or so heavy that evicting it whole would be too coarse.
     fn tail_is_sealed(&self) -> bool {
-        self.ledgers.back().is_none_or(|tail| {
+        self.kept.back().is_none_or(|tail| {
             tail.events == self.retention.segment_slots || tail.bytes > self.retention.bytes_max / 8
         })
     }
@@ -293,11 +326,9 @@ impl<T> RingWriter<T> {
         let slots = (0..self.retention.segment_slots)
             .map(|_| OnceSlot::empty())
             .collect();
-        self.segments.push_back(Arc::new(Segment {
-            first: self.head,
-            slots,
-        }));
-        self.ledgers.push_back(Ledger {
+        let first = self.head;
+        self.kept.push_back(Kept {
+            segment: Segment { first, slots },
             events: 0,
             bytes: 0,
             newest_at: now,
@@ -307,20 +338,19 @@ impl<T> RingWriter<T> {
 
     /// Drops the oldest segments while a bound says so; the newest one always stays. True if any left.
     fn evict(&mut self, now: Instant) -> bool {
-        let before = self.segments.len();
-        while self.segments.len() > 1 && self.oldest_may_go(now) {
-            self.segments.pop_front();
-            let Some(ledger) = self.ledgers.pop_front() else {
+        let before = self.kept.len();
+        while self.kept.len() > 1 && self.oldest_may_go(now) {
+            let Some(gone) = self.kept.pop_front() else {
                 break;
             };
-            self.events -= ledger.events;
-            self.bytes -= ledger.bytes;
+            self.events -= gone.events;
+            self.bytes -= gone.bytes;
         }
-        self.segments.len() < before
+        self.kept.len() < before
     }
 
     fn oldest_may_go(&self, now: Instant) -> bool {
-        let Some(oldest) = self.ledgers.front() else {
+        let Some(oldest) = self.kept.front() else {
             return false;
         };
         let old = now.saturating_duration_since(oldest.newest_at) > self.retention.age_min;
@@ -330,13 +360,11 @@ impl<T> RingWriter<T> {
     }
 
     fn publish_directory(&self) {
-        let oldest = self
-            .segments
-            .front()
-            .map_or(self.head, |segment| segment.first);
-        self.ring.directory.publish(Arc::new(Directory {
-            segments: self.segments.clone(),
-            oldest,
+        let segments: Box<[_]> = self.kept.iter().map(|kept| kept.segment.clone()).collect();
+        self.ring.0.directory.publish(Arc::new(Directory {
+            oldest: segments.first().map_or(self.head, |oldest| oldest.first),
+            segments,
+            segment_slots: self.retention.segment_slots as u64,
         }));
     }
 }

@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use hashbrown::{Equivalent, HashMap};
+mod roster;
 
 use super::bookmark::BookmarkShape;
 use super::cut::Cut;
-use super::log::{View, ViewWriter};
+use super::log::View;
 use super::rendition::Rendition;
 use super::selector::Selector;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Observer, Sequence, WatchCache};
 use crate::resource::{ResourceKind, ResourceVersion};
+use roster::{Roster, Wish};
 
 /// How far a resource's views have come. All of it moves together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,46 +38,23 @@ pub struct Entry {
     pub seat: Seat,
 }
 
-/// Counts for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HubSizes {
-    /// Views with at least one watcher.
-    pub views: usize,
-    /// Watchers woken by the last dispatch.
-    pub woken: usize,
-}
-
-/// Who shares a view: those who select alike and want the same form.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ViewKey {
-    selector: Selector,
-    cut: Option<Cut>,
-}
-
-/// The same, borrowed; hashes alike.
-#[derive(Hash)]
-struct Wanted<'a> {
-    selector: &'a Selector,
-    cut: Option<Cut>,
-}
-
-impl Equivalent<ViewKey> for Wanted<'_> {
-    fn equivalent(&self, key: &ViewKey) -> bool {
-        *self.selector == key.selector && self.cut == key.cut
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
-    views: HashMap<ViewKey, ViewWriter, foldhash::fast::RandomState>,
+    roster: Roster,
     reached: Reached,
-    woken: usize,
     /// Lines laid out since somebody asked.
     laid_out: u64,
     /// Seats are dealt over the shards in turn.
     seats: usize,
-    scratch: Vec<Waker>,
     closed: bool,
+}
+
+/// The right to dispatch, one batch at a time, with memory that is used again.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Views that show something of the batch.
+    shown: Vec<Arc<View>>,
+    wakers: Vec<Waker>,
 }
 
 /// All views of one resource. Joining and dispatching take turns on a short lock; reading takes none.
@@ -84,6 +62,8 @@ struct State {
 pub struct Hub {
     kind: ResourceKind,
     state: Mutex<State>,
+    /// Taken before the state, and by dispatching alone: it is held while watchers are woken.
+    turn: Mutex<Turn>,
     /// Woken when the resource reaches a new version.
     progress: Arc<WakeList>,
     bookmark: RwLock<BookmarkShape>,
@@ -96,6 +76,7 @@ impl Hub {
         Self {
             kind: kind.clone(),
             state: Mutex::default(),
+            turn: Mutex::default(),
             progress: Arc::default(),
             bookmark: RwLock::new(BookmarkShape::guessed(kind)),
         }
@@ -119,16 +100,8 @@ impl Hub {
         let mut state = self.state();
         state.seats = state.seats.wrapping_add(1);
         let (reached, spread) = (state.reached, state.seats);
-        let writer = match state.views.get(&Wanted { selector, cut }) {
-            Some(writer) => writer,
-            None => {
-                let selector = selector.clone();
-                let key = ViewKey { selector, cut };
-                let writer = ViewWriter::new(key.selector.clone(), self.kind.encoding, cut);
-                state.views.entry(key).or_insert(writer)
-            }
-        };
-        let view = Arc::clone(writer.view());
+        let wish = Wish { selector, cut };
+        let view = Arc::clone(state.roster.enter(wish, self.kind.encoding));
         if state.closed {
             view.close();
         }
@@ -182,11 +155,7 @@ impl Hub {
         let views: Vec<_> = {
             let mut state = self.state();
             state.closed = true;
-            state
-                .views
-                .values()
-                .map(|writer| Arc::clone(writer.view()))
-                .collect()
+            state.roster.views().cloned().collect()
         };
         let mut scratch = Vec::new();
         for view in views {
@@ -205,42 +174,19 @@ impl Hub {
     /// Whether any watch is open.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        self.state().views.values().any(ViewWriter::is_watched)
+        self.state().roster.is_watched()
     }
 
-    /// Counts for metrics.
+    /// Views that have a watcher, or had one until lately.
     #[must_use]
-    pub fn sizes(&self) -> HubSizes {
-        let state = self.state();
-        HubSizes {
-            views: state.views.len(),
-            woken: state.woken,
-        }
+    pub fn view_count(&self) -> usize {
+        self.state().roster.views().len()
     }
 
     /// Lines laid out in views since this was asked last, for metrics: each is shared by all watchers of its view.
     #[must_use]
     pub fn take_laid_out(&self) -> u64 {
         std::mem::take(&mut self.state().laid_out)
-    }
-
-    /// Lays out a batch in every view that shows some of it; returns the views to wake.
-    fn lay_out(&self, events: &[Arc<Event>], reached: Reached, now: Instant) -> Vec<Arc<View>> {
-        let mut state = self.state();
-        state.reached = reached;
-        if events.is_empty() {
-            return Vec::new();
-        }
-        let State {
-            views, laid_out, ..
-        } = &mut *state;
-        views.retain(|_, writer| writer.is_watched());
-        let laid = views.values_mut().filter_map(|writer| {
-            let count = writer.append(events, now);
-            *laid_out += count as u64;
-            (count > 0 || writer.view().is_closed()).then(|| Arc::clone(writer.view()))
-        });
-        laid.collect()
     }
 }
 
@@ -252,13 +198,15 @@ impl Observer for Hub {
         version: ResourceVersion,
         now: Instant,
     ) -> usize {
-        let views = self.lay_out(events, Reached { through, version }, now);
-        let mut scratch = std::mem::take(&mut self.state().scratch);
-        let woken = views.iter().map(|view| view.wake_all(&mut scratch)).sum();
-        self.progress.wake_all(&mut scratch);
-        let mut state = self.state();
-        state.scratch = scratch;
-        state.woken = woken;
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Turn { shown, wakers } = &mut *turn;
+        {
+            let mut state = self.state();
+            state.reached = Reached { through, version };
+            state.laid_out += state.roster.lay_out(events, now, shown) as u64;
+        }
+        let woken = shown.drain(..).map(|view| view.wake_all(wakers)).sum();
+        self.progress.wake_all(wakers);
         woken
     }
 }

@@ -1,7 +1,9 @@
 //! A view: everything that watchers with one selector see, laid out once for all of them.
 
+mod firsts;
+
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use super::transition::seen_as;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::resource::{Encoding, EventKind, ResourceVersion};
+use firsts::Firsts;
 
 /// Events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
@@ -34,23 +37,14 @@ pub struct Batch {
     pub frames: Bytes,
 }
 
-/// Batches are only hints to the history, so a view keeps few: a watcher who is further behind reads the history.
+/// Batches are only hints to the history, so a view keeps few, and none for long: a watcher who is further behind reads
+/// the history. What is kept holds frames that may be in memory for nobody else.
 const RETENTION: Retention = Retention {
-    segment_slots: 16,
-    events_min: 16,
+    segment_slots: 8,
+    events_min: 0,
     events_max: 64,
     bytes_max: 4 << 20,
     age_min: Duration::from_secs(2),
-};
-
-/// Where batches began is remembered for longer, at eight bytes each: a watcher who overran the batches needs to
-/// know from where to read the history, and at worst is told to list again though nothing was lost.
-const FIRSTS: Retention = Retention {
-    segment_slots: 64,
-    events_min: 1024,
-    events_max: 1024,
-    bytes_max: usize::MAX,
-    age_min: Duration::ZERO,
 };
 
 /// The readers' side of a view.
@@ -62,8 +56,9 @@ pub struct View {
     /// How the cache's own frames are written.
     source: Encoding,
     batches: Arc<Ring<Batch>>,
-    /// The first event's sequence of each batch, under the batch's own number.
-    firsts: Arc<Ring<Sequence>>,
+    /// Where batches began: a watcher who overran them needs to know from where to read the history. Only such a watcher
+    /// and the writer take the lock.
+    firsts: Mutex<Firsts>,
     waiting: Arc<WakeList>,
     closed: OnceLock<()>,
 }
@@ -141,16 +136,16 @@ impl View {
         self.batches.read(cursor, |_, batch| visit(batch))
     }
 
-    /// The first event of the batch at `cursor`, remembered longer than the batch itself; `None` when that is
-    /// forgotten too, or the batch still to come.
+    /// The first event of the batch at `cursor`, remembered longer than the batch itself; of a batch long ago, that of
+    /// one before it. `None` when that is forgotten too, or the batch still to come.
     #[must_use]
     pub fn first_of(&self, cursor: Sequence) -> Option<Sequence> {
-        let mut first = None;
-        let read = self.firsts.read(cursor, |_, sequence| {
-            first = Some(*sequence);
-            ControlFlow::Break(())
-        });
-        read.ok().and(first)
+        self.firsts().at_or_before(cursor)
+    }
+
+    fn firsts(&self) -> MutexGuard<'_, Firsts> {
+        // Pushing and looking cannot panic halfway.
+        self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn seat(&self, spread: usize) -> Seat {
@@ -167,28 +162,32 @@ impl View {
 pub(super) struct ViewWriter {
     view: Arc<View>,
     batches: RingWriter<Batch>,
-    firsts: RingWriter<Sequence>,
-    /// Events of the batch being made.
-    pending: Vec<(Sequence, ResourceVersion, Bytes)>,
+    /// Events below were offered.
+    offered: Sequence,
+    /// The batch being made; without memory between two batches.
+    draft: Draft,
 }
+
+/// Events that a view shows of a dispatch.
+pub(super) type Draft = Vec<(Sequence, ResourceVersion, Bytes)>;
 
 impl ViewWriter {
     pub(super) fn new(selector: Selector, source: Encoding, cut: Option<Cut>) -> Self {
-        let (batches, firsts) = (RingWriter::new(RETENTION), RingWriter::new(FIRSTS));
+        let batches = RingWriter::new(RETENTION);
         let view = View {
             selector,
             cut,
             source,
             batches: Arc::clone(batches.ring()),
-            firsts: Arc::clone(firsts.ring()),
+            firsts: Mutex::default(),
             waiting: Arc::default(),
             closed: OnceLock::new(),
         };
         Self {
             view: Arc::new(view),
             batches,
-            firsts,
-            pending: Vec::new(),
+            offered: 0,
+            draft: Draft::new(),
         }
     }
 
@@ -201,28 +200,46 @@ impl ViewWriter {
         Arc::strong_count(&self.view) > 1
     }
 
-    /// Lays out what the view shows of `events`; returns how many these are. If any, there is a new batch.
-    pub(super) fn append(&mut self, events: &[Arc<Event>], now: Instant) -> usize {
-        for event in events {
-            let Some(kind) = seen_as(event, &self.view.selector) else {
-                continue;
-            };
-            let Ok(frame) = self.view.frame(event, kind) else {
-                // As upstream ends a stream when an event fails to encode; what came before it is still shown.
-                self.view.close();
-                break;
-            };
-            self.pending
-                .push((event.sequence(), event.resource_version(), frame));
+    /// Takes an event in, if the view shows it. True if it is the first of a batch; [`Self::finish`] has to follow
+    /// then, after the last. `spare` is memory to use. An event that is offered again is passed over.
+    pub(super) fn offer(&mut self, event: &Event, spare: &mut Vec<Draft>) -> bool {
+        if event.sequence() < self.offered || self.view.is_closed() {
+            return false;
         }
-        let Some(batch) = joined(&self.pending, now) else {
-            return 0;
+        self.offered = event.sequence() + 1;
+        let Some(kind) = seen_as(event, &self.view.selector) else {
+            return false;
         };
-        self.pending.clear();
+        let is_first = self.draft.is_empty();
+        let Ok(frame) = self.view.frame(event, kind) else {
+            // As upstream ends a stream when an event fails to encode; what came before it is still shown.
+            self.view.close();
+            return is_first;
+        };
+        if is_first {
+            self.draft = spare.pop().unwrap_or_default();
+        }
+        self.draft
+            .push((event.sequence(), event.resource_version(), frame));
+        is_first
+    }
+
+    /// Lays out what was taken in; returns how many events, and the memory of before. If any, there is a new batch.
+    pub(super) fn finish(&mut self, now: Instant) -> (usize, Draft) {
+        let mut draft = std::mem::take(&mut self.draft);
+        let Some(batch) = joined(&draft, now) else {
+            return (0, draft);
+        };
+        draft.clear();
         let (len, count) = (batch.frames.len(), batch.count);
-        self.firsts.append(batch.first, size_of::<Sequence>(), now);
+        self.view.firsts().push(batch.first);
         self.batches.append(batch, len, now);
-        count
+        (count, draft)
+    }
+
+    /// Lets batches go that are old; for views that seldom show anything.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.batches.expire_all(now);
     }
 }
 

@@ -93,6 +93,52 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
 }
 
 #[test]
+fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
+    let keep = Retention {
+        age_min: Duration::from_secs(2),
+        ..retention(4, 100)
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    let start = Instant::now();
+    (0..6).for_each(|value| {
+        writer.append(value, 1, start);
+    });
+    writer.expire_all(start + Duration::from_secs(2));
+    assert_eq!((ring.oldest(), writer.events()), (0, 6), "not old yet");
+    writer.expire_all(start + Duration::from_secs(3));
+    assert_eq!((ring.oldest(), writer.events(), writer.bytes()), (6, 0, 0));
+    assert_eq!(read_all(&ring, 5), Err(Lagged { oldest: 6 }));
+    assert_eq!(
+        read_all(&ring, 6),
+        Ok((vec![], 6)),
+        "nobody who is at the head lags"
+    );
+    assert_eq!(ring.partition_point(|_| true), 6);
+    writer.append(60, 1, start + Duration::from_secs(3));
+    assert_eq!(read_all(&ring, 6), Ok((vec![60], 7)));
+}
+
+#[test]
+fn a_place_far_behind_is_found_among_segments_of_any_length() {
+    let keep = Retention {
+        bytes_max: 800,
+        ..retention(8, 1000)
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    // Heavy values seal their segment early, light ones fill theirs.
+    (0..60).for_each(|value| {
+        let len = if value % 7 == 3 { 101 } else { 1 };
+        writer.append(value, len, Instant::now());
+    });
+    assert!(writer.events() > 40);
+    for from in ring.oldest()..60 {
+        assert_eq!(read_all(&ring, from), Ok(((from..60).collect(), 60)));
+    }
+}
+
+#[test]
 fn bytes_bound_the_ring_however_young_its_events_are() {
     let keep = Retention {
         segment_slots: 64,

@@ -115,10 +115,14 @@ impl FieldSelector {
         self.pinned(|subject| subject == Subject::Namespace)
     }
 
-    /// The value that every match must have at this place of the field table.
-    #[must_use]
-    pub fn pinned_field(&self, index: usize) -> Option<&str> {
-        self.pinned(|subject| matches!(subject, Subject::Field(at, _) if at == index))
+    /// The places of the field table at which every match must have a value, and the value.
+    pub fn pinned_fields(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.terms
+            .iter()
+            .filter_map(|term| match (term.subject, term.relation) {
+                (Subject::Field(index, _), Relation::Is) => Some((index, &*term.value)),
+                _ => None,
+            })
     }
 
     /// Whether a term speaks of the namespace, which cluster-scoped resources may refuse.

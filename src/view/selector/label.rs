@@ -62,6 +62,17 @@ impl LabelSelector {
             .all(|term| term.test.holds(label(&term.key)))
     }
 
+    /// Labels that every match must have, key and value.
+    pub fn pinned(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.terms.iter().filter_map(|term| match &term.test {
+            Test::In(set) => match &**set {
+                [value] => Some((&*term.key, &**value)),
+                _ => None,
+            },
+            Test::NotIn(_) | Test::Exists | Test::Absent | Test::Greater(_) | Test::Less(_) => None,
+        })
+    }
+
     /// Whether there is no term, so that everything matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -209,6 +209,13 @@ fn differently_written_label_selectors_are_equal() {
 }
 
 #[test]
+fn pinned_labels_are_those_with_one_possible_value() {
+    let selector = LabelSelector::parse("a=1,b in (2),c in (3,4),d!=5,e,!f,g>6,h=").unwrap();
+    let pinned: Vec<_> = selector.pinned().collect();
+    assert_eq!(pinned, [("a", "1"), ("b", "2"), ("h", "")]);
+}
+
+#[test]
 fn field_selector_faults_read_as_on_the_server() {
     for (text, message) in [
         (
@@ -280,8 +287,7 @@ fn pinned_values_are_those_of_equalities() {
     let selector = FieldSelector::parse(text, pods()).unwrap();
     assert_eq!(selector.pinned_name(), Some("a,b"));
     assert_eq!(selector.pinned_namespace(), Some("ns"));
-    assert_eq!(selector.pinned_field(0), Some("n"));
-    assert_eq!(selector.pinned_field(5), None);
+    assert_eq!(selector.pinned_fields().collect::<Vec<_>>(), [(0, "n")]);
     assert_eq!(
         selector.to_string(),
         "metadata.name=a\\,b,metadata.namespace=ns,spec.nodeName=n,status.phase!=Failed"

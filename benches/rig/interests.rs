@@ -1,0 +1,176 @@
+//! Pods that change, and selectors that each let one of them through. What is done with them is measured elsewhere.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kube_fanout::cache::{Change, Event, Observer, Retention, Sequence, Writer};
+use kube_fanout::resource::{
+    Encoding, EventKind, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceKind,
+    ResourceVersion,
+};
+use kube_fanout::view::selector::{FieldSelector, LabelSelector, Selector};
+
+/// By what a selector tells its pod from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// `spec.nodeName`, as kubelets do.
+    Node,
+    /// Namespace and name, as kubelets do with config maps.
+    Name,
+    /// The namespace of the path.
+    Namespace,
+    /// One value of one label.
+    Label,
+    /// A label's presence: nothing that could be looked up.
+    Presence,
+}
+
+impl By {
+    /// The selector of the `index`th watcher. It matches the `index`th pod alone.
+    pub(crate) fn selector(self, index: usize) -> Selector {
+        let mut selector = Selector::default();
+        match self {
+            Self::Node => selector.fields = fields(&format!("spec.nodeName=node-{index}")),
+            Self::Name => {
+                selector.fields = fields(&format!("metadata.name=pod-{index}"));
+                selector.namespace = Some(format!("team-{index}"));
+            }
+            Self::Namespace => selector.namespace = Some(format!("team-{index}")),
+            Self::Label => selector.labels = labels(&format!("app=app-{index}")),
+            Self::Presence => selector.labels = labels(&format!("own-{index}")),
+        }
+        selector
+    }
+}
+
+fn fields(text: &str) -> FieldSelector {
+    FieldSelector::parse(text, table()).unwrap_or_default()
+}
+
+fn labels(text: &str) -> LabelSelector {
+    LabelSelector::parse(text).unwrap_or_default()
+}
+
+fn table() -> FieldTable {
+    FieldTable::of(&kind().gvr)
+}
+
+pub(crate) fn kind() -> ResourceKind {
+    ResourceKind {
+        gvr: Gvr::new("", "v1", "pods"),
+        kind: "Pod".into(),
+        list_kind: "PodList".into(),
+        namespaced: true,
+        layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
+    }
+}
+
+/// Bytes of a pod, about.
+const LEN: usize = 1_024;
+
+fn pod(index: usize, version: u64) -> Object {
+    const HEAD: &str = r#"{"type":"MODIFIED","object":"#;
+    let json = format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"pod-{index}","text":"{}"}}}}"#,
+        "x".repeat(LEN)
+    );
+    let values = [
+        &*format!("node-{index}"),
+        "Always",
+        "default-scheduler",
+        "default",
+        "false",
+        "Running",
+        "10.1.2.3",
+        "",
+        "",
+    ];
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let parts = ObjectParts {
+        namespace: format!("team-{index}"),
+        name: format!("pod-{index}"),
+        uid: format!("uid-{index}"),
+        resource_version: ResourceVersion(version),
+        labels: vec![
+            label("app", &format!("app-{index}")),
+            label("pod-template-hash", "5d4f8c7b9"),
+            label(&format!("own-{index}"), "true"),
+        ],
+        fields: values.map(str::to_owned).into(),
+        ..ObjectParts::default()
+    };
+    let frame = Bytes::from([HEAD, &json, "}\n"].concat());
+    Object::in_frame(parts, Encoding::Json, frame, HEAD.len() as u32)
+}
+
+/// Shows each event that a writer dispatches, one at a time.
+struct Each<F>(Mutex<F>);
+
+impl<F> fmt::Debug for Each<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Each")
+    }
+}
+
+impl<F: FnMut(Arc<Event>) + Send> Observer for Each<F> {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        _: ResourceVersion,
+        _: Instant,
+    ) -> usize {
+        let mut visit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.iter().cloned().for_each(&mut *visit);
+        0
+    }
+}
+
+/// The history is not what is measured: one event.
+const RETENTION: Retention = Retention {
+    segment_slots: 1,
+    events_min: 0,
+    events_max: 1,
+    bytes_max: 0,
+    age_min: Duration::ZERO,
+};
+
+/// Shows `count` changes of `pods` pods in turn, the first of each making it, and returns with the state that they led to.
+pub(crate) fn each(
+    pods: usize,
+    count: usize,
+    visit: impl FnMut(Arc<Event>) + Send + 'static,
+) -> Writer {
+    let now = Instant::now();
+    let mut writer = Writer::new(kind(), RETENTION, Arc::new(Each(Mutex::new(visit))));
+    // Nothing is older than nothing.
+    let _ = writer.replace(Vec::new(), ResourceVersion(0), now);
+    for n in 0..count {
+        // A stride that no number of pods divides: neighbours in time are none in memory.
+        let pod = pod(n.wrapping_mul(7_919) % pods, n as u64 + 1);
+        writer.apply([Change::Put(pod)], now);
+    }
+    writer
+}
+
+/// The same, kept.
+pub(crate) fn history(pods: usize, count: usize) -> Vec<Arc<Event>> {
+    let kept = Arc::new(Mutex::new(Vec::with_capacity(count)));
+    let keep = Arc::clone(&kept);
+    each(pods, count, move |event| {
+        keep.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(event);
+    });
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut kept)
+}
+
+/// True of an event that makes its pod.
+pub(crate) fn makes(event: &Event) -> bool {
+    event.kind() == EventKind::Added
+}

@@ -1,0 +1,265 @@
+//! What views show, whatever the index leaves out; and that views go when nobody watches them.
+
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::tests::samples::{keep, kind};
+use crate::cache::{Change, Observer, Sequence, Writer};
+use crate::resource::{FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
+use crate::view::selector::{FieldSelector, LabelSelector};
+use crate::view::{Batch, seen_as};
+
+/// Hands on what a writer dispatches.
+#[derive(Debug, Default)]
+struct Caught(Mutex<Vec<Arc<Event>>>);
+
+impl Observer for Caught {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        _: ResourceVersion,
+        _: Instant,
+    ) -> usize {
+        let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *caught = events.to_vec();
+        0
+    }
+}
+
+/// Pods and their history.
+struct Pods {
+    writer: Writer,
+    caught: Arc<Caught>,
+    version: u64,
+    now: Instant,
+}
+
+/// A pod's place, and its node, phase and label; `None` when it goes.
+type Write = ((usize, usize), Option<(usize, usize, usize)>);
+
+const NAMESPACES: [&str; 2] = ["a", "b"];
+const NAMES: [&str; 3] = ["1", "2", "3"];
+const NODES: [&str; 3] = ["", "n1", "n2"];
+const PHASES: [&str; 2] = ["Pending", "Running"];
+const APPS: [&str; 3] = ["", "x", "y"];
+
+impl Pods {
+    fn new() -> Self {
+        let caught = Arc::new(Caught::default());
+        let mut writer = Writer::new(kind(Layout::Typed), keep(8), Arc::clone(&caught) as _);
+        let now = Instant::now();
+        writer.replace(Vec::new(), ResourceVersion(1), now).unwrap();
+        let version = 1;
+        Self {
+            writer,
+            caught,
+            version,
+            now,
+        }
+    }
+
+    fn write(&mut self, write: Write) -> Change {
+        let ((namespace, name), state) = write;
+        self.version += 1;
+        let (node, phase, app) = state.unwrap_or_default();
+        let mut fields = vec![String::new(); table().fields().len()];
+        fields[0] = NODES[node].into();
+        fields[5] = PHASES[phase].into();
+        let label = ("app".to_owned(), APPS[app].to_owned());
+        // Twice, as no server writes it; a view must not show the event twice for that.
+        let labels = vec![label; if app > 0 { 2 } else { 0 }];
+        let parts = ObjectParts {
+            namespace: NAMESPACES[namespace].into(),
+            name: NAMES[name].into(),
+            resource_version: ResourceVersion(self.version),
+            labels,
+            fields,
+            ..ObjectParts::default()
+        };
+        let object = Object::new(parts, format!("{{\"v\":{}}}", self.version).as_bytes());
+        match state {
+            Some(_) => Change::Put(object),
+            None => Change::Delete(object),
+        }
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Vec<Arc<Event>> {
+        let changes: Vec<_> = writes.iter().map(|write| self.write(*write)).collect();
+        self.caught.0.lock().unwrap().clear();
+        self.writer.apply(changes, self.now);
+        self.caught.0.lock().unwrap().clone()
+    }
+}
+
+fn table() -> FieldTable {
+    FieldTable::of(&Gvr::new("", "v1", "pods"))
+}
+
+const FIELDS: [&str; 12] = [
+    "",
+    "",
+    "metadata.name=1",
+    "metadata.name=1,metadata.name=2",
+    "metadata.name!=1",
+    "metadata.namespace=a",
+    "metadata.namespace=a,metadata.name=2",
+    "spec.nodeName=n1",
+    "spec.nodeName=",
+    "spec.nodeName!=n1",
+    "status.phase=Running,spec.nodeName=n2",
+    "status.phase=Running",
+];
+const LABELS: [&str; 8] = [
+    "",
+    "",
+    "app=x",
+    "app=y",
+    "app in (x,y)",
+    "!app",
+    "app!=x",
+    "app=x,app=y",
+];
+
+fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector {
+    Selector {
+        namespace: namespace.map(|index| NAMESPACES[index].into()),
+        labels: LabelSelector::parse(LABELS[labels]).unwrap(),
+        fields: FieldSelector::parse(FIELDS[fields], table()).unwrap(),
+        shard: None,
+    }
+}
+
+fn enter(roster: &mut Roster, selector: &Selector) -> Arc<View> {
+    let cut = None;
+    Arc::clone(roster.enter(Wish { selector, cut }, Encoding::Json))
+}
+
+/// What a look at the selector alone says that a view shows of a dispatch.
+fn expected(
+    events: &[Arc<Event>],
+    selector: &Selector,
+) -> Option<(Sequence, Sequence, usize, Vec<u8>)> {
+    let seen = events
+        .iter()
+        .filter_map(|event| Some((event.sequence(), event.frame(seen_as(event, selector)?))));
+    let seen: Vec<_> = seen.collect();
+    let frames = seen.iter().flat_map(|(_, frame)| frame.to_vec()).collect();
+    Some((seen.first()?.0, seen.last()?.0, seen.len(), frames))
+}
+
+fn shown(view: &View, cursor: &mut Sequence) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let read = view.read(*cursor, |batch| {
+        batches.push(batch.clone());
+        ControlFlow::Continue(())
+    });
+    *cursor = read.unwrap();
+    batches
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Join(Option<usize>, usize, usize),
+    Leave(usize),
+    Dispatch(Vec<Write>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = (0..NAMESPACES.len(), 0..NAMES.len());
+    let state = (0..NODES.len(), 0..PHASES.len(), 0..APPS.len());
+    let write = (place, proptest::option::weighted(0.8, state));
+    let namespace = proptest::option::weighted(0.4, 0..NAMESPACES.len());
+    let join = (namespace, 0..FIELDS.len(), 0..LABELS.len());
+    prop_oneof![
+        2 => join.prop_map(|(namespace, fields, labels)| Step::Join(namespace, fields, labels)),
+        1 => any::<prop::sample::Index>().prop_map(|index| Step::Leave(index.index(1 << 10))),
+        4 => proptest::collection::vec(write, 0..4).prop_map(Step::Dispatch),
+    ]
+}
+
+/// A watcher's view, place and selector.
+struct Watcher {
+    view: Arc<View>,
+    cursor: Sequence,
+    selector: Selector,
+}
+
+proptest! {
+    #[test]
+    fn each_view_shows_what_a_look_at_all_views_would_have_it_show(
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let (mut pods, mut roster) = (Pods::new(), Roster::default());
+        let mut watchers: Vec<Watcher> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Join(namespace, fields, labels) => {
+                    let selector = selector(namespace, fields, labels);
+                    let view = enter(&mut roster, &selector);
+                    let alike = watchers.iter().find(|other| other.selector == selector);
+                    prop_assert!(alike.is_none_or(|alike| Arc::ptr_eq(&alike.view, &view)));
+                    watchers.push(Watcher { cursor: view.head(), view, selector });
+                }
+                Step::Leave(index) => {
+                    if !watchers.is_empty() {
+                        watchers.swap_remove(index % watchers.len());
+                    }
+                }
+                Step::Dispatch(writes) => {
+                    let events = pods.apply(&writes);
+                    let mut woken = Vec::new();
+                    roster.lay_out(&events, pods.now, &mut woken);
+                    for watcher in &mut watchers {
+                        let batches = shown(&watcher.view, &mut watcher.cursor);
+                        let told: Vec<_> = batches
+                            .iter()
+                            .map(|batch| (batch.first, batch.last, batch.count, batch.frames.to_vec()))
+                            .collect();
+                        let expected = expected(&events, &watcher.selector);
+                        let wakes = woken.iter().filter(|view| Arc::ptr_eq(view, &watcher.view));
+                        prop_assert_eq!(wakes.count(), usize::from(expected.is_some()));
+                        prop_assert_eq!(told, Vec::from_iter(expected), "{:?}", watcher.selector);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn views_that_nobody_watches_go_though_no_event_concerns_them() {
+    let (mut pods, mut roster) = (Pods::new(), Roster::default());
+    let stays = enter(&mut roster, &selector(None, 7, 0));
+    for fields in 0..FIELDS.len() {
+        for labels in 0..LABELS.len() {
+            drop(enter(&mut roster, &selector(Some(1), fields, labels)));
+        }
+    }
+    for _ in 0..100 {
+        let events = pods.apply(&[((0, 0), Some((2, 0, 0)))]);
+        roster.lay_out(&events, pods.now, &mut Vec::new());
+    }
+    assert_eq!(roster.views().len(), 1);
+    assert!(Arc::ptr_eq(
+        &stays,
+        &enter(&mut roster, &selector(None, 7, 0))
+    ));
+}
+
+/// Clients may come with ever new selectors while nothing happens.
+#[test]
+fn views_that_come_and_go_without_any_event_stay_few() {
+    let mut roster = Roster::default();
+    for index in 0..10_000 {
+        let selector = Selector {
+            namespace: Some(index.to_string()),
+            ..Selector::default()
+        };
+        drop(enter(&mut roster, &selector));
+        assert!(roster.views().len() <= 8, "{}", roster.views().len());
+    }
+}
