@@ -6,14 +6,16 @@
 //! does, what it did before unlocking, the batch, is seen by the look after arming. So the order must stay: arm, then
 //! look. There is no loom model, because locks alone order this; two threads try it in the hub's tests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 
-/// Enough that workers rarely meet; few enough that an idle view stays small.
+/// Enough that workers rarely meet.
 const SHARDS: usize = 4;
+/// So many share one lock before others are made: most views have a watcher or two, and wake them by touching one line.
+const FEW: usize = 8;
 
 /// Who waits, and for how many watchers.
 type Shard = Slab<Option<(Waker, u32)>>;
@@ -21,7 +23,9 @@ type Shard = Slab<Option<(Waker, u32)>>;
 /// One waiting list.
 #[derive(Debug, Default)]
 pub struct WakeList {
-    shards: [CachePadded<Mutex<Shard>>; SHARDS],
+    few: Mutex<Shard>,
+    /// Of those beyond the first few.
+    many: OnceLock<Box<[CachePadded<Mutex<Shard>>; SHARDS]>>,
 }
 
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
@@ -30,40 +34,68 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl WakeList {
-    /// A place in the list, not armed. `spread` chooses the shard.
+    /// A place in the list, not armed. `spread` chooses the shard if there are many.
     #[must_use]
     pub fn seat(self: &Arc<Self>, spread: usize) -> Seat {
+        let list = Arc::clone(self);
+        let mut few = locked(&self.few);
+        if few.len() < FEW {
+            let key = few.insert(None);
+            return Seat {
+                list,
+                shard: None,
+                key,
+            };
+        }
+        // Made under the lock, for the sake of who wakes.
+        let many = self.many.get_or_init(Box::default);
+        drop(few);
         let shard = spread % SHARDS;
-        let key = locked(&self.shards[shard]).insert(None);
+        let key = locked(&many[shard]).insert(None);
         Seat {
-            list: Arc::clone(self),
-            shard,
+            list,
+            shard: Some(shard),
             key,
+        }
+    }
+
+    fn shard(&self, shard: Option<usize>) -> &Mutex<Shard> {
+        match (shard, self.many.get()) {
+            (Some(shard), Some(many)) => &many[shard],
+            _ => &self.few,
         }
     }
 
     /// Wakes all who are armed, once each. Returns how many watchers they stand for.
     pub fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
-        let mut woken = 0;
-        for shard in &self.shards {
-            let armed = |(_, place): (_, &mut Option<_>)| place.take();
-            scratch.extend(locked(shard).iter_mut().filter_map(armed).map(
-                |(waker, watchers): (Waker, u32)| {
-                    woken += watchers as usize;
-                    waker
-                },
-            ));
-            scratch.drain(..).for_each(Waker::wake);
+        let mut woken = wake(&self.few, scratch);
+        // Looked for after that lock: either they are there, or who makes them passes the lock later and sees the batch.
+        for shard in self.many.get().into_iter().flat_map(|many| many.iter()) {
+            woken += wake(shard, scratch);
         }
         woken
     }
+}
+
+fn wake(shard: &Mutex<Shard>, scratch: &mut Vec<Waker>) -> usize {
+    let mut woken = 0;
+    let mut shard = locked(shard);
+    let armed = shard.iter_mut().filter_map(|(_, place)| place.take());
+    scratch.extend(armed.map(|(waker, watchers)| {
+        woken += watchers as usize;
+        waker
+    }));
+    drop(shard);
+    scratch.drain(..).for_each(Waker::wake);
+    woken
 }
 
 /// A watcher's place among those who wait; given up when dropped.
 #[derive(Debug)]
 pub struct Seat {
     list: Arc<WakeList>,
-    shard: usize,
+    /// `None` among the few.
+    shard: Option<usize>,
     key: usize,
 }
 
@@ -76,7 +108,7 @@ impl Seat {
 
     /// The same for somebody who then looks after so many watchers.
     pub fn arm_for(&self, waker: &Waker, watchers: u32) {
-        let mut shard = locked(&self.list.shards[self.shard]);
+        let mut shard = locked(self.list.shard(self.shard));
         if let Some(place) = shard.get_mut(self.key) {
             match place {
                 Some((armed, count)) => {
@@ -91,6 +123,6 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        locked(&self.list.shards[self.shard]).try_remove(self.key);
+        locked(self.list.shard(self.shard)).try_remove(self.key);
     }
 }
