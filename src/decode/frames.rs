@@ -65,7 +65,7 @@ pub fn scan_watch(
     encoding: Encoding,
     frame: &[u8],
     fields: FieldTable,
-) -> Result<WatchLine, ScanError> {
+) -> Result<WatchLine<'_>, ScanError> {
     match encoding {
         Encoding::Json => scan_line(without_newline(frame), fields),
         Encoding::Protobuf => scan_frame(frame, fields),
@@ -78,19 +78,19 @@ pub fn scan_watch(
 /// A protobuf frame that is laid out otherwise than the API server does it, so that its type cannot be told.
 pub fn object_in(
     encoding: Encoding,
-    frame: Bytes,
+    frame: &Bytes,
     at: Span,
-    parts: ObjectParts,
+    parts: ObjectParts<'_>,
 ) -> Result<Object, ScanError> {
-    let raw = at.of(&frame);
+    let raw = at.of(frame);
     let is_canonical = match encoding {
         Encoding::Json => frame.len() == at.end as usize + 2 && frame.ends_with(b"}\n"),
-        Encoding::Protobuf => is_canonical_frame(&frame, at),
+        Encoding::Protobuf => is_canonical_frame(frame, at),
     };
     Ok(match encoding {
-        _ if is_canonical => Object::in_frame(parts, encoding, frame, at.start),
+        _ if is_canonical => Object::in_frame(parts, encoding, frame.clone(), at.start),
         Encoding::Json => Object::new(parts, raw),
-        Encoding::Protobuf => Object::in_protobuf(parts, type_meta_of(&frame)?, raw),
+        Encoding::Protobuf => Object::in_protobuf(parts, type_meta_of(frame)?, raw),
     })
 }
 

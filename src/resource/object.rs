@@ -1,5 +1,7 @@
 //! One object at one version: its wire bytes, and where in them the parts stand that the gateway reads.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::wire::field_len;
@@ -22,35 +24,36 @@ impl Span {
     }
 }
 
-/// What a scanner found; turned into an [`Object`] by [`Object::new`].
+/// What a scanner found; turned into an [`Object`] by [`Object::new`]. Texts are borrowed from the scanned bytes where
+/// they stand in them as they are, without escapes.
 #[derive(Clone, Debug, Default)]
-pub struct ObjectParts {
+pub struct ObjectParts<'a> {
     /// `metadata.namespace`; empty when cluster-scoped.
-    pub namespace: String,
+    pub namespace: Cow<'a, str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Cow<'a, str>,
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Cow<'a, str>,
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// Where the digits of `metadata.resourceVersion` stand, without quotes.
     pub version_span: Span,
     /// `metadata.labels`, decoded, in wire order.
-    pub labels: Vec<(String, String)>,
+    pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Values of the resource's selectable fields, in the order of its field table; absent is `""`.
-    pub fields: Vec<String>,
+    pub fields: Vec<Cow<'a, str>>,
     /// Length of a leading `"kind":…,"apiVersion":…,` after the opening brace, which list items of
     /// compiled-in kinds leave out; 0 where there is none.
     pub type_prefix_len: u32,
 }
 
-impl ObjectParts {
+impl ObjectParts<'_> {
     /// What is known before anything was found: every selectable field is absent.
     #[must_use]
     pub fn before(fields: FieldTable) -> Self {
         let absent = fields.fields().iter();
         Self {
-            fields: absent.map(|field| field.default.to_owned()).collect(),
+            fields: absent.map(|field| field.default.into()).collect(),
             ..Self::default()
         }
     }
@@ -100,7 +103,7 @@ impl Object {
     /// upstream writes after it is not canonical: use [`Object::new`] or [`Object::in_protobuf`] on the object's own
     /// bytes then.
     #[must_use]
-    pub fn in_frame(parts: ObjectParts, encoding: Encoding, frame: Bytes, start: u32) -> Self {
+    pub fn in_frame(parts: ObjectParts<'_>, encoding: Encoding, frame: Bytes, start: u32) -> Self {
         debug_assert!(
             frame.ends_with(frame_end(encoding)),
             "a frame ends with its object"
@@ -125,7 +128,7 @@ impl Object {
 
     /// Keeps scanned parts with the object's own JSON, copied once into a line of type `ADDED`.
     #[must_use]
-    pub fn new(parts: ObjectParts, object: &[u8]) -> Self {
+    pub fn new(parts: ObjectParts<'_>, object: &[u8]) -> Self {
         let head = EventKind::Added.line_head().as_bytes();
         let line = [head, object, frame_end(Encoding::Json)].concat();
         Self::in_frame(parts, Encoding::Json, line.into(), offset(head.len()))
@@ -134,7 +137,7 @@ impl Object {
     /// Keeps scanned parts with a raw protobuf object, copied once into a frame of type `ADDED`. `type_meta` is the
     /// message of its `apiVersion` and `kind`, which list items leave out.
     #[must_use]
-    pub fn in_protobuf(parts: ObjectParts, type_meta: &[u8], raw: &[u8]) -> Self {
+    pub fn in_protobuf(parts: ObjectParts<'_>, type_meta: &[u8], raw: &[u8]) -> Self {
         let (frame, start) = protobuf::frame_around(EventKind::Added.as_str(), type_meta, raw);
         Self::in_frame(parts, Encoding::Protobuf, frame.into(), offset(start))
     }
