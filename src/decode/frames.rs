@@ -72,13 +72,13 @@ pub fn scan_watch(
     }
 }
 
-/// The object of a frame that was read: canonical frames are kept as they are, others copied into shape.
+/// The object of a frame that was read: canonical frames are copied as they are, others brought into shape.
 ///
 /// # Errors
 /// A protobuf frame that is laid out otherwise than the API server does it, so that its type cannot be told.
 pub fn object_in(
     encoding: Encoding,
-    frame: &Bytes,
+    frame: &[u8],
     at: Span,
     parts: ObjectParts<'_>,
 ) -> Result<Object, ScanError> {
@@ -88,7 +88,7 @@ pub fn object_in(
         Encoding::Protobuf => is_canonical_frame(frame, at),
     };
     Ok(match encoding {
-        _ if is_canonical => Object::in_frame(parts, encoding, frame.clone(), at.start),
+        _ if is_canonical => Object::in_frame(parts, encoding, frame, at.start),
         Encoding::Json => Object::new(parts, raw),
         Encoding::Protobuf => Object::in_protobuf(parts, type_meta_of(frame)?, raw),
     })

@@ -31,7 +31,7 @@ impl<T> Cached<T> {
             }
         }
         Self {
-            key: scanned.key().clone(),
+            key: scanned.key().into(),
             uid: scanned.uid().into(),
             resource_version: scanned.resource_version(),
             labels: labels.into(),
