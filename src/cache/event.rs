@@ -99,13 +99,12 @@ impl Event {
         frame.clone()
     }
 
-    /// Bytes that keeping this event costs, about.
+    /// Bytes of memory that are free again when the history lets go of this event: the state before it, and of a deletion
+    /// the last one. Any other new state is held by the snapshot until the next event replaces it, which then counts it.
+    /// Frames that are copies are not counted: they are made later, for views that an object enters or leaves.
     pub(super) fn weight(&self) -> usize {
-        size_of::<Self>()
-            + self.object.frame_len()
-            + self
-                .previous
-                .as_ref()
-                .map_or(0, |previous| previous.frame_len())
+        let last = (self.kind == EventKind::Deleted).then_some(&self.object);
+        let states = self.previous.iter().chain(last);
+        size_of::<Self>() + states.map(Object::memory_len).sum::<usize>()
     }
 }
