@@ -235,6 +235,16 @@ async fn serve(part: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Resident bytes of this process, when the allocator has given back what is free: it does so while it is used.
+fn settled() -> io::Result<usize> {
+    const STEPS: u32 = 100;
+    for len in 0..STEPS {
+        drop(vec![0_u8; 1 << (len % 17)]);
+        std::thread::sleep(SETTLED / STEPS);
+    }
+    resident(std::process::id())
+}
+
 /// Objects held at a time: enough that what a process has anyway does not count.
 const OBJECTS: usize = 40_000;
 
@@ -248,9 +258,9 @@ fn hold_objects(encoding: Encoding, len: usize) -> io::Result<()> {
     let each = |bytes: usize| bytes / OBJECTS;
     let before = resident(std::process::id())?;
     let (mut held, wire) = Held::list(encoding, sizes, OBJECTS);
-    let listed = resident(std::process::id())?;
+    let listed = settled()?;
     held.update_all();
-    let updated = resident(std::process::id())?;
+    let updated = settled()?;
     child::tell(&[
         each(listed.saturating_sub(before)),
         each(updated.saturating_sub(before)),

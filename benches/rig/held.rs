@@ -75,7 +75,7 @@ impl Held {
             version: gateway::FIRST_VERSION,
         };
         let mut wire = 0;
-        let mut objects = Vec::new();
+        let mut objects = Vec::with_capacity(count);
         for index in 0..count {
             let (object, len) = held.item(held.pod(index));
             objects.push(object);

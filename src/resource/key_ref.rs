@@ -77,10 +77,9 @@ impl Ord for KeyRef<'_> {
         }
         let len = self.namespace.len().min(other.namespace.len());
         // Only where one namespace begins with the other does it matter that a slash follows the shorter one.
-        match self.namespace[..len].cmp(&other.namespace[..len]) {
-            Ordering::Equal => self.joined().cmp(other.joined()),
-            unequal => unequal,
-        }
+        self.namespace[..len]
+            .cmp(&other.namespace[..len])
+            .then_with(|| self.joined().cmp(other.joined()))
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) const OBJECT_COUNT_MAX: usize = 256;
 /// Bytes of a chunk at most, unless it is one object: what one change costs to compress again (about 5 ms).
 pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
 
+/// Places that a full chunk grows by.
+const INSERT_RESERVE: usize = 16;
+
 /// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
 /// refers to nothing before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +114,12 @@ impl Chunk {
 
     pub(super) fn insert(&mut self, index: usize, object: Object) {
         self.frames_len += object.frame_len();
-        self.changed().insert(index, object);
+        let objects = self.changed();
+        if objects.len() == objects.capacity() {
+            // Doubling would leave half of each chunk empty that an object came to.
+            objects.reserve_exact(INSERT_RESERVE);
+        }
+        objects.insert(index, object);
     }
 
     pub(super) fn replace(&mut self, index: usize, object: Object) -> Object {
@@ -160,23 +168,30 @@ impl Fill {
 
     /// Cuts sorted objects into chunks.
     pub(super) fn cut(self, objects: Vec<Object>) -> Vec<Arc<Chunk>> {
-        let mut chunks: Vec<Chunk> = Vec::with_capacity(objects.len() / self.object_count + 1);
-        for object in objects {
-            let len = object.frame_len();
-            let has_room = |chunk: &&mut Chunk| {
-                chunk.objects.len() < self.object_count && chunk.frames_len + len <= self.frames_len
-            };
-            if let Some(chunk) = chunks.last_mut().filter(has_room) {
-                chunk.objects.push(object);
-                chunk.frames_len += len;
-            } else {
-                chunks.push(Chunk {
-                    objects: vec![object],
-                    frames_len: len,
-                    blocks: Default::default(),
-                });
-            }
+        let mut chunks = Vec::with_capacity(objects.len() / self.object_count + 1);
+        let mut objects = objects.into_iter();
+        while !objects.as_slice().is_empty() {
+            let (count, frames_len) = self.first(objects.as_slice());
+            chunks.push(Arc::new(Chunk {
+                objects: objects.by_ref().take(count).collect(),
+                frames_len,
+                blocks: Default::default(),
+            }));
         }
-        chunks.into_iter().map(Arc::new).collect()
+        chunks
+    }
+
+    /// How many objects the first chunk takes, at least one, and their frames' bytes.
+    fn first(self, objects: &[Object]) -> (usize, usize) {
+        let (mut count, mut frames_len) = (0, 0);
+        for object in objects.iter().take(self.object_count) {
+            let len = object.frame_len();
+            if count > 0 && frames_len + len > self.frames_len {
+                break;
+            }
+            count += 1;
+            frames_len += len;
+        }
+        (count, frames_len)
     }
 }

@@ -128,7 +128,7 @@ fn bytes_are_shared_and_outlive_the_object() {
     let (at, item) = (object.bytes().as_ptr(), object.list_item(Layout::Typed));
     let frame = object.frame_of(EventKind::Added).unwrap();
     drop(object);
-    assert_eq!(item, JSON[12..].as_bytes());
+    assert_eq!(item, &JSON.as_bytes()[12..]);
     assert_eq!(item.as_ptr().addr(), at.addr() + 12);
     assert_eq!(frame, format!("{{\"type\":\"ADDED\",\"object\":{JSON}}}\n"));
 }
