@@ -130,12 +130,6 @@ impl Object {
         bytes
     }
 
-    /// The same bytes, sharing memory with the object.
-    #[must_use]
-    pub fn shared_bytes(&self) -> Bytes {
-        self.shared(self.0.start(), self.end())
-    }
-
     /// One past the object's last byte in the frame.
     fn end(&self) -> usize {
         self.frame_len() - frame_end(self.encoding()).len()

@@ -80,7 +80,6 @@ proptest! {
             Object::new(parts, json.as_bytes())
         };
         prop_assert_eq!(object.bytes(), json.as_bytes());
-        prop_assert_eq!(&*object.shared_bytes(), json.as_bytes());
         prop_assert_eq!(object.key(), KeyRef::new(&expected.namespace, &expected.name));
         prop_assert_eq!(object.key().name(), &*expected.name);
         prop_assert_eq!(object.uid(), &*expected.uid);
