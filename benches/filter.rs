@@ -142,7 +142,7 @@ fn looked_up(by: By, events: &[Arc<Event>]) -> f64 {
         let object = event.object();
         match by {
             By::Node => object.field(0),
-            By::Name => object.key().as_str(),
+            By::Name => object.key().name(),
             By::Namespace => object.key().namespace(),
             By::Label | By::Presence => object.label("app").unwrap_or_default(),
         }

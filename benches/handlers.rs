@@ -105,7 +105,7 @@ const CASES: [Case; 4] = [
 fn change(version: u64) -> Notification<Instant> {
     let parts = ObjectParts {
         namespace: "team".into(),
-        name: format!("app-{}", version % 64),
+        name: format!("app-{}", version % 64).into(),
         resource_version: ResourceVersion(version),
         ..ObjectParts::default()
     };

@@ -196,9 +196,9 @@ fn node_name(node: usize) -> String {
 
 fn pod(at: usize, version: u64, node: usize) -> Stored {
     let parts = ObjectParts {
-        namespace: format!("team-{:02}", at % 20),
-        name: format!("app-5d4f8c7b9-{at:06}"),
-        uid: format!("e0107c60-3809-4949-b3b5-{at:012}"),
+        namespace: format!("team-{:02}", at % 20).into(),
+        name: format!("app-5d4f8c7b9-{at:06}").into(),
+        uid: format!("e0107c60-3809-4949-b3b5-{at:012}").into(),
         resource_version: ResourceVersion(version),
         labels: vec![("app".into(), "demo".into()), ("tier".into(), "web".into())],
         ..ObjectParts::default()

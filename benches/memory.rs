@@ -17,6 +17,8 @@ mod floor;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/gateway.rs"]
 mod gateway;
+#[path = "rig/held.rs"]
+mod held;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/herd.rs"]
 mod herd;
@@ -37,12 +39,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kube_fanout::decode::{scan_list, scan_object, watch_form};
-use kube_fanout::resource::{FieldTable, Object};
+use kube_fanout::resource::{Encoding, FieldTable};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use child::Child;
+use held::{Held, Sizes};
 use herd::{Form, Herd};
 use rounds::{Effort, median};
 
@@ -57,7 +59,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 fn main() -> io::Result<()> {
     match child::part() {
-        Some((part, len)) if part == "objects" => hold_objects(len),
+        Some((part, len)) if part == "objects-json" => hold_objects(Encoding::Json, len),
+        Some((part, len)) if part == "objects-protobuf" => hold_objects(Encoding::Protobuf, len),
         Some((part, threads)) => Builder::new_multi_thread()
             .worker_threads(threads)
             .enable_all()
@@ -93,19 +96,29 @@ fn measure(effort: Effort) -> io::Result<()> {
         println!("{name:<44}{ours:>10.0}{floor:>12.0}{ratio:>8.2}  {target}");
     }
     println!(
-        "{:<44}{:>10}{:>12}{:>8}  target",
-        "bytes per cached object", "ours", "wire", "ratio"
+        "{:<44}{:>10}{:>10}{:>8}{:>10}{:>8}  target",
+        "bytes per cached object", "wire", "listed", "ratio", "updated", "ratio"
     );
-    for len in [1_024, 3_072, 6_144] {
-        let child = Child::start("objects", len)?;
-        let told: Vec<usize> = child.told()?;
-        let &[ours, wire] = told.as_slice() else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
-        let ratio = ours as f64 / wire as f64;
-        let name = format!("pods of {len} bytes");
-        println!("{name:<44}{ours:>10}{wire:>12}{ratio:>8.2}  <= 1.30");
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        for (len, name) in [
+            (1_024, "of 1,024 bytes"),
+            (3_072, "of 3,072 bytes"),
+            (6_144, "of 6,144 bytes"),
+            (0, "of 1,000 to 8,000 bytes"),
+        ] {
+            let child = Child::start(&format!("objects-{}", encoding.as_str()), len)?;
+            let told: Vec<usize> = child.told()?;
+            let &[listed, updated, wire] = told.as_slice() else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+            let [listed_ratio, updated_ratio] =
+                [listed, updated].map(|len| len as f64 / wire as f64);
+            let name = format!("pods {name}, {}", encoding.as_str());
+            println!(
+                "{name:<44}{wire:>10}{listed:>10}{listed_ratio:>8.2}{updated:>10}{updated_ratio:>8.2}  <= 1.30"
+            );
+        }
     }
     Ok(())
 }
@@ -167,44 +180,37 @@ async fn serve(part: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Objects held at a time: enough that what a process has anyway does not count.
-const OBJECTS: usize = 20_000;
-const PAGE: usize = 500;
-
-/// The part of a cache: takes lists in as upstream's driver does, and tells its size per object.
-fn hold_objects(len: usize) -> io::Result<()> {
-    let kind = gateway::kind("pods", "Pod");
-    let fields = FieldTable::of(&kind.gvr);
-    // One page at a time, as they come from a socket; made before the first look.
-    let mut page = pods::list(PAGE, len, gateway::FIRST_VERSION);
-    let before = resident(std::process::id())?;
-    let mut objects = Vec::new();
-    let mut wire = 0;
-    for number in 0..OBJECTS / PAGE {
-        rename(&mut page, number);
-        let listed = scan_list(&page).map_err(io::Error::other)?;
-        for span in &listed.items {
-            let item = span.of(&page);
-            let bytes = watch_form(item, &kind.kind, "v1", listed.layout);
-            let parts = scan_object(&bytes, fields).map_err(io::Error::other)?;
-            objects.push(Object::new(parts, &bytes));
-            wire += item.len();
-        }
+/// Resident bytes of this process, when the allocator has given back what is free: it does so while it is used.
+fn settled() -> io::Result<usize> {
+    const STEPS: u32 = 100;
+    for len in 0..STEPS {
+        drop(vec![0_u8; 1 << (len % 17)]);
+        std::thread::sleep(SETTLED / STEPS);
     }
-    let held = gateway::filled(kind, objects);
-    let after = resident(std::process::id())?;
-    child::tell(&[after.saturating_sub(before) / OBJECTS, wire / OBJECTS]);
-    drop(held);
-    Ok(())
+    resident(std::process::id())
 }
 
-/// Each page has names of its own.
-fn rename(page: &mut [u8], number: usize) {
-    let digits = format!("{number:03}");
-    let places: Vec<_> = memchr::memmem::find_iter(page, b"\"name\":\"app-5d4f8c7b9-")
-        .map(|at| at + b"\"name\":\"app-5d4f8c7b9-".len())
-        .collect();
-    for at in places {
-        page[at..at + 3].copy_from_slice(digits.as_bytes());
-    }
+/// Objects held at a time: enough that what a process has anyway does not count.
+const OBJECTS: usize = 40_000;
+
+/// The part of a cache: takes in a list, then a change of each object, and tells its size per object after each.
+fn hold_objects(encoding: Encoding, len: usize) -> io::Result<()> {
+    let sizes = if len == 0 {
+        Sizes::Mixed
+    } else {
+        Sizes::Of(len)
+    };
+    let each = |bytes: usize| bytes / OBJECTS;
+    let before = resident(std::process::id())?;
+    let (mut held, wire) = Held::list(encoding, sizes, OBJECTS);
+    let listed = settled()?;
+    held.update_all();
+    let updated = settled()?;
+    child::tell(&[
+        each(listed.saturating_sub(before)),
+        each(updated.saturating_sub(before)),
+        each(wire),
+    ]);
+    drop(held);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod fields;
 mod key;
+mod key_ref;
 mod object;
 pub mod protobuf;
 mod random;
@@ -10,6 +11,7 @@ pub mod wire;
 
 pub use fields::{Field, FieldTable, FieldValue};
 pub use key::{CacheKey, Gvr, ObjectKey};
+pub use key_ref::KeyRef;
 pub use object::{Object, ObjectParts, Span};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};

@@ -143,7 +143,7 @@ pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
     else {
         panic!("a bench's own line is an event");
     };
-    let object = Object::in_frame(parts, Encoding::Json, line, object.start);
+    let object = Object::in_frame(parts, Encoding::Json, &line, object.start);
     match kind {
         EventKind::Added | EventKind::Modified => Change::Put(object),
         EventKind::Deleted => Change::Delete(object),

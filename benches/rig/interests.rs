@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use kube_fanout::cache::{Change, Event, Observer, Retention, Sequence, Writer};
 use kube_fanout::resource::{
     Encoding, EventKind, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceKind,
@@ -89,22 +88,22 @@ fn pod(index: usize, version: u64) -> Object {
         "",
         "",
     ];
-    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let label = |key: &str, value: &str| (key.to_owned().into(), value.to_owned().into());
     let parts = ObjectParts {
-        namespace: format!("team-{index}"),
-        name: format!("pod-{index}"),
-        uid: format!("uid-{index}"),
+        namespace: format!("team-{index}").into(),
+        name: format!("pod-{index}").into(),
+        uid: format!("uid-{index}").into(),
         resource_version: ResourceVersion(version),
         labels: vec![
             label("app", &format!("app-{index}")),
             label("pod-template-hash", "5d4f8c7b9"),
             label(&format!("own-{index}"), "true"),
         ],
-        fields: values.map(str::to_owned).into(),
+        fields: values.map(Into::into).into(),
         ..ObjectParts::default()
     };
-    let frame = Bytes::from([HEAD, &json, "}\n"].concat());
-    Object::in_frame(parts, Encoding::Json, frame, HEAD.len() as u32)
+    let frame = [HEAD, &json, "}\n"].concat();
+    Object::in_frame(parts, Encoding::Json, frame.as_bytes(), HEAD.len() as u32)
 }
 
 /// Shows each event that a writer dispatches, one at a time.

@@ -1,26 +1,111 @@
-//! A list of pods of a chosen size.
+//! Pods of a chosen size, in both encodings. What the gateway reads of a pod is there as usual; an annotation fills the rest.
 
-/// A list body of `count` pods whose items are `len` bytes each.
-pub(crate) fn list(count: usize, len: usize, version: u64) -> Vec<u8> {
-    let items: Vec<_> = (0..count).map(|index| item(index, len)).collect();
-    format!(
-        r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[{}]}}"#,
-        items.join(",")
-    )
-    .into_bytes()
+use kube_fanout::resource::wire::put_bytes;
+
+const LABELS: [(&str, &str); 3] = [
+    ("app", "demo"),
+    ("pod-template-hash", "5d4f8c7b9"),
+    ("tier", "web"),
+];
+
+/// One of many pods, at one version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pod {
+    /// Which one.
+    pub(crate) index: usize,
+    /// Bytes of it as a list item.
+    pub(crate) len: usize,
+    /// Its resource version.
+    pub(crate) version: u64,
 }
 
-/// What the gateway reads of a pod is here as usual; an annotation fills the rest.
-fn item(index: usize, len: usize) -> String {
-    let head = format!(
-        r#"{{"metadata":{{"name":"app-5d4f8c7b9-{index:06}","generateName":"app-5d4f8c7b9-","namespace":"team-{:02}","uid":"e0107c60-3809-4949-b3b5-{index:012}","resourceVersion":"{}","creationTimestamp":"2026-11-21T02:54:13Z","labels":{{"app":"demo","pod-template-hash":"5d4f8c7b9","tier":"web"}},"annotations":{{"text":""#,
-        index % 20,
-        100_000 + index,
-    );
-    let end = format!(
-        r#""}}}},"spec":{{"containers":[],"restartPolicy":"Always","serviceAccountName":"default","nodeName":"node-{:04}","schedulerName":"default-scheduler"}},"status":{{"phase":"Running","podIP":"10.1.2.3","podIPs":[{{"ip":"10.1.2.3"}}]}}}}"#,
-        index % 1_000
-    );
-    let text = "x".repeat(len.saturating_sub(head.len() + end.len()));
-    [head, text, end].concat()
+impl Pod {
+    fn name(self) -> String {
+        format!("app-5d4f8c7b9-{:06}", self.index)
+    }
+
+    fn namespace(self) -> String {
+        format!("team-{:02}", self.index % 20)
+    }
+
+    fn uid(self) -> String {
+        format!("e0107c60-3809-4949-b3b5-{:012}", self.index)
+    }
+
+    fn node(self) -> String {
+        format!("node-{:04}", self.index % 1_000)
+    }
+
+    /// As a list item.
+    pub(crate) fn json(self) -> String {
+        let labels = LABELS.map(|(key, value)| format!("\"{key}\":\"{value}\""));
+        let head = format!(
+            r#"{{"metadata":{{"name":"{}","generateName":"app-5d4f8c7b9-","namespace":"{}","uid":"{}","resourceVersion":"{}","creationTimestamp":"2026-11-21T02:54:13Z","labels":{{{}}},"annotations":{{"text":""#,
+            self.name(),
+            self.namespace(),
+            self.uid(),
+            self.version,
+            labels.join(","),
+        );
+        let end = format!(
+            r#""}}}},"spec":{{"containers":[],"restartPolicy":"Always","serviceAccountName":"default","nodeName":"{}","schedulerName":"default-scheduler"}},"status":{{"phase":"Running","podIP":"10.1.2.3","podIPs":[{{"ip":"10.1.2.3"}}]}}}}"#,
+            self.node()
+        );
+        let text = "x".repeat(self.len.saturating_sub(head.len() + end.len()));
+        [head, text, end].concat()
+    }
+
+    /// As the message that is an item of a list.
+    pub(crate) fn protobuf(self) -> Vec<u8> {
+        let mut spec = Vec::new();
+        for (number, text) in [
+            (3, "Always"),
+            (8, "default"),
+            (10, &self.node()),
+            (19, "default-scheduler"),
+        ] {
+            put_bytes(&mut spec, number, text.as_bytes());
+        }
+        let mut ip = Vec::new();
+        put_bytes(&mut ip, 1, b"10.1.2.3");
+        let mut status = Vec::new();
+        for (number, bytes) in [(1, b"Running".as_slice()), (6, b"10.1.2.3"), (12, &ip)] {
+            put_bytes(&mut status, number, bytes);
+        }
+        let item = |text_len| {
+            let metadata = self.metadata(text_len);
+            let mut item = Vec::new();
+            for (number, message) in [(1, &metadata), (2, &spec), (3, &status)] {
+                put_bytes(&mut item, number, message);
+            }
+            item
+        };
+        // Lengths of lengths make it some bytes more than asked for.
+        item(self.len.saturating_sub(item(0).len()))
+    }
+
+    fn metadata(self, text_len: usize) -> Vec<u8> {
+        let mut metadata = Vec::new();
+        for (number, text) in [
+            (1, &*self.name()),
+            (2, "app-5d4f8c7b9-"),
+            (3, &self.namespace()),
+            (5, &self.uid()),
+            (6, &self.version.to_string()),
+        ] {
+            put_bytes(&mut metadata, number, text.as_bytes());
+        }
+        for (key, value) in LABELS {
+            put_bytes(&mut metadata, 11, &entry(key, value));
+        }
+        put_bytes(&mut metadata, 12, &entry("text", &"x".repeat(text_len)));
+        metadata
+    }
+}
+
+fn entry(key: &str, value: &str) -> Vec<u8> {
+    let mut entry = Vec::new();
+    put_bytes(&mut entry, 1, key.as_bytes());
+    put_bytes(&mut entry, 2, value.as_bytes());
+    entry
 }

@@ -56,7 +56,7 @@ fn framed(input: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn check_object(raw: &[u8], parts: &ObjectParts, pods: FieldTable) {
+fn check_object(raw: &[u8], parts: &ObjectParts<'_>, pods: FieldTable) {
     let digits = std::str::from_utf8(parts.version_span.of(raw)).expect("digits");
     assert_eq!(digits.parse(), Ok(parts.resource_version));
     // Metadata in two pieces is read but never written by the API server, and not spliced in both.

@@ -124,7 +124,7 @@ fn check_object(raw: &[u8]) {
 }
 
 /// An object at another version is the same but for its version.
-fn check_versions(raw: &[u8], parts: &ObjectParts) {
+fn check_versions(raw: &[u8], parts: &ObjectParts<'_>) {
     for version in [1, u64::MAX] {
         let version = ResourceVersion(version);
         let (again, span) = at_version(raw, version).expect("an object with a version");

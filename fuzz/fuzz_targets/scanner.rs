@@ -43,15 +43,15 @@ fuzz_target!(|bytes: &[u8]| {
         let labels = tree["metadata"]["labels"].as_object();
         assert_eq!(parts.labels.len(), labels.map_or(0, serde_json::Map::len));
         for (key, value) in &parts.labels {
-            let known = tree["metadata"]["labels"][key].as_str();
+            let known = tree["metadata"]["labels"][&**key].as_str();
             assert_eq!(known.unwrap_or_default(), value);
         }
         for (field, found) in pods.fields().iter().zip(&parts.fields) {
             let value = field.path.iter().fold(&tree, |value, key| &value[*key]);
             if field.path.is_empty() || value.is_null() || value.is_object() || value.is_array() {
-                assert_eq!(found, field.default);
+                assert_eq!(&**found, field.default);
             } else if !value.is_number() {
-                assert_eq!(Some(found), scalar(value).as_ref());
+                assert_eq!(Some(&**found), scalar(value).as_deref());
             }
         }
         check_versions(&Object::new(parts, bytes), &tree);

@@ -2,6 +2,8 @@
 //! match. The first line is one selector, the second another; the lines after them are `key=value` labels.
 #![no_main]
 
+use std::borrow::Cow;
+
 use kube_fanout::resource::{FieldTable, Gvr, Object, ObjectParts};
 use kube_fanout::view::selector::{FieldSelector, LabelSelector};
 use libfuzzer_sys::fuzz_target;
@@ -53,7 +55,7 @@ fuzz_target!(|text: &str| {
 fn object<'a>(lines: impl Iterator<Item = &'a str>) -> Object {
     let labels: Vec<_> = lines
         .filter_map(|line| line.split_once('='))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .map(|(key, value)| (Cow::from(key), Cow::from(value)))
         .collect();
     let value = |at: usize| {
         labels

@@ -1,6 +1,6 @@
 //! One event of a resource's history, with the frames that watchers get, each made at most once.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,8 +15,8 @@ pub struct Event {
     kind: EventKind,
     resource_version: ResourceVersion,
     /// The new state; of a deletion the last one, with the deletion's version.
-    object: Arc<Object>,
-    previous: Option<Arc<Object>>,
+    object: Object,
+    previous: Option<Object>,
     published_at: Instant,
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
@@ -27,8 +27,8 @@ impl Event {
     pub(super) fn new(
         sequence: Sequence,
         kind: EventKind,
-        object: Arc<Object>,
-        previous: Option<Arc<Object>>,
+        object: Object,
+        previous: Option<Object>,
         published_at: Instant,
     ) -> Self {
         let [added, modified, deleted] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
@@ -65,13 +65,13 @@ impl Event {
 
     /// The new state; of a deletion the last one, with the deletion's version.
     #[must_use]
-    pub fn object(&self) -> &Arc<Object> {
+    pub fn object(&self) -> &Object {
         &self.object
     }
 
     /// The state before the event.
     #[must_use]
-    pub fn previous(&self) -> Option<&Arc<Object>> {
+    pub fn previous(&self) -> Option<&Object> {
         self.previous.as_ref()
     }
 
@@ -99,13 +99,12 @@ impl Event {
         frame.clone()
     }
 
-    /// Bytes that keeping this event costs, about.
+    /// Bytes of memory that are free again when the history lets go of this event: the state before it, and of a deletion
+    /// the last one. Any other new state is held by the snapshot until the next event replaces it, which then counts it.
+    /// Frames that are copies are not counted: they are made later, for views that an object enters or leaves.
     pub(super) fn weight(&self) -> usize {
-        size_of::<Self>()
-            + self.object.frame_len()
-            + self
-                .previous
-                .as_ref()
-                .map_or(0, |previous| previous.frame_len())
+        let last = (self.kind == EventKind::Deleted).then_some(&self.object);
+        let states = self.previous.iter().chain(last);
+        size_of::<Self>() + states.map(Object::memory_len).sum::<usize>()
     }
 }

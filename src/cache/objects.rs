@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub use chunk::{Block, Chunk, Kept};
 
 use self::chunk::{Fill, OBJECT_COUNT_MAX};
-use crate::resource::Object;
+use crate::resource::{KeyRef, Object};
 
 /// Objects by key, in list order (protocol.md §3.8).
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,8 @@ impl ObjectMap {
 
     /// Bulk load; of objects with the same key the last one stays.
     #[must_use]
-    pub fn from_objects(mut objects: Vec<Arc<Object>>) -> Self {
-        objects.sort_by(|a, b| a.key().cmp(b.key()));
+    pub fn from_objects(mut objects: Vec<Object>) -> Self {
+        objects.sort_by(|a, b| a.key().cmp(&b.key()));
         // Keeps the last of equals: `dedup_by` drops `later`, so swap it forward first.
         objects.dedup_by(|later, kept| {
             let same = later.key() == kept.key();
@@ -62,27 +62,33 @@ impl ObjectMap {
             same
         });
         let count = objects.len();
-        let chunks = Fill::LOADED.cut(&objects);
+        let chunks = Fill::LOADED.cut(objects);
         Self { chunks, count }
     }
 
     /// The object with this key.
     #[must_use]
-    pub fn object(&self, key: &str) -> Option<&Arc<Object>> {
+    pub fn object(&self, key: &str) -> Option<&Object> {
+        self.object_at(KeyRef::of_joined(key))
+    }
+
+    /// The object with this key.
+    #[must_use]
+    pub fn object_at(&self, key: KeyRef<'_>) -> Option<&Object> {
         let chunk = self.chunks.get(self.chunk_of(key)?)?;
         let index = chunk.find(key).ok()?;
         chunk.objects().get(index)
     }
 
     /// Puts an object in; returns the one that had its key.
-    pub fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
-        let Some(at) = self.chunk_of(object.key().as_str()) else {
-            self.chunks = Fill::LOADED.cut(&[object]);
+    pub fn insert(&mut self, object: Object) -> Option<Object> {
+        let Some(at) = self.chunk_of(object.key()) else {
+            self.chunks = Fill::LOADED.cut(vec![object]);
             self.count = 1;
             return None;
         };
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        let previous = match chunk.find(object.key().as_str()) {
+        let previous = match chunk.find(object.key()) {
             Ok(index) => Some(chunk.replace(index, object)),
             Err(index) => {
                 chunk.insert(index, object);
@@ -91,14 +97,14 @@ impl ObjectMap {
             }
         };
         if chunk.is_over_full() {
-            let parts = Fill::SPLIT.cut(chunk.objects());
+            let parts = Fill::SPLIT.cut(chunk.objects().to_vec());
             self.chunks.splice(at..=at, parts);
         }
         previous
     }
 
     /// Takes an object out.
-    pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
+    pub fn remove(&mut self, key: KeyRef<'_>) -> Option<Object> {
         let at = self.chunk_of(key)?;
         let index = self.chunks[at].find(key).ok()?;
         let chunk = Arc::make_mut(&mut self.chunks[at]);
@@ -125,6 +131,7 @@ impl ObjectMap {
     /// The place of the first object whose key is not below `key`.
     #[must_use]
     pub fn place_from(&self, key: &str) -> Place {
+        let key = KeyRef::of_joined(key);
         let Some(chunk) = self.chunk_of(key) else {
             return Place::default();
         };
@@ -136,7 +143,7 @@ impl ObjectMap {
 
     /// The object at `place`, which moves on to the next one; `None` at the end.
     #[must_use]
-    pub fn next(&self, place: &mut Place) -> Option<&Arc<Object>> {
+    pub fn next(&self, place: &mut Place) -> Option<&Object> {
         loop {
             let chunk = self.chunks.get(place.chunk)?;
             if let Some(object) = chunk.objects().get(place.index) {
@@ -170,7 +177,7 @@ impl ObjectMap {
     }
 
     /// All objects in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Object> {
         self.chunks.iter().flat_map(|chunk| chunk.objects().iter())
     }
 
@@ -181,7 +188,7 @@ impl ObjectMap {
         while let Some(chunk) = self.chunks.get(place.chunk) {
             let objects = chunk.objects().get(place.index..).unwrap_or(&[]);
             if !objects.is_empty() && !chunk.is_prefixed_from(place.index, prefix) {
-                let starts = |object: &&Arc<Object>| object.key().as_str().starts_with(prefix);
+                let starts = |object: &&Object| object.key().starts_with(prefix);
                 return count + objects.iter().take_while(starts).count();
             }
             count += objects.len();
@@ -191,12 +198,12 @@ impl ObjectMap {
     }
 
     /// The chunk where `key` is or belongs; `None` only if there are no chunks.
-    fn chunk_of(&self, key: &str) -> Option<usize> {
+    fn chunk_of(&self, key: KeyRef<'_>) -> Option<usize> {
         let after = self.chunks.partition_point(|chunk| {
             chunk
                 .objects()
                 .first()
-                .is_some_and(|first| first.key().as_str() <= key)
+                .is_some_and(|first| first.key() <= key)
         });
         if self.chunks.is_empty() {
             None

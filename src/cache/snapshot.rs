@@ -101,8 +101,8 @@ impl Snapshot {
         let mut objects = self.objects.clone();
         for event in undone.iter().rev() {
             match event.previous() {
-                Some(previous) => objects.insert(Arc::clone(previous)),
-                None => objects.remove(event.object().key().as_str()),
+                Some(previous) => objects.insert(previous.clone()),
+                None => objects.remove(event.object().key()),
             };
         }
         Ok(objects)

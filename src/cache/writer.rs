@@ -122,8 +122,7 @@ impl Writer {
         self.state.epoch.0 += 1;
         if first {
             self.objects_len = listed.iter().map(Object::frame_len).sum();
-            self.state.objects =
-                ObjectMap::from_objects(listed.into_iter().map(Arc::new).collect());
+            self.state.objects = ObjectMap::from_objects(listed);
             self.state.listed_at = version;
             self.publish(version, &[], now);
             return Ok(Applied::default());
@@ -213,7 +212,7 @@ impl Writer {
         let held = || {
             self.state
                 .objects
-                .object(object.key().as_str())
+                .object_at(object.key())
                 .map(|held| held.resource_version())
         };
         match version.cmp(&current) {
@@ -228,8 +227,7 @@ impl Writer {
     fn append(&mut self, change: Change, now: Instant) -> Option<Arc<Event>> {
         let (kind, object, previous) = match change {
             Change::Put(object) => {
-                let object = Arc::new(object);
-                let previous = self.state.objects.insert(Arc::clone(&object));
+                let previous = self.state.objects.insert(object.clone());
                 (
                     if previous.is_some() {
                         EventKind::Modified
@@ -242,8 +240,8 @@ impl Writer {
             }
             // An object that was never here: no watcher can have seen it.
             Change::Delete(object) => {
-                let previous = self.state.objects.remove(object.key().as_str())?;
-                (EventKind::Deleted, Arc::new(object), Some(previous))
+                let previous = self.state.objects.remove(object.key())?;
+                (EventKind::Deleted, object, Some(previous))
             }
         };
         self.objects_len -= previous.as_ref().map_or(0, |previous| previous.frame_len());
@@ -270,17 +268,17 @@ impl Writer {
 /// The changes that lead from the cached objects, of version `gap.from`, to the listed ones, of `gap.to`, in version
 /// order.
 fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> {
-    let keys: HashSet<_, foldhash::fast::RandomState> =
-        listed.iter().map(|object| object.key().clone()).collect();
+    let listed = ObjectMap::from_objects(listed);
     // What is gone, and the last version at which it can have gone.
-    let mut gone: Vec<(&Arc<Object>, ResourceVersion)> = cached
-        .iter()
-        .filter(|object| !keys.contains(object.key()))
-        .map(|object| (object, gap.to))
-        .collect();
+    let mut gone: Vec<(&Object, ResourceVersion)> = Vec::new();
     let mut changes: Vec<Change> = Vec::new();
-    for object in listed {
-        if let Some(before) = cached.object(object.key().as_str()) {
+    // Both in key order: one pass over each.
+    let mut held = cached.iter().peekable();
+    for object in listed.iter() {
+        while let Some(other) = held.next_if(|held| held.key() < object.key()) {
+            gone.push((other, gap.to));
+        }
+        if let Some(before) = held.next_if(|held| held.key() == object.key()) {
             if before.uid() != object.uid() {
                 // At the version before its successor's the old object was gone already.
                 let last = ResourceVersion(object.resource_version().0.saturating_sub(1));
@@ -289,8 +287,9 @@ fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> 
                 continue;
             }
         }
-        changes.push(Change::Put(object));
+        changes.push(Change::Put(object.clone()));
     }
+    gone.extend(held.map(|held| (held, gap.to)));
     deletions(gone, &mut changes, gap.from);
     // Stable: where versions had to be shared, the deletion of an object that was made anew comes first.
     changes.sort_by_key(|change| (change.object().resource_version(), change.is_put()));
@@ -305,7 +304,7 @@ fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> 
 /// ones, because a client cut off in the gap and resuming at another replica has then heard of as many deletions as
 /// there were.
 fn deletions(
-    mut gone: Vec<(&Arc<Object>, ResourceVersion)>,
+    mut gone: Vec<(&Object, ResourceVersion)>,
     changes: &mut Vec<Change>,
     from: ResourceVersion,
 ) {

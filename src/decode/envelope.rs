@@ -68,7 +68,7 @@ pub struct EventEnvelope {
 
 /// One line of a watch, or one frame in protobuf, read whole.
 #[derive(Clone, Debug)]
-pub enum WatchLine {
+pub enum WatchLine<'a> {
     /// Something happened to an object.
     Event {
         /// What happened.
@@ -76,7 +76,7 @@ pub enum WatchLine {
         /// Where the object's bytes stand in the line or frame.
         object: Span,
         /// What was found in the object; spans count from its first byte.
-        parts: ObjectParts,
+        parts: ObjectParts<'a>,
     },
     /// A version-only event; its span counts from the object's first byte.
     Bookmark(Bookmark),
@@ -112,7 +112,7 @@ pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
 ///
 /// # Errors
 /// As [`scan_event`], and as `scan_object` and `scan_bookmark` for the object.
-pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError> {
+pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, ScanError> {
     if let Some(offset) = memchr::memchr(b'\n', line) {
         return Err(ScanError::Expected {
             what: "an event on one line",
@@ -143,11 +143,11 @@ pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError
     late_object(line, object, kind, fields)
 }
 
-fn read_object(
-    json: &mut Json<'_>,
+fn read_object<'a>(
+    json: &mut Json<'a>,
     kind: WireKind,
     fields: FieldTable,
-) -> Result<WatchLine, ScanError> {
+) -> Result<WatchLine<'a>, ScanError> {
     if json.peek() != Some(b'{') {
         return json.expected("an object");
     }
@@ -174,7 +174,7 @@ fn late_object(
     object: Span,
     kind: WireKind,
     fields: FieldTable,
-) -> Result<WatchLine, ScanError> {
+) -> Result<WatchLine<'_>, ScanError> {
     let bytes = object.of(line);
     Ok(match kind.event_kind() {
         Some(kind) => WatchLine::Event {

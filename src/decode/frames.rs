@@ -65,32 +65,32 @@ pub fn scan_watch(
     encoding: Encoding,
     frame: &[u8],
     fields: FieldTable,
-) -> Result<WatchLine, ScanError> {
+) -> Result<WatchLine<'_>, ScanError> {
     match encoding {
         Encoding::Json => scan_line(without_newline(frame), fields),
         Encoding::Protobuf => scan_frame(frame, fields),
     }
 }
 
-/// The object of a frame that was read: canonical frames are kept as they are, others copied into shape.
+/// The object of a frame that was read: canonical frames are copied as they are, others brought into shape.
 ///
 /// # Errors
 /// A protobuf frame that is laid out otherwise than the API server does it, so that its type cannot be told.
 pub fn object_in(
     encoding: Encoding,
-    frame: Bytes,
+    frame: &[u8],
     at: Span,
-    parts: ObjectParts,
+    parts: ObjectParts<'_>,
 ) -> Result<Object, ScanError> {
-    let raw = at.of(&frame);
+    let raw = at.of(frame);
     let is_canonical = match encoding {
         Encoding::Json => frame.len() == at.end as usize + 2 && frame.ends_with(b"}\n"),
-        Encoding::Protobuf => is_canonical_frame(&frame, at),
+        Encoding::Protobuf => is_canonical_frame(frame, at),
     };
     Ok(match encoding {
         _ if is_canonical => Object::in_frame(parts, encoding, frame, at.start),
         Encoding::Json => Object::new(parts, raw),
-        Encoding::Protobuf => Object::in_protobuf(parts, type_meta_of(&frame)?, raw),
+        Encoding::Protobuf => Object::in_protobuf(parts, type_meta_of(frame)?, raw),
     })
 }
 

@@ -224,24 +224,24 @@ impl<'a> Json<'a> {
     pub(super) fn string_or_null(
         &mut self,
         what: &'static str,
-    ) -> Result<Option<String>, ScanError> {
+    ) -> Result<Option<Cow<'a, str>>, ScanError> {
         if self.peek() == Some(b'n') {
             return match self.word()? {
                 "null" => Ok(None),
                 _ => self.expected(what),
             };
         }
-        Ok(Some(self.string(what)?.decode()?.into_owned()))
+        self.string(what)?.decode().map(Some)
     }
 
     /// Strings by value, numbers and booleans by their text; `null`, objects and arrays count as absent.
-    pub(super) fn scalar(&mut self) -> Result<Option<String>, ScanError> {
+    pub(super) fn scalar(&mut self) -> Result<Option<Cow<'a, str>>, ScanError> {
         match self.peek() {
-            Some(b'"') => Ok(Some(self.string("a string")?.decode()?.into_owned())),
+            Some(b'"') => self.string("a string")?.decode().map(Some),
             Some(b'{' | b'[') => self.skip().map(|_| None),
             _ => Ok(match self.word()? {
                 "null" => None,
-                word => Some(word.to_owned()),
+                word => Some(word.into()),
             }),
         }
     }

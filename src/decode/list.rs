@@ -74,7 +74,8 @@ fn metadata(
             "continue" => {
                 page.continue_token = json
                     .string_or_null("metadata.continue")?
-                    .unwrap_or_default();
+                    .unwrap_or_default()
+                    .into_owned();
             }
             "remainingItemCount" => {
                 page.remaining_item_count = json.scalar()?.and_then(|count| count.parse().ok());

@@ -26,7 +26,7 @@ pub struct Bookmark {
 ///
 /// # Errors
 /// The bytes are not one whole object in UTF-8 on one line, from brace on, or name or resource version are missing or unusable.
-pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
+pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
     if let Some(offset) = memchr::memchr(b'\n', bytes) {
         // Frames end at newlines, so an object with one inside could not be sent on.
         return Err(ScanError::Expected {
@@ -61,10 +61,10 @@ fn at_brace(bytes: &[u8]) -> Result<Json<'_>, ScanError> {
 }
 
 /// Reads an object from where `json` stands; spans count from the object's opening brace.
-pub(super) fn object_parts(
-    json: &mut Json<'_>,
+pub(super) fn object_parts<'a>(
+    json: &mut Json<'a>,
     fields: FieldTable,
-) -> Result<ObjectParts, ScanError> {
+) -> Result<ObjectParts<'a>, ScanError> {
     json.peek();
     let base = json.at();
     let mut found = Found {
@@ -120,13 +120,13 @@ pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError>
     })
 }
 
-struct Found {
-    parts: ObjectParts,
+struct Found<'a> {
+    parts: ObjectParts<'a>,
     version: Option<(ResourceVersion, Span)>,
 }
 
-impl Found {
-    fn metadata(&mut self, json: &mut Json<'_>) -> Result<(), ScanError> {
+impl<'a> Found<'a> {
+    fn metadata(&mut self, json: &mut Json<'a>) -> Result<(), ScanError> {
         self.parts = ObjectParts {
             fields: std::mem::take(&mut self.parts.fields),
             ..ObjectParts::default()
@@ -151,14 +151,14 @@ impl Found {
         })
     }
 
-    fn labels(&mut self, json: &mut Json<'_>) -> Result<(), ScanError> {
+    fn labels(&mut self, json: &mut Json<'a>) -> Result<(), ScanError> {
         self.parts.labels.clear();
         if json.peek() == Some(b'n') {
             return json.skip().map(drop);
         }
         json.object("metadata.labels", |json, key| {
             let value = json.string_or_null("a label's value")?.unwrap_or_default();
-            self.parts.labels.push((key.decode()?.into_owned(), value));
+            self.parts.labels.push((key.decode()?, value));
             Ok(())
         })
     }
@@ -167,7 +167,7 @@ impl Found {
     /// Goes no deeper than the longest path of the table.
     fn fields_below(
         &mut self,
-        json: &mut Json<'_>,
+        json: &mut Json<'a>,
         fields: FieldTable,
         path: &[&str],
     ) -> Result<(), ScanError> {
@@ -192,7 +192,12 @@ impl Found {
         })
     }
 
-    fn finish(mut self, prefix: Prefix, base: usize, end: usize) -> Result<ObjectParts, ScanError> {
+    fn finish(
+        mut self,
+        prefix: Prefix,
+        base: usize,
+        end: usize,
+    ) -> Result<ObjectParts<'a>, ScanError> {
         let missing = |what| ScanError::Missing { what, offset: end };
         if self.parts.name.is_empty() {
             return Err(missing("metadata.name"));

@@ -57,7 +57,7 @@ enum Items {
         selector: Selector,
     },
     /// The items of a limited page, last one first.
-    Found(Vec<Arc<Object>>),
+    Found(Vec<Object>),
 }
 
 impl Page {
@@ -105,7 +105,7 @@ impl Page {
         }
     }
 
-    fn next(&mut self) -> Option<Arc<Object>> {
+    fn next(&mut self) -> Option<Object> {
         match &mut self.items {
             Items::Found(items) => items.pop(),
             Items::Rest {
@@ -115,7 +115,7 @@ impl Page {
             } => loop {
                 let object = walk.next(&snapshot.objects)?;
                 if selector.matches(object) {
-                    return Some(Arc::clone(object));
+                    return Some(object.clone());
                 }
             },
         }
@@ -123,7 +123,7 @@ impl Page {
 
     /// Bytes of all items as they will be sent.
     fn items_len(&self, form: ItemForm) -> usize {
-        let len = |object: &Arc<Object>| form.item(object).map_or(0, |item| item.len());
+        let len = |object: &Object| form.item(object).map_or(0, |item| item.len());
         match &self.items {
             Items::Found(items) => items.iter().map(len).sum(),
             Items::Rest {
@@ -184,7 +184,7 @@ impl ItemForm {
 }
 
 struct Limited {
-    items: Vec<Arc<Object>>,
+    items: Vec<Object>,
     /// Key of the last object looked at.
     last: Option<String>,
     /// Objects lie behind it, matching or not (protocol.md §3.3).
@@ -203,7 +203,7 @@ fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usiz
             break;
         }
         if selector.matches(object) {
-            found.items.push(Arc::clone(object));
+            found.items.push(object.clone());
         }
         found.last = Some(object.key().to_string());
     }

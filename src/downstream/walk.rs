@@ -46,7 +46,7 @@ impl Walk {
     }
 
     /// The next object in scope, whether it matches or not.
-    pub(super) fn next<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Arc<Object>> {
+    pub(super) fn next<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Object> {
         match &self.scope {
             Scope::One(key) => {
                 let object = objects.object(key);
@@ -55,7 +55,7 @@ impl Walk {
             }
             Scope::Prefixed(prefix) => objects
                 .next(&mut self.place)
-                .filter(|object| object.key().as_str().starts_with(&**prefix)),
+                .filter(|object| object.key().starts_with(prefix)),
             Scope::Done => None,
         }
     }

@@ -31,7 +31,7 @@ impl<T> Cached<T> {
             }
         }
         Self {
-            key: scanned.key().clone(),
+            key: scanned.key().into(),
             uid: scanned.uid().into(),
             resource_version: scanned.resource_version(),
             labels: labels.into(),
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn labels_are_found_by_key_in_wire_order() {
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let label = |key: &'static str, value: &'static str| (key.into(), value.into());
         let parts = ObjectParts {
             name: "x".into(),
             labels: vec![label("b", "1"), label("a", ""), label("bad\0", "2")],

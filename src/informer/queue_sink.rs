@@ -127,7 +127,7 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
             Ordering::Equal => {}
             Ordering::Greater => self.stands_at(version),
         }
-        self.changed_at_version.insert(object.key().clone())
+        self.changed_at_version.insert(object.key().into())
     }
 
     /// Everything up to this version is known.
@@ -142,7 +142,7 @@ impl<T> Making<T> {
         let (key, version) = (object.key(), object.resource_version());
         let decoded = guarded(object, Step::Decode, || self.list_watch.make(object))?;
         let decoded = decoded.map_err(|source| WatchFailure::Undecodable {
-            key: key.clone(),
+            key: key.into(),
             version,
             source,
         })?;
@@ -150,7 +150,7 @@ impl<T> Making<T> {
         if let Some(transform) = &self.transform {
             let transformed = guarded(object, Step::Transform, || transform(&mut cached))?;
             transformed.map_err(|source| WatchFailure::Transform {
-                key: key.clone(),
+                key: key.into(),
                 version,
                 source,
             })?;
@@ -162,7 +162,7 @@ impl<T> Making<T> {
 /// Runs the user's code; what it leaves behind when it panics is dropped with the object.
 fn guarded<R>(object: &Object, step: Step, run: impl FnOnce() -> R) -> Result<R, WatchFailure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| WatchFailure::Panicked {
-        key: object.key().clone(),
+        key: object.key().into(),
         version: object.resource_version(),
         step,
         message: words_of(&*panic),
@@ -182,11 +182,11 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         if kind == EventKind::Deleted {
-            self.side.remove(object.key());
+            self.side.remove(&ObjectKey::from(object.key()));
             return;
         }
         let made = self.make(&object);
-        self.side.insert(object.key().clone(), made);
+        self.side.insert(object.key().into(), made);
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
@@ -228,7 +228,7 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         match self.make(&object) {
             Some(made) => self.batch.push(Change::Put(kind, made)),
             None if kind == EventKind::Deleted => {
-                self.batch.push(Change::Gone(object.key().clone()));
+                self.batch.push(Change::Gone(object.key().into()));
             }
             None => {}
         }

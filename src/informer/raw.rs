@@ -13,7 +13,8 @@ pub struct Raw(Bytes);
 
 impl Raw {
     pub(super) fn of(object: &Object) -> Self {
-        Self(object.shared_bytes())
+        // A copy, because the object ends here: its places and its frame would stay for as long as these bytes.
+        Self(Bytes::copy_from_slice(object.bytes()))
     }
 
     /// An object of one's own making, for transforms and tests.

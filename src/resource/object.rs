@@ -1,81 +1,24 @@
 //! One object at one version: its wire bytes, and where in them the parts stand that the gateway reads.
 
-use bytes::Bytes;
+mod packed;
+mod parts;
 
+use std::fmt;
+
+use bytes::{Buf as _, Bytes};
+
+use self::packed::{FramePieces, Packed};
+pub use self::parts::{ObjectParts, Span};
 use super::wire::field_len;
-use super::{Encoding, EventKind, FieldTable, Layout, ObjectKey, ResourceVersion, protobuf};
+use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 
-/// A piece of an object's bytes, `start..end`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: u32,
-    /// One past the last byte.
-    pub end: u32,
-}
-
-impl Span {
-    /// The spanned bytes.
-    #[must_use]
-    pub fn of(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.start as usize..self.end as usize]
-    }
-}
-
-/// What a scanner found; turned into an [`Object`] by [`Object::new`].
-#[derive(Clone, Debug, Default)]
-pub struct ObjectParts {
-    /// `metadata.namespace`; empty when cluster-scoped.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub resource_version: ResourceVersion,
-    /// Where the digits of `metadata.resourceVersion` stand, without quotes.
-    pub version_span: Span,
-    /// `metadata.labels`, decoded, in wire order.
-    pub labels: Vec<(String, String)>,
-    /// Values of the resource's selectable fields, in the order of its field table; absent is `""`.
-    pub fields: Vec<String>,
-    /// Length of a leading `"kind":…,"apiVersion":…,` after the opening brace, which list items of
-    /// compiled-in kinds leave out; 0 where there is none.
-    pub type_prefix_len: u32,
-}
-
-impl ObjectParts {
-    /// What is known before anything was found: every selectable field is absent.
-    #[must_use]
-    pub fn before(fields: FieldTable) -> Self {
-        let absent = fields.fields().iter();
-        Self {
-            fields: absent.map(|field| field.default.to_owned()).collect(),
-            ..Self::default()
-        }
-    }
-}
-
-/// One object at one version, immutable and shared.
+/// One object at one version, immutable. Clones share it.
 ///
 /// Its bytes are kept inside the frame of a watch event, as upstream sent it: a line `{"type":"…","object":{…}}` in
 /// JSON, a message after its length in protobuf (protocol.md §4.11). The frame serves watchers, the slices of it serve
-/// lists, and nothing is stored twice.
-#[derive(Debug)]
-pub struct Object {
-    key: ObjectKey,
-    uid: Box<str>,
-    resource_version: ResourceVersion,
-    version_span: Span,
-    labels: Box<[(Box<str>, Box<str>)]>,
-    fields: Box<[Box<str>]>,
-    type_prefix_len: u32,
-    encoding: Encoding,
-    /// Ends with the object and [`frame_end`].
-    frame: Bytes,
-    /// Where in `frame` the object starts.
-    start: u32,
-}
+/// lists, and nothing is stored twice. All of an object is one allocation (decision 14).
+#[derive(Clone)]
+pub struct Object(Packed);
 
 /// What follows the object in its frame.
 const fn frame_end(encoding: Encoding) -> &'static [u8] {
@@ -94,148 +37,147 @@ fn offset(at: usize) -> u32 {
 }
 
 impl Object {
-    /// Keeps scanned parts with the canonical frame that holds the object from `start` on.
+    /// Keeps a copy of the canonical frame that holds the object from `start` on.
     ///
     /// The spans in `parts` count from the object's first byte. A frame that does not end with the object and what
     /// upstream writes after it is not canonical: use [`Object::new`] or [`Object::in_protobuf`] on the object's own
     /// bytes then.
     #[must_use]
-    pub fn in_frame(parts: ObjectParts, encoding: Encoding, frame: Bytes, start: u32) -> Self {
-        debug_assert!(
-            frame.ends_with(frame_end(encoding)),
-            "a frame ends with its object"
-        );
-        Self {
-            key: ObjectKey::new(&parts.namespace, &parts.name),
-            uid: parts.uid.into(),
-            resource_version: parts.resource_version,
-            version_span: parts.version_span,
-            labels: parts
-                .labels
-                .into_iter()
-                .map(|(k, v)| (k.into(), v.into()))
-                .collect(),
-            fields: parts.fields.into_iter().map(Into::into).collect(),
-            type_prefix_len: parts.type_prefix_len,
-            encoding,
-            frame,
-            start,
-        }
+    pub fn in_frame(parts: ObjectParts<'_>, encoding: Encoding, frame: &[u8], start: u32) -> Self {
+        let tail = frame_end(encoding);
+        debug_assert!(frame.ends_with(tail), "a frame ends with its object");
+        let (head, object) = frame.split_at(start as usize);
+        let object = &object[..object.len() - tail.len()];
+        Self::of(parts, encoding, head, object)
     }
 
-    /// Keeps scanned parts with the object's own JSON, copied once into a line of type `ADDED`.
+    /// Keeps a copy of the object's own JSON, in a line of type `ADDED`.
     #[must_use]
-    pub fn new(parts: ObjectParts, object: &[u8]) -> Self {
+    pub fn new(parts: ObjectParts<'_>, object: &[u8]) -> Self {
         let head = EventKind::Added.line_head().as_bytes();
-        let line = [head, object, frame_end(Encoding::Json)].concat();
-        Self::in_frame(parts, Encoding::Json, line.into(), offset(head.len()))
+        Self::of(parts, Encoding::Json, head, object)
     }
 
-    /// Keeps scanned parts with a raw protobuf object, copied once into a frame of type `ADDED`. `type_meta` is the
-    /// message of its `apiVersion` and `kind`, which list items leave out.
+    /// Keeps a copy of a raw protobuf object, in a frame of type `ADDED`. `type_meta` is the message of its `apiVersion`
+    /// and `kind`, which list items leave out.
     #[must_use]
-    pub fn in_protobuf(parts: ObjectParts, type_meta: &[u8], raw: &[u8]) -> Self {
-        let (frame, start) = protobuf::frame_around(EventKind::Added.as_str(), type_meta, raw);
-        Self::in_frame(parts, Encoding::Protobuf, frame.into(), offset(start))
+    pub fn in_protobuf(parts: ObjectParts<'_>, type_meta: &[u8], raw: &[u8]) -> Self {
+        let head = protobuf::frame_before(EventKind::Added.as_str(), type_meta, raw.len());
+        Self::of(parts, Encoding::Protobuf, &head, raw)
+    }
+
+    fn of(parts: ObjectParts<'_>, encoding: Encoding, head: &[u8], object: &[u8]) -> Self {
+        let tail = frame_end(encoding);
+        let pieces = FramePieces { head, object, tail };
+        Self(Packed::new(&parts, encoding, pieces))
     }
 
     /// Namespace and name.
     #[must_use]
-    pub fn key(&self) -> &ObjectKey {
-        &self.key
+    pub fn key(&self) -> KeyRef<'_> {
+        let (namespace, name) = self.0.key();
+        KeyRef::of_bytes(namespace, name)
     }
 
     /// `metadata.uid`: differs after delete and recreate.
     #[must_use]
     pub fn uid(&self) -> &str {
-        &self.uid
+        self.0.uid()
     }
 
     /// The version of the write that made this state.
     #[must_use]
     pub fn resource_version(&self) -> ResourceVersion {
-        self.resource_version
+        self.0.version()
     }
 
     /// Labels in wire order.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().map(|(k, v)| (&**k, &**v))
+        self.0.labels()
     }
 
     /// The value of one label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels
-            .iter()
-            .find(|(k, _)| &**k == key)
-            .map(|(_, v)| &**v)
+        self.0.label(key)
     }
 
     /// The value of the selectable field at `index` of the resource's field table; `""` when absent.
     #[must_use]
     pub fn field(&self, index: usize) -> &str {
-        self.fields.get(index).map_or("", |value| value)
+        self.0.field(index).unwrap_or_default()
     }
 
     /// How its bytes are to be read.
     #[must_use]
-    pub const fn encoding(&self) -> Encoding {
-        self.encoding
+    pub fn encoding(&self) -> Encoding {
+        self.0.encoding()
     }
 
     /// The whole object: compact JSON with `kind` and `apiVersion`, or the raw message.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.frame[self.start as usize..self.end()]
+        let end = self.end();
+        &self.0.frame()[self.0.start()..end]
     }
 
-    /// The same bytes, sharing memory with the frame.
-    #[must_use]
-    pub fn shared_bytes(&self) -> Bytes {
-        self.frame.slice(self.start as usize..self.end())
+    /// A piece of the frame, sharing its memory.
+    fn shared(&self, start: usize, end: usize) -> Bytes {
+        let mut bytes = Bytes::from_owner(self.0.clone());
+        // Not `slice`, which would count one reference more and one less.
+        bytes.advance(self.0.frame_at() + start);
+        bytes.truncate(end - start);
+        bytes
     }
 
     /// One past the object's last byte in the frame.
     fn end(&self) -> usize {
-        self.frame.len() - frame_end(self.encoding).len()
+        self.frame_len() - frame_end(self.encoding()).len()
     }
 
     /// Where in the frame the part starts that does not depend on the event's type.
     fn tail_start(&self) -> usize {
-        match self.encoding {
-            Encoding::Json => self.start as usize,
-            Encoding::Protobuf => protobuf::rest_at(&self.frame),
+        match self.encoding() {
+            Encoding::Json => self.0.start(),
+            Encoding::Protobuf => protobuf::rest_at(self.0.frame()),
         }
     }
 
-    /// Length of the frame in memory, in bytes.
+    /// Length of the frame, in bytes.
     #[must_use]
     pub fn frame_len(&self) -> usize {
-        self.frame.len()
+        self.0.frame_len()
+    }
+
+    /// Bytes of memory that the object takes, but for what the allocator adds.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        self.0.memory_len()
     }
 
     /// The frame as it is kept, if it says `kind`.
     #[must_use]
     pub fn frame_of(&self, kind: EventKind) -> Option<Bytes> {
-        let is_kind = match self.encoding {
+        let frame = self.0.frame();
+        let is_kind = match self.encoding() {
             Encoding::Json => {
                 let head = kind.line_head().as_bytes();
-                self.start as usize == head.len() && self.frame.starts_with(head)
+                self.0.start() == head.len() && frame.starts_with(head)
             }
             Encoding::Protobuf => {
                 let word = kind.as_str().as_bytes();
                 let at = self.tail_start();
-                self.frame.get(at - word.len()..at) == Some(word)
+                frame.get(at - word.len()..at) == Some(word)
             }
         };
-        is_kind.then(|| self.frame.clone())
+        is_kind.then(|| self.shared(0, frame.len()))
     }
 
     /// A frame that says `kind`, in two pieces, of which the second is shared.
     #[must_use]
     pub fn frame_pieces(&self, kind: EventKind) -> (Bytes, Bytes) {
-        let tail = self.frame.slice(self.tail_start()..);
-        let head = match self.encoding {
+        let tail = self.shared(self.tail_start(), self.frame_len());
+        let head = match self.encoding() {
             Encoding::Json => Bytes::from_static(kind.line_head().as_bytes()),
             Encoding::Protobuf => protobuf::frame_head(kind, tail.len()).into(),
         };
@@ -255,32 +197,33 @@ impl Object {
     /// `apiVersion`; in protobuf the field of the list's message.
     #[must_use]
     pub fn list_item(&self, layout: Layout) -> Bytes {
-        let start = self.start as usize;
-        let start = match (self.encoding, layout) {
-            (Encoding::Json, Layout::Typed) => start + 1 + self.type_prefix_len as usize,
+        let (start, end) = (self.0.start(), self.end());
+        let start = match (self.encoding(), layout) {
+            (Encoding::Json, Layout::Typed) => start + 1 + self.0.type_prefix_len(),
             (Encoding::Json, Layout::Dynamic) => start + 1,
             // Raw objects are field 2 of their wrapper, and items field 2 of their list.
-            (Encoding::Protobuf, _) => start - (field_len(self.bytes().len()) - self.bytes().len()),
+            (Encoding::Protobuf, _) => start - (field_len(end - start) - (end - start)),
         };
-        self.frame.slice(start..self.end())
+        self.shared(start, end)
     }
 
     /// The same object at another version: the last state of a deletion that was only noticed later.
     #[must_use]
     pub fn at_version(&self, version: ResourceVersion) -> Self {
         let (frame, start, version_span) = self.respliced(version);
-        Self {
-            key: self.key.clone(),
-            uid: self.uid.clone(),
+        let key = self.key();
+        // What texts stood in the old frame is copied: such objects are few, and soon leave the history.
+        let parts = ObjectParts {
+            namespace: key.namespace().into(),
+            name: key.name().into(),
+            uid: self.uid().into(),
             resource_version: version,
             version_span,
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            type_prefix_len: self.type_prefix_len,
-            encoding: self.encoding,
-            start: offset(start),
-            frame,
-        }
+            labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
+            fields: self.0.fields().map(Into::into).collect(),
+            type_prefix_len: offset(self.0.type_prefix_len()),
+        };
+        Self::in_frame(parts, self.encoding(), &frame, offset(start))
     }
 
     /// A frame of type `DELETED` with the object as it is but for the resource version, as watchers get
@@ -293,37 +236,43 @@ impl Object {
     /// Frame, start of the object in it, and where the version's digits stand in the object.
     fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, Span) {
         let object = self.bytes();
-        if self.encoding == Encoding::Protobuf {
+        let version_span = self.0.version_span();
+        if self.encoding() == Encoding::Protobuf {
+            let frame = self.0.frame();
             let spliced = protobuf::at_version(object, version);
-            let parts =
-                spliced.and_then(|spliced| Ok((spliced, protobuf::type_meta_of(&self.frame)?)));
+            let parts = spliced.and_then(|spliced| Ok((spliced, protobuf::type_meta_of(frame)?)));
             debug_assert!(parts.is_ok(), "frames in memory have been scanned");
             let Ok(((raw, span), type_meta)) = parts else {
-                return (self.frame.clone(), self.start as usize, self.version_span);
+                return (self.shared(0, frame.len()), self.0.start(), version_span);
             };
             let (frame, start) =
                 protobuf::frame_around(EventKind::Deleted.as_str(), type_meta, &raw);
             return (frame.into(), start, span);
         }
         let digits = version.to_string();
-        let (head, tail) = (
-            self.version_span.start as usize,
-            self.version_span.end as usize,
-        );
+        let (head, tail) = (version_span.start as usize, version_span.end as usize);
         let line_head = EventKind::Deleted.line_head().as_bytes();
-        let end = frame_end(self.encoding);
         let frame = [
             line_head,
             &object[..head],
             digits.as_bytes(),
             &object[tail..],
-            end,
+            frame_end(Encoding::Json),
         ]
         .concat();
         let span = Span {
-            start: self.version_span.start,
-            end: self.version_span.start + offset(digits.len()),
+            start: version_span.start,
+            end: version_span.start + offset(digits.len()),
         };
         (frame.into(), line_head.len(), span)
     }
 }
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({} at {})", self.key(), self.resource_version())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,20 +30,26 @@ fn frame_head_of(kind: &str, rest_len: usize) -> Vec<u8> {
 /// A whole frame of a watch: `type_meta` is the message of `apiVersion` and `kind`. Also says where `raw` starts in it.
 #[must_use]
 pub fn frame_around(kind: &str, type_meta: &[u8], raw: &[u8]) -> (Vec<u8>, usize) {
+    let mut frame = frame_before(kind, type_meta, raw.len());
+    let start = frame.len();
+    frame.reserve_exact(raw.len() + FRAME_END.len());
+    frame.extend_from_slice(raw);
+    frame.extend_from_slice(FRAME_END);
+    (frame, start)
+}
+
+/// What stands before an object of `raw_len` bytes in its frame.
+pub(super) fn frame_before(kind: &str, type_meta: &[u8], raw_len: usize) -> Vec<u8> {
     let unknown_len =
-        MAGIC.len() + field_len(type_meta.len()) + field_len(raw.len()) + FRAME_END.len();
+        MAGIC.len() + field_len(type_meta.len()) + field_len(raw_len) + FRAME_END.len();
     let object_len = field_len(unknown_len);
     let mut frame = frame_head_of(kind, field_len(object_len));
-    frame.reserve_exact(field_len(object_len));
     put_head(&mut frame, 2, object_len);
     put_head(&mut frame, 1, unknown_len);
     frame.extend_from_slice(MAGIC);
     put_bytes(&mut frame, 1, type_meta);
-    put_head(&mut frame, 2, raw.len());
-    let start = frame.len();
-    frame.extend_from_slice(raw);
-    frame.extend_from_slice(FRAME_END);
-    (frame, start)
+    put_head(&mut frame, 2, raw_len);
+    frame
 }
 
 /// The message of `apiVersion` and `kind`.

@@ -90,10 +90,8 @@ impl Sink for CacheSink {
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         match kind {
-            EventKind::Deleted => self.side.remove(object.key()),
-            EventKind::Added | EventKind::Modified => {
-                self.side.insert(object.key().clone(), object)
-            }
+            EventKind::Deleted => self.side.remove(&ObjectKey::from(object.key())),
+            EventKind::Added | EventKind::Modified => self.side.insert(object.key().into(), object),
         };
     }
 

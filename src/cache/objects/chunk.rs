@@ -6,13 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::resource::{Object, ObjectKey};
+use crate::resource::{KeyRef, Object};
 
 /// Objects of one chunk at most. With 150,000 objects a snapshot then lists under 1,200 chunks, and an update
 /// copies at most 256 pointers.
 pub(super) const OBJECT_COUNT_MAX: usize = 256;
 /// Bytes of a chunk at most, unless it is one object: what one change costs to compress again (about 5 ms).
 pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
+
+/// Places that a full chunk grows by.
+const INSERT_RESERVE: usize = 16;
 
 /// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
 /// refers to nothing before it.
@@ -43,7 +46,7 @@ impl Kept {
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// Sorted by key, never empty.
-    objects: Vec<Arc<Object>>,
+    objects: Vec<Object>,
     /// The objects' frames together, in bytes.
     frames_len: usize,
     /// Made when first wanted, of the objects as they are: whoever changes these empties it.
@@ -64,7 +67,7 @@ impl Clone for Chunk {
 impl Chunk {
     /// The objects in order.
     #[must_use]
-    pub fn objects(&self) -> &[Arc<Object>] {
+    pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
@@ -97,31 +100,36 @@ impl Chunk {
             && self.frames_len + other.frames_len <= FRAMES_LEN_MAX / 2
     }
 
-    pub(super) fn find(&self, key: &str) -> Result<usize, usize> {
+    pub(super) fn find(&self, key: KeyRef<'_>) -> Result<usize, usize> {
         self.objects
-            .binary_search_by(|object| ObjectKey::as_str(object.key()).cmp(key))
+            .binary_search_by(|object| object.key().cmp(&key))
     }
 
     /// True if every key, from the one at `index` on, starts with `prefix`.
     pub(super) fn is_prefixed_from(&self, index: usize, prefix: &str) -> bool {
-        let starts = |object: &Arc<Object>| object.key().as_str().starts_with(prefix);
+        let starts = |object: &Object| object.key().starts_with(prefix);
         // In the order of keys those that start alike stand together.
         self.objects.get(index).is_some_and(starts) && self.objects.last().is_some_and(starts)
     }
 
-    pub(super) fn insert(&mut self, index: usize, object: Arc<Object>) {
+    pub(super) fn insert(&mut self, index: usize, object: Object) {
         self.frames_len += object.frame_len();
-        self.changed().insert(index, object);
+        let objects = self.changed();
+        if objects.len() == objects.capacity() {
+            // Doubling would leave half of each chunk empty that an object came to.
+            objects.reserve_exact(INSERT_RESERVE);
+        }
+        objects.insert(index, object);
     }
 
-    pub(super) fn replace(&mut self, index: usize, object: Arc<Object>) -> Arc<Object> {
+    pub(super) fn replace(&mut self, index: usize, object: Object) -> Object {
         let len = object.frame_len();
         let previous = std::mem::replace(&mut self.changed()[index], object);
         self.frames_len = self.frames_len + len - previous.frame_len();
         previous
     }
 
-    pub(super) fn remove(&mut self, index: usize) -> Arc<Object> {
+    pub(super) fn remove(&mut self, index: usize) -> Object {
         let object = self.changed().remove(index);
         self.frames_len -= object.frame_len();
         object
@@ -133,7 +141,7 @@ impl Chunk {
     }
 
     /// The objects, to be changed: what was made of them is forgotten.
-    fn changed(&mut self) -> &mut Vec<Arc<Object>> {
+    fn changed(&mut self) -> &mut Vec<Object> {
         self.blocks = Default::default();
         &mut self.objects
     }
@@ -159,24 +167,31 @@ impl Fill {
     };
 
     /// Cuts sorted objects into chunks.
-    pub(super) fn cut(self, objects: &[Arc<Object>]) -> Vec<Arc<Chunk>> {
-        let mut chunks: Vec<Chunk> = Vec::with_capacity(objects.len() / self.object_count + 1);
-        for object in objects {
-            let len = object.frame_len();
-            let has_room = |chunk: &&mut Chunk| {
-                chunk.objects.len() < self.object_count && chunk.frames_len + len <= self.frames_len
-            };
-            if let Some(chunk) = chunks.last_mut().filter(has_room) {
-                chunk.objects.push(Arc::clone(object));
-                chunk.frames_len += len;
-            } else {
-                chunks.push(Chunk {
-                    objects: vec![Arc::clone(object)],
-                    frames_len: len,
-                    blocks: Default::default(),
-                });
-            }
+    pub(super) fn cut(self, objects: Vec<Object>) -> Vec<Arc<Chunk>> {
+        let mut chunks = Vec::with_capacity(objects.len() / self.object_count + 1);
+        let mut objects = objects.into_iter();
+        while !objects.as_slice().is_empty() {
+            let (count, frames_len) = self.first(objects.as_slice());
+            chunks.push(Arc::new(Chunk {
+                objects: objects.by_ref().take(count).collect(),
+                frames_len,
+                blocks: Default::default(),
+            }));
         }
-        chunks.into_iter().map(Arc::new).collect()
+        chunks
+    }
+
+    /// How many objects the first chunk takes, at least one, and their frames' bytes.
+    fn first(self, objects: &[Object]) -> (usize, usize) {
+        let (mut count, mut frames_len) = (0, 0);
+        for object in objects.iter().take(self.object_count) {
+            let len = object.frame_len();
+            if count > 0 && frames_len + len > self.frames_len {
+                break;
+            }
+            count += 1;
+            frames_len += len;
+        }
+        (count, frames_len)
     }
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::resource::{ObjectParts, ResourceVersion};
+use crate::resource::{KeyRef, ObjectParts, ResourceVersion};
 
-fn object(namespace: &str, name: &str, version: u64) -> Arc<Object> {
+fn object(namespace: &str, name: &str, version: u64) -> Object {
     let parts = ObjectParts {
         namespace: namespace.into(),
         name: name.into(),
         resource_version: ResourceVersion(version),
         ..ObjectParts::default()
     };
-    Arc::new(Object::new(parts, b"{}"))
+    Object::new(parts, b"{}")
 }
 
 fn contents(map: &ObjectMap) -> Vec<(String, u64)> {
@@ -46,7 +46,7 @@ fn a_clone_keeps_its_state_while_the_original_changes() {
     );
     let before = map.clone();
     map.insert(object("ns", "n0500", 9999));
-    map.remove("ns/n0001");
+    map.remove(KeyRef::of_joined("ns/n0001"));
     assert_eq!(
         before.object("ns/n0500").map(|o| o.resource_version().0),
         Some(500)
@@ -123,8 +123,14 @@ fn a_change_forgets_the_block_of_its_chunk_only() {
             |map| drop(map.insert(object("ns", "n0500x", 9))),
             &[true, true, false],
         ),
-        (|map| drop(map.remove("ns/n0200")), &[true, false, true]),
-        (|map| drop(map.remove("ns/absent")), &[true, true, true]),
+        (
+            |map| drop(map.remove(KeyRef::of_joined("ns/n0200"))),
+            &[true, false, true],
+        ),
+        (
+            |map| drop(map.remove(KeyRef::of_joined("ns/absent"))),
+            &[true, true, true],
+        ),
     ];
     for shared in [false, true] {
         for (change, left) in changes {
@@ -158,7 +164,7 @@ fn chunks_are_short_in_bytes_too() {
             name: name.into(),
             ..ObjectParts::default()
         };
-        Arc::new(Object::new(parts, &vec![b' '; len]))
+        Object::new(parts, &vec![b' '; len])
     };
     let mut map = ObjectMap::from_objects(vec![
         large("a", 10),
@@ -176,7 +182,7 @@ fn chunks_are_short_in_bytes_too() {
     map.insert(large("e", chunk::FRAMES_LEN_MAX / 2));
     assert_eq!(outline(&map)[3..], [at("d", 1), at("e", 1)]);
     map.insert(large("b", 10));
-    map.remove("ns/a");
+    map.remove(KeyRef::of_joined("ns/a"));
     for name in ["b", "bb", "bc"] {
         map.insert(large(name, chunk::FRAMES_LEN_MAX / 4));
     }
@@ -193,7 +199,7 @@ fn strides(map: &ObjectMap, prefix: &str) -> Vec<(usize, bool)> {
             continue;
         }
         match map.next(&mut place) {
-            Some(object) if object.key().as_str().starts_with(prefix) => match steps.last_mut() {
+            Some(object) if object.key().starts_with(prefix) => match steps.last_mut() {
                 Some((count, false)) => *count += 1,
                 _ => steps.push((1, false)),
             },
@@ -237,7 +243,7 @@ proptest! {
                 let before = map.insert(object("ns", &format!("n{name:03}"), version as u64));
                 prop_assert_eq!(before.map(|o| o.resource_version().0), model.insert(key, version as u64));
             } else {
-                prop_assert_eq!(map.remove(&key).map(|o| o.resource_version().0), model.remove(&key));
+                prop_assert_eq!(map.remove(KeyRef::of_joined(&key)).map(|o| o.resource_version().0), model.remove(&key));
             }
             prop_assert_eq!(map.len(), model.len());
         }

@@ -119,7 +119,7 @@ impl Sample {
         let parts = ObjectParts {
             namespace: namespace.into(),
             name: name.into(),
-            uid: format!("u{}", self.uid),
+            uid: format!("u{}", self.uid).into(),
             resource_version: ResourceVersion(self.version),
             version_span: Span {
                 start: u32_of(start),

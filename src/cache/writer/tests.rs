@@ -89,6 +89,29 @@ fn the_length_of_the_objects_follows_every_change() {
     check(&writer);
 }
 
+#[test]
+fn the_history_weighs_what_only_it_holds() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    let held = [object("a", "1", 1), object("b", "2", 2)];
+    let [a, b] = held.each_ref().map(Object::memory_len);
+    writer
+        .replace(held.to_vec(), ResourceVersion(2), now)
+        .unwrap();
+    let mut bytes = 0;
+    let mut weighs = |change: Change, states: usize| {
+        writer.apply([change], now);
+        let before = std::mem::replace(&mut bytes, writer.history_size().1);
+        assert_eq!(bytes - before, size_of::<Event>() + states);
+    };
+    // New and changed states are in the snapshot; a changed one takes the place of another.
+    weighs(Change::Put(object("c", "3", 3)), 0);
+    weighs(Change::Put(object("a", "1", 4)), a);
+    let last = object("b", "2", 5);
+    let last_len = last.memory_len();
+    weighs(Change::Delete(last), b + last_len);
+}
+
 fn events_from(writer: &Writer, from: Sequence) -> Vec<String> {
     let mut seen = Vec::new();
     let read = writer.cache().history().read(from, |_, event| {

@@ -18,7 +18,7 @@ const LENGTH_LEN: usize = 4;
 /// # Errors
 /// The frame is not as long as it says, `type` is missing or unknown, the object is missing or wrapped in what is not
 /// Kubernetes' protobuf, or as `scan_protobuf_object`.
-pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine, ScanError> {
+pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, ScanError> {
     let EventEnvelope { kind, object } = scan_protobuf_event(frame)?;
     let raw = object.of(frame);
     Ok(match (kind, kind.event_kind()) {

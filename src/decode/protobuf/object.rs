@@ -1,5 +1,7 @@
 //! Finds an object's parts in its message. Does not check the object against any schema.
 
+use std::borrow::Cow;
+
 use crate::decode::json::ScanError;
 use crate::decode::scanner::{Bookmark, INITIAL_EVENTS_END};
 use crate::resource::wire::{WireField, WireFields};
@@ -16,7 +18,7 @@ const METADATA: u32 = 1;
 ///
 /// # Errors
 /// The bytes are no message, a field that is read is of another type, or name or resource version are missing or unusable.
-pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts, ScanError> {
+pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
     let mut found = Found {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
@@ -65,15 +67,15 @@ pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> 
     })
 }
 
-struct Found {
+struct Found<'a> {
     /// At most as many as a `u32` has bits.
     table: &'static [Field],
-    parts: ObjectParts,
+    parts: ObjectParts<'a>,
     version: Option<(ResourceVersion, Span)>,
 }
 
-impl Found {
-    fn metadata(&mut self, raw: &[u8], message: Span) -> Result<(), ScanError> {
+impl<'a> Found<'a> {
+    fn metadata(&mut self, raw: &'a [u8], message: Span) -> Result<(), ScanError> {
         for field in WireFields::within(raw, message) {
             let field = field?;
             let slot = match field.number {
@@ -86,12 +88,12 @@ impl Found {
                 }
                 11 => {
                     let (key, value) = entry(raw, bytes_of(&field, "a label")?)?;
-                    self.parts.labels.push((key.to_owned(), value.to_owned()));
+                    self.parts.labels.push((key.into(), value.into()));
                     continue;
                 }
                 _ => continue,
             };
-            text(raw, &field)?.clone_into(slot);
+            *slot = text(raw, &field)?.into();
         }
         Ok(())
     }
@@ -100,7 +102,7 @@ impl Found {
     /// of the table whose first `depth` numbers led here, so this goes no deeper than the longest path.
     fn field(
         &mut self,
-        raw: &[u8],
+        raw: &'a [u8],
         field: &WireField,
         wanted: u32,
         depth: usize,
@@ -126,7 +128,7 @@ impl Found {
         Ok(())
     }
 
-    fn finish(mut self, end: usize) -> Result<ObjectParts, ScanError> {
+    fn finish(mut self, end: usize) -> Result<ObjectParts<'a>, ScanError> {
         if self.parts.name.is_empty() {
             return Err(missing("metadata.name", end));
         }
@@ -140,11 +142,20 @@ impl Found {
 }
 
 /// A selectable field's value as text.
-fn value(raw: &[u8], field: &WireField, written: FieldValue) -> Result<String, ScanError> {
+fn value<'a>(
+    raw: &'a [u8],
+    field: &WireField,
+    written: FieldValue,
+) -> Result<Cow<'a, str>, ScanError> {
     Ok(match written {
-        FieldValue::String => text(raw, field)?.to_owned(),
-        FieldValue::Bool => (integer(field, "a bool")? != 0).to_string(),
-        FieldValue::Integer => integer(field, "an integer")?.to_string(),
+        FieldValue::String => text(raw, field)?.into(),
+        FieldValue::Bool => if integer(field, "a bool")? == 0 {
+            "false"
+        } else {
+            "true"
+        }
+        .into(),
+        FieldValue::Integer => integer(field, "an integer")?.to_string().into(),
     })
 }
 

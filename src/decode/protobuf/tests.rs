@@ -32,10 +32,10 @@ pub(super) fn pods() -> FieldTable {
     FieldTable::of(&Gvr::new("", "v1", "pods"))
 }
 
-type Seen = (Vec<(EventKind, ObjectParts)>, Vec<(u64, bool)>);
+type Seen<'a> = (Vec<(EventKind, ObjectParts<'a>)>, Vec<(u64, bool)>);
 
 /// What happened, without spans, and which bookmarks came; how many of them is up to the moment.
-fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine) -> Seen {
+fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine<'_>) -> Seen<'_> {
     let (mut events, mut bookmarks) = Seen::default();
     for frame in frames {
         match read(frame) {
@@ -76,7 +76,7 @@ fn agreement(group: &str, resource: &str) -> [Vec<String>; 2] {
     ["full", "plain"].map(|name| {
         let (_, parts) = events.iter().find(|(_, parts)| parts.name == name).unwrap();
         assert_eq!(parts.labels.len(), if name == "full" { 3 } else { 0 });
-        parts.fields.clone()
+        parts.fields.iter().map(ToString::to_string).collect()
     })
 }
 

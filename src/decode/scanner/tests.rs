@@ -1,5 +1,6 @@
 //! The scanner against excerpts of a real API server's answers, and against serde_json.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use proptest::collection::{btree_map, vec};
@@ -20,7 +21,7 @@ fn no_fields() -> FieldTable {
     FieldTable::of(&Gvr::new("example.com", "v1", "widgets"))
 }
 
-fn scan(text: &str) -> Result<ObjectParts, ScanError> {
+fn scan(text: &str) -> Result<ObjectParts<'_>, ScanError> {
     scan_object(text.as_bytes(), no_fields())
 }
 
@@ -195,8 +196,10 @@ fn a_bookmark_tells_its_version_and_whether_it_ends_the_initial_events() {
 }
 
 /// What the scanner should find, by way of a tree.
-fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts<'static>> {
+    let text = |value: &Value| -> Cow<'static, str> {
+        value.as_str().unwrap_or_default().to_owned().into()
+    };
     let metadata = &tree["metadata"];
     let name = text(&metadata["name"]);
     let labels = metadata["labels"].as_object().cloned().unwrap_or_default();
@@ -206,16 +209,19 @@ fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts> {
             .iter()
             .try_fold(tree, |value, key| value.get(key));
         match value.filter(|_| !field.path.is_empty()) {
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-            _ => field.default.to_owned(),
+            Some(Value::String(text)) => text.clone().into(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string().into(),
+            _ => field.default.into(),
         }
     };
     Some(ObjectParts {
         namespace: text(&metadata["namespace"]),
         uid: text(&metadata["uid"]),
         resource_version: metadata["resourceVersion"].as_str()?.parse().ok()?,
-        labels: labels.iter().map(|(k, v)| (k.clone(), text(v))).collect(),
+        labels: labels
+            .iter()
+            .map(|(k, v)| (k.clone().into(), text(v)))
+            .collect(),
         fields: fields.fields().iter().map(field).collect(),
         name: Some(name).filter(|name| !name.is_empty())?,
         ..ObjectParts::default()

@@ -104,7 +104,7 @@ impl BlockMaker {
         encode: E,
     ) -> Result<(Block, bool), NotMade>
     where
-        E: FnOnce(&[Arc<Object>], &mut Encoder) -> Result<(), NotMade> + Send + 'static,
+        E: FnOnce(&[Object], &mut Encoder) -> Result<(), NotMade> + Send + 'static,
     {
         let claim = loop {
             match self.0.turn(&chunk, kept) {

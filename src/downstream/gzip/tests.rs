@@ -184,11 +184,11 @@ fn chunk() -> Arc<Chunk> {
         name: "one".into(),
         ..ObjectParts::default()
     };
-    let map = ObjectMap::from_objects(vec![Arc::new(Object::new(parts, b"{}"))]);
+    let map = ObjectMap::from_objects(vec![Object::new(parts, b"{}")]);
     Arc::clone(map.next_chunk(&mut Place::default(), "").unwrap())
 }
 
-fn write_all(objects: &[Arc<Object>], encoder: &mut Encoder) -> Result<(), NotMade> {
+fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), NotMade> {
     objects
         .iter()
         .for_each(|object| encoder.write(object.bytes()));

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
@@ -196,7 +195,7 @@ impl CompressedList {
 fn write_items(
     form: ItemForm,
     between: &[u8],
-    objects: &[Arc<Object>],
+    objects: &[Object],
     encoder: &mut Encoder,
 ) -> Result<(), NotMade> {
     for (at, object) in objects.iter().enumerate() {

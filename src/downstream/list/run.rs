@@ -16,11 +16,11 @@ pub(super) enum Run {
     /// All objects of a chunk, which may have been compressed already.
     Chunk(Arc<Chunk>, Kept),
     /// So many bytes of objects.
-    Objects(Vec<Arc<Object>>, usize),
+    Objects(Vec<Object>, usize),
 }
 
 impl Run {
-    pub(super) fn objects(&self) -> &[Arc<Object>] {
+    pub(super) fn objects(&self) -> &[Object] {
         match self {
             Self::Chunk(chunk, _) => chunk.objects(),
             Self::Objects(objects, _) => objects,

@@ -89,7 +89,7 @@ pub(super) fn plain(list: ListBody) -> Vec<u8> {
 pub(super) fn changed(snapshot: &Snapshot, key: &str, version: u64) -> Arc<Snapshot> {
     let mut after = snapshot.clone();
     let object = sample(Layout::Typed, key, version).object();
-    assert!(after.objects.insert(Arc::new(object)).is_some());
+    assert!(after.objects.insert(object).is_some());
     Arc::new(after)
 }
 
@@ -449,7 +449,7 @@ fn exact_versions_are_shown_by_undoing_what_came_after() {
         });
         let mut page = page(&rewound, &everything(), None, 0);
         let objects = std::iter::from_fn(|| page.next());
-        let entry = |object: Arc<Object>| format!("{} {}", object.key(), object.resource_version());
+        let entry = |object: Object| format!("{} {}", object.key(), object.resource_version());
         assert_eq!(objects.map(entry).collect::<Vec<_>>(), expected);
     }
 }

@@ -20,9 +20,9 @@ impl Census {
     #[must_use]
     pub fn matches(&self, snapshot: &Snapshot) -> bool {
         let same = |(object, (key, version)): (
-            &std::sync::Arc<crate::resource::Object>,
+            &crate::resource::Object,
             &(ObjectKey, ResourceVersion),
-        )| { object.key() == key && object.resource_version() == *version };
+        )| { object.key() == *key && object.resource_version() == *version };
         snapshot.objects.len() == self.entries.len()
             && snapshot.objects.iter().zip(&self.entries).all(same)
     }

@@ -147,7 +147,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 object: span,
                 parts,
             }) => {
-                match object_in(encoding, frame, span, parts) {
+                match object_in(encoding, &frame, span, parts) {
                     Ok(object) => self.take_event(kind, object),
                     Err(error) => return Ok(self.reject(Fault::unparsable(&error))),
                 }

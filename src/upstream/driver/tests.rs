@@ -122,8 +122,7 @@ impl Scene {
     /// Key and version of all objects, and the version of it all.
     fn state(&self) -> Option<(Vec<String>, u64)> {
         let snapshot = self.cache.snapshot()?;
-        let entry =
-            |object: &Arc<Object>| format!("{} {}", object.key(), object.resource_version());
+        let entry = |object: &Object| format!("{} {}", object.key(), object.resource_version());
         let entries = snapshot.objects.iter().map(entry).collect();
         Some((entries, snapshot.resource_version.0))
     }

@@ -36,7 +36,7 @@ fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
             parts,
         } = scan_watch(encoding, &frame, FieldTable::default()).unwrap()
         {
-            let object = object_in(encoding, frame.clone(), object, parts).unwrap();
+            let object = object_in(encoding, &frame, object, parts).unwrap();
             found.push((frame, kind, object));
         }
     }

@@ -159,7 +159,8 @@ mod tests {
                 uid: format!(
                     "{:032x}",
                     seed.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
-                ),
+                )
+                .into(),
                 ..ObjectParts::default()
             };
             let object = Object::new(parts, b"{}");

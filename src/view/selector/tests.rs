@@ -14,7 +14,7 @@ fn pods() -> FieldTable {
 }
 
 fn object(labels: &[(&str, &str)]) -> Object {
-    let mut fields = vec![String::new(); pods().fields().len()];
+    let mut fields = vec!["".into(); pods().fields().len()];
     fields[0] = "node-1".into();
     fields[4] = "false".into();
     let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into()));

@@ -1,6 +1,7 @@
 //! Compressed lists decode to what the plain list says, and blocks are made once.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use http_body_util::BodyExt;
 
@@ -175,7 +176,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
     };
     let broken = Object::new(parts, b"[");
     let mut snapshot = Snapshot::clone(&many(layout));
-    snapshot.objects.insert(Arc::new(broken));
+    snapshot.objects.insert(broken);
     let page = page(&Arc::new(snapshot), &everything(), None, 0);
     let list = list(page, layout, metadata(MetaVersion::V1));
     let mut plain = StreamedList::from(list.clone().sized().unwrap_err());

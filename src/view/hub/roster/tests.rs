@@ -1,5 +1,6 @@
 //! What views show, whatever the index leaves out; and that views go when nobody watches them.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
@@ -66,10 +67,10 @@ impl Pods {
         let ((namespace, name), state) = write;
         self.version += 1;
         let (node, phase, app) = state.unwrap_or_default();
-        let mut fields = vec![String::new(); table().fields().len()];
+        let mut fields = vec![Cow::default(); table().fields().len()];
         fields[0] = NODES[node].into();
         fields[5] = PHASES[phase].into();
-        let label = ("app".to_owned(), APPS[app].to_owned());
+        let label = ("app".into(), APPS[app].into());
         // Twice, as no server writes it; a view must not show the event twice for that.
         let labels = vec![label; if app > 0 { 2 } else { 0 }];
         let parts = ObjectParts {
