@@ -12,6 +12,7 @@
 //! the gateway reads; all else is skipped, checked only for matching brackets and closed strings. What the API
 //! server wrote goes to clients as it came.
 
+mod blocks;
 mod envelope;
 mod framer;
 mod frames;

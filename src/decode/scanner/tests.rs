@@ -135,6 +135,11 @@ fn an_error_says_what_was_expected_and_where() {
         r#"{"a":[}]}"#,
         "expected the other kind of closing bracket at offset 6",
     );
+    check_error(
+        r#"{"a":["b",\"]"]}"#,
+        "expected no backslash outside of strings at offset 10",
+    );
+    check_error(r#"{"a":["b]}"#, "expected a closing bracket at offset 10");
     check_error(r#"{"a":nul}"#, "expected a value at offset 5");
     check_error("{\"a\":\n1}", "expected an object on one line at offset 5");
     check_error(
