@@ -205,7 +205,7 @@ fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts> {
     let metadata = &tree["metadata"];
     let name = text(&metadata["name"]);
     let labels = metadata["labels"].as_object().cloned().unwrap_or_default();
-    let field = |field: &crate::resource::Field| {
+    let field = |field: &Field| {
         let value = field
             .path
             .iter()
