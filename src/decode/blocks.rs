@@ -3,7 +3,7 @@
 //! simdjson's first stage (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", §3.1), with vectors of sixteen bytes,
 //! which every x86-64 and aarch64 has.
 
-use wide::{CmpEq, u8x16};
+use wide::u8x16;
 
 /// Bytes of a block.
 pub(super) const BLOCK_LEN: usize = 64;
