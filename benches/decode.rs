@@ -1,243 +1,269 @@
-//! How long decoding takes per watch event and per list item, beside serde_json reading the same fields. In protobuf: a pod
-//! that a real server sent, beside a copy of its bytes.
+//! How long each stage of decoding takes per event or list item, and its ratio to a limit measured in the same run.
 //!
-//! A plain program: `cargo bench --bench decode`. Wall times on a busy machine mislead; compare lines of one run.
+//! A plain program: `cargo bench --bench decode [-- --quick]`. Limits: a copy of the same bytes; a look at every quote and backslash
+//! by memchr, which is the least that a reader of JSON by memchr does; serde_json reading the same fields. Wall times on a
+//! busy machine mislead; compare lines of one run.
 #![allow(
     clippy::disallowed_methods,
-    reason = "a bench is a driver and reads the clock"
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
 )]
 
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/rounds.rs"]
+mod rounds;
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/typical.rs"]
+mod typical;
+
 use std::hint::black_box;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use kube_fanout::decode::{
-    LengthFramer, LineFramer, WatchLine, is_canonical_frame, scan_event, scan_frame, scan_line,
-    scan_list, scan_object, watch_form,
+    Frames, ItemForm, ListPage, object_in, scan_envelope, scan_list, scan_object,
+    scan_protobuf_list, scan_protobuf_object, scan_watch,
 };
-use kube_fanout::resource::{FieldTable, Gvr, Layout};
+use kube_fanout::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
+use kube_fanout::resource::wire::put_bytes;
+use kube_fanout::resource::{
+    Encoding, EventKind, Gvr, Layout, Object, ResourceKind, ResourceVersion,
+};
+use kube_fanout::view::{Cut, Form, ManagedFields, MetaVersion, Rendition};
 
-const EVENT_COUNT: usize = 2_000;
-/// Enough rounds for a steady figure in a few seconds.
-const ROUND_COUNT: u32 = 15;
-const CHUNK_LEN: usize = 16 * 1024;
+use rounds::Effort;
+use typical::Size;
 
-fn main() -> std::io::Result<()> {
-    let lines: Vec<String> = (0..EVENT_COUNT).map(line).collect();
-    let stream: Vec<u8> = lines.join("\n").into_bytes();
-    let spans: Vec<_> = lines
-        .iter()
-        .filter_map(|line| scan_event(line.as_bytes()).ok())
-        .map(|envelope| envelope.object)
-        .collect();
-    let objects: Vec<&[u8]> = lines
-        .iter()
-        .zip(&spans)
-        .map(|(line, span)| span.of(line.as_bytes()))
-        .collect();
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{} bytes per event", stream.len() / EVENT_COUNT)?;
-    let mut report = |name: &str, each: &mut dyn FnMut() -> usize| {
-        writeln!(out, "{name:28} {:>9.3} µs per event", micros(best(each)))
+/// What arrives at once from a busy upstream.
+const CHUNK_LEN: usize = 16 << 10;
+
+fn main() {
+    let effort = Effort::of_arguments();
+    let table = Table {
+        count: effort.pick(500, 20),
+        rounds: effort.pick(60, 2),
     };
-    report_scanners(&mut report, &lines, &objects, &stream)?;
-    report_serde(&mut report, &lines, &objects)?;
-    writeln!(out, "{} bytes per protobuf event", frame_len(CAPTURED))?;
-    let mut report = |name: &str, each: &mut dyn FnMut() -> usize| {
-        writeln!(out, "{name:28} {:>9.3} µs per event", micros(best(each)))
-    };
-    report_protobuf(&mut report)
+    table.json();
+    table.protobuf();
 }
 
-/// A stream that begins with a pod of all selectable fields and managed fields.
-const CAPTURED: &[u8] = include_bytes!("../tests/captured/pods.frames");
-
-/// Length of a stream's first frame.
-fn frame_len(stream: &[u8]) -> usize {
-    let length = stream.first_chunk().copied().unwrap_or_default();
-    4 + u32::from_be_bytes(length) as usize
+/// How much is measured how often.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    /// Few enough to stay in the processor's cache, as what has just arrived does.
+    count: usize,
+    rounds: u32,
 }
 
-type Report<'a> = dyn FnMut(&str, &mut dyn FnMut() -> usize) -> std::io::Result<()> + 'a;
-
-fn report_scanners(
-    report: &mut Report<'_>,
-    lines: &[String],
-    objects: &[&[u8]],
-    stream: &[u8],
-) -> std::io::Result<()> {
-    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
-    let list = list_body(objects);
-    report("copy (floor)", &mut || {
-        lines
-            .iter()
-            .map(|line| black_box(line.as_bytes().to_vec()).len())
-            .sum()
-    })?;
-    report("LineFramer", &mut || frame(stream))?;
-    report("scan_event", &mut || {
-        lines
-            .iter()
-            .filter(|line| scan_event(line.as_bytes()).is_ok())
-            .count()
-    })?;
-    report("scan_line (event + object)", &mut || {
-        lines
-            .iter()
-            .filter(|line| scan_line(line.as_bytes(), pods).is_ok())
-            .count()
-    })?;
-    report("scan_object", &mut || {
-        objects
-            .iter()
-            .filter(|object| scan_object(object, pods).is_ok())
-            .count()
-    })?;
-    report("scan_list", &mut || {
-        scan_list(&list).map_or(0, |page| page.items.len())
-    })?;
-    report("watch_form", &mut || {
-        objects
-            .iter()
-            .map(|item| watch_form(item, "Pod", "v1", Layout::Typed).len())
-            .sum()
-    })
+/// What a stage is compared with.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    name: &'static str,
+    micros: f64,
 }
 
-fn report_protobuf(report: &mut Report<'_>) -> std::io::Result<()> {
-    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
-    let frame = &CAPTURED[..frame_len(CAPTURED)];
-    let stream = frame.repeat(EVENT_COUNT);
-    let frames: Vec<Vec<u8>> = stream.chunks(frame.len()).map(<[u8]>::to_vec).collect();
-    report("copy (floor)", &mut || {
-        frames
-            .iter()
-            .map(|frame| black_box(frame.clone()).len())
-            .sum()
-    })?;
-    report("LengthFramer", &mut || {
-        let mut framer = LengthFramer::new(4 << 20);
-        let mut count = 0;
-        for chunk in stream.chunks(CHUNK_LEN) {
-            framer.push(chunk);
-            while let Ok(Some(frame)) = framer.next_frame() {
-                count += black_box(frame).len();
+impl Table {
+    fn limit(self, name: &'static str, each: &mut dyn FnMut() -> usize) -> Limit {
+        let micros = self.micros(each);
+        println!("  {name:38} {micros:>8.3} µs");
+        Limit { name, micros }
+    }
+
+    fn stage(self, name: &str, limit: Limit, each: &mut dyn FnMut() -> usize) {
+        let micros = self.micros(each);
+        let ratio = micros / limit.micros;
+        println!("  {name:38} {micros:>8.3} µs {ratio:>8.2} × {}", limit.name);
+    }
+
+    /// The shortest of several rounds: what disturbs only ever adds.
+    #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+    fn micros(self, each: &mut dyn FnMut() -> usize) -> f64 {
+        let round = |_| {
+            let start = Instant::now();
+            black_box(each());
+            start.elapsed()
+        };
+        let best = (0..self.rounds).map(round).min();
+        best.unwrap_or(Duration::ZERO).as_secs_f64() * 1e6 / self.count as f64
+    }
+
+    fn json(self) {
+        let objects: Vec<String> = (0..self.count)
+            .map(|index| typical::object(index, Size::LARGE))
+            .collect();
+        let line = |object: &String| format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n");
+        let frames: Vec<Bytes> = objects.iter().map(|object| line(object).into()).collect();
+        println!("JSON, {} bytes per event", frames[0].len());
+        let copy = self.copy(&frames);
+        let quotes = self.limit("memchr2 of quotes and backslashes", &mut || {
+            let count = |frame: &Bytes| memchr::memchr2_iter(b'"', b'\\', frame).count();
+            frames.iter().map(count).sum()
+        });
+        let serde = self.limit("serde_json, same fields", &mut || {
+            let is_read = |frame: &&Bytes| serde_json::from_slice::<Event<'_>>(frame).is_ok();
+            frames.iter().filter(is_read).count()
+        });
+        self.stage("serde_json, whole typed pod", serde, &mut || {
+            let is_read = |object: &&String| {
+                serde_json::from_str::<k8s_openapi::api::core::v1::Pod>(object).is_ok()
+            };
+            objects.iter().filter(is_read).count()
+        });
+        self.watch(Encoding::Json, &frames, copy, serde);
+        self.stage("scan the object alone", serde, &mut || {
+            let is_read =
+                |object: &&String| scan_object(object.as_bytes(), typical::fields()).is_ok();
+            objects.iter().filter(is_read).count()
+        });
+        let items = (0..self.count).map(|index| typical::item(index, Size::LARGE));
+        let body = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"1"}},"items":[{}]}}"#,
+            items.collect::<Vec<_>>().join(",")
+        );
+        self.stage("list page: where the items stand", quotes, &mut || {
+            scan_list(body.as_bytes()).map_or(0, |page| page.items.len())
+        });
+        let page = scan_list(body.as_bytes()).expect("a list");
+        self.items(Encoding::Json, body.as_bytes(), &page, serde);
+        self.encode(Encoding::Json, &frames, copy);
+    }
+
+    fn protobuf(self) {
+        let messages: Vec<Vec<u8>> = (0..self.count).map(typical::message).collect();
+        let frame = |raw: &Vec<u8>| frame_around("MODIFIED", &typical::pod_type(), raw).0;
+        let frames: Vec<Bytes> = messages.iter().map(|raw| frame(raw).into()).collect();
+        let len: usize = frames.iter().map(Bytes::len).sum();
+        println!("protobuf, {} bytes per event", len / self.count);
+        let copy = self.copy(&frames);
+        self.watch(Encoding::Protobuf, &frames, copy, copy);
+        self.stage("scan the object alone", copy, &mut || {
+            let is_read = |raw: &&Vec<u8>| scan_protobuf_object(raw, typical::fields()).is_ok();
+            messages.iter().filter(is_read).count()
+        });
+        let (mut list, mut metadata) = (Vec::new(), Vec::new());
+        put_bytes(&mut metadata, 2, b"1");
+        put_bytes(&mut list, 1, &metadata);
+        messages.iter().for_each(|raw| put_bytes(&mut list, 2, raw));
+        let head = answer_head(&type_meta("v1", "PodList"), list.len());
+        let body = [&*head, &list, answer_end()].concat();
+        self.stage("list page: where the items stand", copy, &mut || {
+            scan_protobuf_list(&body).map_or(0, |page| page.items.len())
+        });
+        let page = scan_protobuf_list(&body).expect("a list");
+        self.items(Encoding::Protobuf, &body, &page, copy);
+        self.encode(Encoding::Protobuf, &frames, copy);
+    }
+
+    fn copy(self, frames: &[Bytes]) -> Limit {
+        self.limit("copy", &mut || {
+            let copied = |frame: &Bytes| black_box(frame.to_vec()).len();
+            frames.iter().map(copied).sum()
+        })
+    }
+
+    /// From a stream's bytes to what its events say.
+    fn watch(self, encoding: Encoding, frames: &[Bytes], copy: Limit, scan: Limit) {
+        let stream = frames.concat();
+        self.stage("frame: cut a stream", copy, &mut || {
+            let mut cut = Frames::new(encoding, 4 << 20);
+            let mut len = 0;
+            for chunk in stream.chunks(CHUNK_LEN) {
+                cut.push(chunk);
+                while let Ok(Some(frame)) = cut.next_frame() {
+                    len += black_box(frame).len();
+                }
             }
-        }
-        count
-    })?;
-    report("scan_frame", &mut || {
-        frames
-            .iter()
-            .filter(|frame| scan_frame(frame, pods).is_ok())
-            .count()
-    })?;
-    report("scan_frame, canonical", &mut || {
-        frames
-            .iter()
-            .filter(|frame| match scan_frame(frame, pods) {
-                Ok(WatchLine::Event { object, .. }) => is_canonical_frame(frame, object),
-                _ => false,
-            })
-            .count()
-    })
-}
+            len
+        });
+        self.stage("scan the envelope", scan, &mut || {
+            let is_read = |frame: &&Bytes| scan_envelope(encoding, frame).is_ok();
+            frames.iter().filter(is_read).count()
+        });
+        self.stage("scan the event and its object", scan, &mut || {
+            let is_read = |frame: &&Bytes| scan_watch(encoding, frame, typical::fields()).is_ok();
+            frames.iter().filter(is_read).count()
+        });
+        self.stage("the same, and keep the object", scan, &mut || {
+            frames
+                .iter()
+                .map(|frame| black_box(object(encoding, frame)).frame_len())
+                .sum()
+        });
+    }
 
-fn report_serde(
-    report: &mut Report<'_>,
-    lines: &[String],
-    objects: &[&[u8]],
-) -> std::io::Result<()> {
-    report("serde_json, same fields", &mut || {
-        lines
-            .iter()
-            .filter(|line| serde_json::from_str::<Event<'_>>(line).is_ok())
-            .count()
-    })?;
-    // What a typed informer does after scan_line.
-    report("serde_json, whole typed pod", &mut || {
-        objects
-            .iter()
-            .filter(|object| {
-                serde_json::from_slice::<k8s_openapi::api::core::v1::Pod>(object).is_ok()
-            })
-            .count()
-    })?;
-    report("serde_json::Value", &mut || {
-        lines
-            .iter()
-            .filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
-            .count()
-    })
-}
+    fn items(self, encoding: Encoding, body: &[u8], page: &ListPage, limit: Limit) {
+        let form = ItemForm::new(page, encoding);
+        self.stage("list page: an item to an object", limit, &mut || {
+            let object = |item: &[u8]| form.object(item, typical::fields());
+            page.items
+                .iter()
+                .filter(|span| black_box(object(span.of(body))).is_ok())
+                .count()
+        });
+    }
 
-fn frame(stream: &[u8]) -> usize {
-    let mut framer = LineFramer::new(4 << 20);
-    let mut count = 0;
-    for chunk in stream.chunks(CHUNK_LEN) {
-        framer.push(chunk);
-        while let Ok(Some(line)) = framer.next_line() {
-            count += black_box(line).len();
+    /// From objects to frames that say something else.
+    fn encode(self, encoding: Encoding, frames: &[Bytes], copy: Limit) {
+        let objects: Vec<Object> = frames.iter().map(|frame| object(encoding, frame)).collect();
+        self.stage("encode: another type of event", copy, &mut || {
+            objects
+                .iter()
+                .map(|object| black_box(object.frame(EventKind::Added)).len())
+                .sum()
+        });
+        self.stage("encode: deleted, another version", copy, &mut || {
+            let deleted = |object: &Object| object.deleted_frame(ResourceVersion(u64::MAX));
+            objects
+                .iter()
+                .map(|object| black_box(deleted(object)).len())
+                .sum()
+        });
+        let metadata = Form::Metadata(MetaVersion::V1);
+        let without = ManagedFields::Dropped;
+        for (name, form, managed_fields) in [
+            ("encode: cut to metadata", metadata, ManagedFields::Kept),
+            ("encode: without managed fields", Form::Whole, without),
+        ] {
+            let rendition = Rendition {
+                form,
+                managed_fields,
+                ..Rendition::whole(encoding)
+            };
+            let Some(cut) = Cut::new(rendition, &kind(encoding)) else {
+                continue;
+            };
+            self.stage(name, copy, &mut || {
+                let is_cut = |frame: &&Bytes| cut.frame(frame).is_ok();
+                frames.iter().filter(is_cut).count()
+            });
         }
     }
-    count
 }
 
-/// The shortest of several rounds: what disturbs only ever adds.
-fn best(each: &mut dyn FnMut() -> usize) -> Duration {
-    let round = |_| {
-        let start = Instant::now();
-        black_box(each());
-        start.elapsed()
+fn object(encoding: Encoding, frame: &Bytes) -> Object {
+    use kube_fanout::decode::WatchLine;
+    let Ok(WatchLine::Event { object, parts, .. }) = scan_watch(encoding, frame, typical::fields())
+    else {
+        unreachable!("all frames are events");
     };
-    (0..ROUND_COUNT).map(round).min().unwrap_or_default()
+    object_in(encoding, frame, object, parts).expect("all frames are events")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "two thousand")]
-fn micros(round: Duration) -> f64 {
-    round.as_secs_f64() * 1e6 / EVENT_COUNT as f64
-}
-
-/// A pod as a kubelet leaves it: about 5 KiB, a third of it managed fields with escaped quotes.
-fn line(index: usize) -> String {
-    let container = |n: usize| {
-        format!(
-            r#"{{"name":"c{n}","image":"registry.example/team/app:1.{index}","args":["--flag=\"quoted\"","--level=3"],"env":[{{"name":"A","value":"{index}"}},{{"name":"PATH","value":"/usr/local/bin:/usr/bin:/bin"}}],"resources":{{"limits":{{"cpu":"500m","memory":"256Mi"}},"requests":{{"cpu":"100m","memory":"64Mi"}}}},"volumeMounts":[{{"name":"token","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}}],"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}}"#
-        )
-    };
-    let managed = |manager: &str| {
-        format!(
-            r#"{{"manager":"{manager}","operation":"Update","apiVersion":"v1","time":"2026-11-21T02:54:13Z","fieldsType":"FieldsV1","fieldsV1":{{"f:metadata":{{"f:labels":{{".":{{}},"f:app":{{}},"f:hash":{{}}}}}},"f:spec":{{"f:containers":{{"k:{{\"name\":\"c0\"}}":{{".":{{}},"f:image":{{}},"f:env":{{".":{{}},"k:{{\"name\":\"A\"}}":{{".":{{}},"f:name":{{}},"f:value":{{}}}}}}}},"k:{{\"name\":\"c1\"}}":{{".":{{}},"f:image":{{}},"f:name":{{}},"f:resources":{{}}}}}}}},"f:status":{{"f:conditions":{{"k:{{\"type\":\"Ready\"}}":{{".":{{}},"f:lastProbeTime":{{}},"f:status":{{}},"f:type":{{}}}}}}}}}}}}"#
-        )
-    };
-    let condition = |kind: &str| {
-        format!(
-            r#"{{"type":"{kind}","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-11-21T02:54:13Z"}}"#
-        )
-    };
-    format!(
-        r#"{{"type":"MODIFIED","object":{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"app-{index}","generateName":"app-","namespace":"team-{}","uid":"e0107c60-3809-4949-b3b5-{index:012}","resourceVersion":"{}","creationTimestamp":"2026-11-21T02:54:13Z","labels":{{"app":"demo","hash":"5d4f8c7b9","tier":"web"}},"managedFields":[{},{},{}]}},"spec":{{"containers":[{},{},{}],"restartPolicy":"Always","nodeName":"node-{}","schedulerName":"default-scheduler","serviceAccountName":"default"}},"status":{{"phase":"Running","conditions":[{},{},{},{}],"hostIP":"10.0.0.1","podIP":"10.1.2.3","podIPs":[{{"ip":"10.1.2.3"}}],"qosClass":"Burstable"}}}}}}"#,
-        index % 20,
-        index + 1_000_000,
-        managed("kube-controller-manager"),
-        managed("kubelet"),
-        managed("kubectl"),
-        container(0),
-        container(1),
-        container(2),
-        index % 100,
-        condition("Initialized"),
-        condition("Ready"),
-        condition("ContainersReady"),
-        condition("PodScheduled"),
-    )
-}
-
-fn list_body(objects: &[&[u8]]) -> Vec<u8> {
-    let head =
-        br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
-    [&head[..], &objects.join(&b','), b"]}\n"].concat()
+fn kind(encoding: Encoding) -> ResourceKind {
+    ResourceKind {
+        gvr: Gvr::new("", "v1", "pods"),
+        kind: "Pod".to_owned(),
+        list_kind: "PodList".to_owned(),
+        namespaced: true,
+        layout: Layout::Typed,
+        encoding,
+        warnings: Vec::new(),
+    }
 }
 
 /// What a typed, borrowed reading of the same fields would be.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! socket chunks ─▶ LineFramer ─▶ one line ─▶ scan_line ─▶ kind + ObjectParts | Bookmark | UpstreamStatus
-//! list body     ─▶ scan_list  ─▶ item spans ─▶ watch_form ─▶ scan_object ─▶ ObjectParts
+//! list body     ─▶ scan_list  ─▶ item spans ─▶ ItemForm ─▶ scan_object ─▶ ObjectParts
 //!
 //! protobuf      ─▶ LengthFramer ─▶ one frame ─▶ scan_frame ─▶ as above
 //! list body     ─▶ scan_protobuf_list ─▶ item spans ─▶ scan_protobuf_object ─▶ ObjectParts
@@ -12,6 +12,7 @@
 //! the gateway reads; all else is skipped, checked only for matching brackets and closed strings. What the API
 //! server wrote goes to clients as it came.
 
+mod blocks;
 mod envelope;
 mod framer;
 mod frames;
@@ -28,7 +29,7 @@ pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use framer::{FrameTooLong, LineFramer};
 pub use frames::{Frames, object_in, scan_envelope, scan_watch};
 pub use json::{DEPTH_MAX, ScanError};
-pub use list::{ListPage, scan_list, watch_form};
+pub use list::{ItemForm, ListPage, scan_list, watch_form};
 pub use managed_fields::without_managed_fields;
 pub use protobuf::{
     LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list,

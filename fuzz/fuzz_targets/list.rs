@@ -3,8 +3,8 @@
 
 mod tree;
 
-use kube_fanout::decode::{scan_list, scan_object, watch_form};
-use kube_fanout::resource::{FieldTable, Gvr, Layout};
+use kube_fanout::decode::{ItemForm, scan_list, scan_object, watch_form};
+use kube_fanout::resource::{Encoding, FieldTable, Gvr, Layout};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tree::plain_tree;
@@ -41,8 +41,15 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let fields = FieldTable::of(&Gvr::new("", "v1", "pods"));
+    let items = ItemForm::new(&page, Encoding::Json);
+    let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
     for item in &page.items {
         let item = item.of(bytes);
+        let form = watch_form(item, kind, &page.api_version, page.layout);
+        match (items.object(item, fields), scan_object(&form, fields)) {
+            (Ok(object), Ok(_)) => assert_eq!(object.bytes(), form),
+            (object, parts) => assert_eq!(object.is_ok(), parts.is_ok()),
+        }
         for layout in [Layout::Typed, Layout::Dynamic] {
             check_form(
                 item,

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use crate::resource::wire::WireError;
 use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
 
+use super::blocks::{BLOCK_LEN, Block, Carry, first_in_string};
+
 /// Deepest nesting of brackets that is walked. Kubernetes' own objects stay below 30; custom resources are free, and
 /// serde_json's limit of 128 has been met in the wild.
 pub const DEPTH_MAX: usize = 1024;
@@ -201,7 +203,9 @@ impl<'a> Json<'a> {
         let mut escaped = false;
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
-            let Some(found) = memchr::memchr2(b'"', b'\\', rest) else {
+            // Most strings are short: to call memchr would cost more than to look.
+            let near = rest.first_chunk().and_then(first_in_string);
+            let Some(found) = near.or_else(|| memchr::memchr2(b'"', b'\\', rest)) else {
                 self.at = bytes.len();
                 return self.expected("the end of a string");
             };
@@ -288,59 +292,92 @@ impl<'a> Json<'a> {
         self.expected("a value")
     }
 
+    /// Goes by blocks, so that of what stands between brackets and strings nothing is looked at.
     fn skip_container(&mut self) -> Result<(), ScanError> {
         let bytes = self.text.as_bytes();
         let mut open = Brackets::default();
-        while let Some(&byte) = bytes.get(self.at) {
-            match byte {
-                b'"' => {
-                    self.string("a string")?;
+        let mut carry = Carry::default();
+        while let Some(rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
+            let block = match rest.first_chunk() {
+                Some(block) => Block::of(block),
+                None => Block::of(&padded(rest)),
+            };
+            let outside = block.outside(&mut carry);
+            let mut brackets = outside.brackets;
+            while brackets != 0 {
+                let at = brackets.trailing_zeros();
+                brackets &= brackets - 1;
+                let bracket = rest[at as usize];
+                let offset = self.at + at as usize;
+                if matches!(bracket, b'{' | b'[') {
+                    open.push(bracket, offset)?;
                     continue;
                 }
-                b'{' | b'[' => open.push(byte, self.at)?,
-                b'}' | b']' => {
-                    if !open.pop(byte) {
-                        return self.expected("the other kind of closing bracket");
-                    }
-                    if open.count == 0 {
-                        self.at += 1;
-                        return Ok(());
-                    }
+                if !open.pop(bracket) {
+                    self.at = offset;
+                    return self.expected("the other kind of closing bracket");
                 }
-                _ => {}
+                if open.count == 0 {
+                    self.no_backslash(outside.backslashes, at)?;
+                    self.at = offset + 1;
+                    return Ok(());
+                }
             }
-            self.at += 1;
+            self.no_backslash(outside.backslashes, u64::BITS)?;
+            self.at = (self.at + BLOCK_LEN).min(bytes.len());
         }
         self.expected("a closing bracket")
     }
+
+    /// Refuses a backslash outside of strings among the next bytes: it would hide the quote behind it.
+    fn no_backslash(&mut self, backslashes: u64, before: u32) -> Result<(), ScanError> {
+        let at = backslashes.trailing_zeros();
+        if at >= before {
+            return Ok(());
+        }
+        self.at += at as usize;
+        self.expected("no backslash outside of strings")
+    }
 }
 
-/// The brackets that stand open, one bit each: set for `{`.
+/// The last bytes of a text as a block.
+fn padded(rest: &[u8]) -> [u8; BLOCK_LEN] {
+    let mut block = [b' '; BLOCK_LEN];
+    block[..rest.len()].copy_from_slice(rest);
+    block
+}
+
+/// The brackets that stand open, one bit each: set for `{`. The innermost are in `near`, the lowest bit last.
 #[derive(Default)]
 struct Brackets {
-    bits: [u64; DEPTH_MAX / 64],
+    near: u64,
+    far: [u64; DEPTH_MAX / 64],
     count: usize,
 }
 
 impl Brackets {
+    #[inline]
     fn push(&mut self, bracket: u8, offset: usize) -> Result<(), ScanError> {
         if self.count == DEPTH_MAX {
             return Err(ScanError::TooDeep { offset });
         }
-        let (word, bit) = (self.count / 64, 1 << (self.count % 64));
-        if bracket == b'{' {
-            self.bits[word] |= bit;
-        } else {
-            self.bits[word] &= !bit;
+        if self.count.is_multiple_of(64) {
+            self.far[self.count / 64] = self.near;
         }
+        self.near = self.near << 1 | u64::from(bracket == b'{');
         self.count += 1;
         Ok(())
     }
 
     /// Whether `bracket` closes the one opened last; the caller keeps at least one open.
+    #[inline]
     fn pop(&mut self, bracket: u8) -> bool {
         self.count -= 1;
-        let is_object = self.bits[self.count / 64] >> (self.count % 64) & 1 == 1;
+        let is_object = self.near & 1 == 1;
+        self.near >>= 1;
+        if self.count.is_multiple_of(64) {
+            self.near = self.far[self.count / 64];
+        }
         is_object == (bracket == b'}')
     }
 }

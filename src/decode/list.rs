@@ -1,8 +1,13 @@
-//! The envelope of a list page. Does not look into the items.
+//! The envelope of a list page, and what becomes of its items. The envelope is read without looking into them.
 
-use crate::resource::{Layout, ResourceVersion, Span};
+use serde_json::Value;
 
-use super::json::{Json, ScanError};
+use crate::resource::protobuf::type_meta;
+use crate::resource::{Encoding, EventKind, FieldTable, Layout, Object, ResourceVersion, Span};
+
+use super::json::{Json, ScanError, span};
+use super::protobuf::scan_protobuf_object;
+use super::scanner::scan_object;
 
 /// One page of a list: where its items stand, and what its metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,29 +106,86 @@ fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
     })
 }
 
+/// How the items of one page become objects, each with the frame of a watch event around it.
+#[derive(Clone, Debug)]
+pub struct ItemForm {
+    encoding: Encoding,
+    /// Of JSON, what items leave out; of protobuf, the message that says what they are.
+    types: Vec<u8>,
+}
+
+impl ItemForm {
+    /// For the items of this page.
+    #[must_use]
+    pub fn new(page: &ListPage, encoding: Encoding) -> Self {
+        // Only compiled-in kinds leave out what their items are, and they name their lists so.
+        let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
+        let types = match encoding {
+            Encoding::Json => type_prefix(kind, &page.api_version, page.layout),
+            Encoding::Protobuf => type_meta(&page.api_version, kind),
+        };
+        Self { encoding, types }
+    }
+
+    /// One item.
+    ///
+    /// # Errors
+    /// As [`scan_object`] and [`scan_protobuf_object`].
+    pub fn object(&self, item: &[u8], fields: FieldTable) -> Result<Object, ScanError> {
+        if self.encoding == Encoding::Protobuf {
+            let parts = scan_protobuf_object(item, fields)?;
+            return Ok(Object::in_protobuf(parts, &self.types, item));
+        }
+        const END: &[u8] = b"}\n";
+        let head = EventKind::Added.line_head().as_bytes();
+        let mut line = Vec::with_capacity(head.len() + self.types.len() + item.len() + END.len());
+        line.extend_from_slice(head);
+        put_form(&mut line, item, &self.types);
+        line.extend_from_slice(END);
+        let object = Span {
+            start: span(0, head.len())?.end,
+            end: span(0, line.len() - END.len())?.end,
+        };
+        let parts = scan_object(object.of(&line), fields)?;
+        let start = object.start;
+        Ok(Object::in_frame(parts, Encoding::Json, &line, start))
+    }
+}
+
 /// A list item as a watch event would carry it: of compiled-in kinds with `kind` and `apiVersion` put first, which
 /// list items leave out (protocol.md §3.8). An item that begins with either is copied as it is. Newlines, which JSON
 /// allows only between tokens, are left out, because a frame ends at a newline.
 #[must_use]
 pub fn watch_form(item: &[u8], kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
-    let prefix = match (layout, first_key(item)) {
-        (Layout::Dynamic, _) | (_, None | Some("kind" | "apiVersion")) => String::new(),
-        (Layout::Typed, Some(_)) => format!(
-            "\"kind\":{},\"apiVersion\":{},",
-            serde_json::Value::from(kind),
-            serde_json::Value::from(api_version)
-        ),
-    };
-    let (brace, rest) = item.split_at(usize::from(!prefix.is_empty()));
-    let mut form = Vec::with_capacity(item.len() + prefix.len());
-    form.extend_from_slice(brace);
-    form.extend_from_slice(prefix.as_bytes());
-    form.extend_from_slice(rest);
-    if memchr::memchr2(b'\n', b'\r', &form).is_some() {
-        form.retain(|byte| !matches!(byte, b'\n' | b'\r'));
-        form.shrink_to_fit();
-    }
+    let types = type_prefix(kind, api_version, layout);
+    let mut form = Vec::with_capacity(item.len() + types.len());
+    put_form(&mut form, item, &types);
+    form.shrink_to_fit();
     form
+}
+
+/// What stands first in an object of a compiled-in kind.
+fn type_prefix(kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
+    if layout == Layout::Dynamic {
+        return Vec::new();
+    }
+    let (kind, api_version) = (Value::from(kind), Value::from(api_version));
+    format!("\"kind\":{kind},\"apiVersion\":{api_version},").into_bytes()
+}
+
+fn put_form(out: &mut Vec<u8>, item: &[u8], types: &[u8]) {
+    let types = match first_key(item) {
+        None | Some("kind" | "apiVersion") => &[],
+        Some(_) => types,
+    };
+    let (brace, rest) = item.split_at(usize::from(!types.is_empty()));
+    for piece in [brace, types, rest] {
+        if memchr::memchr2(b'\n', b'\r', piece).is_none() {
+            out.extend_from_slice(piece);
+        } else {
+            out.extend(piece.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
+        }
+    }
 }
 
 /// The first key, without its quotes; `None` where the item is empty or no object.

@@ -1,6 +1,6 @@
 //! Finds an object's parts in its JSON bytes. Does not check the object against any schema.
 
-use crate::resource::{FieldTable, ObjectParts, ResourceVersion, Span};
+use crate::resource::{Field, FieldTable, ObjectParts, ResourceVersion, Span};
 
 use super::json::{Json, ScanError, Text, span};
 
@@ -68,6 +68,7 @@ pub(super) fn object_parts<'a>(
     json.peek();
     let base = json.at();
     let mut found = Found {
+        table: fields.fields(),
         parts: ObjectParts::before(fields),
         version: None,
     };
@@ -76,7 +77,7 @@ pub(super) fn object_parts<'a>(
         prefix.see(json, key, base);
         match &*key.decode()? {
             "metadata" => found.metadata(json),
-            name => found.fields_below(json, fields, &[name]),
+            name => found.field(json, name, u32::MAX, 0),
         }
     })?;
     found.finish(prefix, base, json.at())
@@ -121,6 +122,8 @@ pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError>
 }
 
 struct Found<'a> {
+    /// At most as many as a `u32` has bits.
+    table: &'static [Field],
     parts: ObjectParts<'a>,
     version: Option<(ResourceVersion, Span)>,
 }
@@ -163,32 +166,33 @@ impl<'a> Found<'a> {
         })
     }
 
-    /// Reads the value at `path` if a field stands there, goes down if one stands below, else skips.
-    /// Goes no deeper than the longest path of the table.
-    fn fields_below(
+    /// Reads the value if a field of the table stands here, goes down if some stand below, else skips. `wanted` has a bit for each
+    /// field whose first `depth` keys led here, so this goes no deeper than the longest path.
+    fn field(
         &mut self,
         json: &mut Json<'a>,
-        fields: FieldTable,
-        path: &[&str],
+        key: &str,
+        wanted: u32,
+        depth: usize,
     ) -> Result<(), ScanError> {
-        let starts = |field: &&crate::resource::Field| field.path.starts_with(path);
-        if !fields.fields().iter().any(|field| starts(&field)) {
-            return json.skip().map(drop);
-        }
-        if let Some(index) = fields.fields().iter().position(|field| field.path == path) {
-            if let Some(value) = json.scalar()? {
-                self.parts.fields[index] = value;
+        let mut below = 0;
+        for (index, entry) in self.table.iter().enumerate() {
+            if wanted & 1 << index == 0 || entry.path.get(depth) != Some(&key) {
+                continue;
             }
-            return Ok(());
+            if entry.path.len() == depth + 1 {
+                if let Some(value) = json.scalar()? {
+                    self.parts.fields[index] = value;
+                }
+                return Ok(());
+            }
+            below |= 1 << index;
         }
-        if json.peek() != Some(b'{') {
+        if below == 0 || json.peek() != Some(b'{') {
             return json.skip().map(drop);
         }
         json.object("an object", |json, key| {
-            let key = key.decode()?;
-            let deeper: smallvec::SmallVec<[&str; 4]> =
-                path.iter().copied().chain([&*key]).collect();
-            self.fields_below(json, fields, &deeper)
+            self.field(json, &key.decode()?, below, depth + 1)
         })
     }
 

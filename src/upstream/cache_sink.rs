@@ -1,6 +1,7 @@
 //! The gateway's sink: a watch cache behind its one writer. Reads no stream and knows no request.
 
-use std::collections::BTreeMap;
+mod side;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
 use crate::cache::{Applied, Change, Writer};
-use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
+use crate::resource::{EventKind, Object, ResourceVersion};
+use side::Side;
 
 /// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
 /// the next one may as well grow.
@@ -45,7 +47,7 @@ pub struct CacheSink {
     writer: Writer,
     tally: Arc<dyn FillTally>,
     /// Initial data on its way; replaces the state when complete.
-    side: BTreeMap<ObjectKey, Object>,
+    side: Side,
     /// Changes that will be published together, in the order they came.
     batch: Vec<Change>,
     /// Longest time that changes are held back to be delivered together.
@@ -60,7 +62,7 @@ impl CacheSink {
         Self {
             writer,
             tally,
-            side: BTreeMap::new(),
+            side: Side::default(),
             batch: Vec::new(),
             coalesce_delay_max,
             hold_until: None,
@@ -90,13 +92,13 @@ impl Sink for CacheSink {
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         match kind {
-            EventKind::Deleted => self.side.remove(&ObjectKey::from(object.key())),
-            EventKind::Added | EventKind::Modified => self.side.insert(object.key().into(), object),
-        };
+            EventKind::Deleted => self.side.remove(&object),
+            EventKind::Added | EventKind::Modified => self.side.put(object),
+        }
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
-        let objects = std::mem::take(&mut self.side).into_values().collect();
+        let objects = self.side.take();
         let applied = self
             .writer
             .replace(objects, version, now())

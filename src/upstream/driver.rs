@@ -8,6 +8,7 @@ mod compare;
 mod fault;
 mod lists;
 mod probe;
+mod scan;
 mod stream;
 
 use std::fmt;
@@ -27,6 +28,7 @@ pub use ask::{Collection, escaped};
 pub use compare::{Census, census};
 use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};
+use lists::{PageAhead, PageRequest};
 pub use probe::{Probe, ProbeError, offers_protobuf, probe};
 
 /// Which connections a request may use.
@@ -169,6 +171,7 @@ pub struct Driver<F, S> {
     reflector: Reflector,
     sink: S,
     tally: Arc<dyn DriverTally>,
+    ahead: Option<PageAhead>,
 }
 
 /// The runtime's clock, which is the one that waits go by: a test that stops it stops the driver.
@@ -195,28 +198,35 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             reflector,
             sink,
             tally,
+            ahead: None,
         }
     }
 
     /// Follows the resource until there is nothing left to follow. Dropping the future stops it at any point.
     pub async fn run(mut self) -> DriverEnd {
         loop {
-            let step = match self.reflector.next_action(now(), crate::resource::random()) {
+            let action = self.reflector.next_action(now(), crate::resource::random());
+            let ahead = self.ahead.take().filter(|ahead| ahead.action == action);
+            let step = match action {
                 Action::WaitUntil(at) => {
                     self.rest_until(at).await;
                     Ok(())
                 }
                 Action::List {
-                    resource_version,
+                    resource_version: version,
                     continue_token,
                     limit,
                     reason,
                 } => {
-                    let first = continue_token.is_none();
-                    if first {
+                    if continue_token.is_none() {
                         self.tally.relisted(reason);
                     }
-                    self.list(resource_version, continue_token, limit).await
+                    let request = PageRequest {
+                        version,
+                        continue_token,
+                        limit,
+                    };
+                    self.list(request, ahead).await
                 }
                 Action::WatchList {
                     resource_version,

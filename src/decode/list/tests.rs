@@ -118,3 +118,34 @@ fn a_watch_form_has_the_type_prefix_that_lists_leave_out() {
     assert_eq!(parts.fields[0], "]}");
     assert_eq!(form.capacity(), form.len());
 }
+
+#[test]
+fn an_item_becomes_the_object_that_its_watch_form_shows() {
+    let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
+    let spaced = PODS.replace("{\"metadata\"", "{\n \"metadata\"");
+    for text in [PODS, WIDGETS, &spaced] {
+        let page = scan_list(text.as_bytes()).unwrap();
+        let form = ItemForm::new(&page, Encoding::Json);
+        let kind = page.kind.strip_suffix("List").unwrap();
+        for item in page.items.iter().map(|item| item.of(text.as_bytes())) {
+            let shown = watch_form(item, kind, &page.api_version, page.layout);
+            let expected = Object::new(scan_object(&shown, pods).unwrap(), &shown);
+            let object = form.object(item, pods).unwrap();
+            assert_eq!(
+                object.frame(EventKind::Added),
+                expected.frame(EventKind::Added)
+            );
+            assert_eq!(object.bytes(), shown);
+            let version = ResourceVersion(7);
+            assert_eq!(
+                object.deleted_frame(version),
+                expected.deleted_frame(version)
+            );
+            assert_eq!(
+                object.list_item(page.layout),
+                expected.list_item(page.layout)
+            );
+        }
+        assert!(form.object(b"{}", pods).is_err());
+    }
+}

@@ -136,6 +136,11 @@ fn an_error_says_what_was_expected_and_where() {
         r#"{"a":[}]}"#,
         "expected the other kind of closing bracket at offset 6",
     );
+    check_error(
+        r#"{"a":["b",\"]"]}"#,
+        "expected no backslash outside of strings at offset 10",
+    );
+    check_error(r#"{"a":["b]}"#, "expected a closing bracket at offset 10");
     check_error(r#"{"a":nul}"#, "expected a value at offset 5");
     check_error("{\"a\":\n1}", "expected an object on one line at offset 5");
     check_error(
@@ -203,7 +208,7 @@ fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts<'static>> {
     let metadata = &tree["metadata"];
     let name = text(&metadata["name"]);
     let labels = metadata["labels"].as_object().cloned().unwrap_or_default();
-    let field = |field: &crate::resource::Field| {
+    let field = |field: &Field| {
         let value = field
             .path
             .iter()

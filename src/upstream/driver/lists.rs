@@ -1,4 +1,4 @@
-//! Lists: one page after the other into the side buffer.
+//! Lists: one page after the other into the side buffer, and one ahead.
 
 use std::time::Duration;
 
@@ -9,15 +9,12 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
+use super::scan::{APART_LEN_MIN, ScannedPage, apart};
 use super::{Asked, Driver, Fault, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
-use crate::decode::{
-    ListPage, ScanError, UpstreamStatus, scan_list, scan_object, scan_protobuf_list,
-    scan_protobuf_object, scan_protobuf_status, scan_status, watch_form,
-};
-use crate::resource::protobuf::type_meta;
+use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
 use crate::resource::{Encoding, EventKind, Object};
-use crate::upstream::reflector::{Effect, Input, ListVersion};
+use crate::upstream::reflector::{Action, Effect, Input, ListVersion};
 
 /// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
 const PAGE_LEN_MAX: usize = 1 << 30;
@@ -28,27 +25,60 @@ const STATUS_LEN_MAX: usize = 64 << 10;
 /// alive below do not tell.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// One page, as the reflector asks for it.
+#[derive(Debug)]
+pub(super) struct PageRequest {
+    pub(super) version: ListVersion,
+    pub(super) continue_token: Option<String>,
+    pub(super) limit: Option<u32>,
+}
+
+impl PageRequest {
+    /// The request that an action names, if it is for a page.
+    fn of(action: &Action) -> Option<Self> {
+        match action {
+            Action::List {
+                resource_version,
+                continue_token,
+                limit,
+                ..
+            } => Some(Self {
+                version: *resource_version,
+                continue_token: continue_token.clone(),
+                limit: *limit,
+            }),
+            Action::WatchList { .. }
+            | Action::Watch { .. }
+            | Action::WaitUntil(_)
+            | Action::Stop(_) => None,
+        }
+    }
+}
+
+/// A page that was asked for while the one before it was read. It counts only if the reflector then asks for just this.
+#[derive(Debug)]
+pub(super) struct PageAhead {
+    pub(super) action: Action,
+    pub(super) answer: Result<Bytes, Fault>,
+}
+
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(
         &mut self,
-        version: ListVersion,
-        continue_token: Option<String>,
-        limit: Option<u32>,
+        request: PageRequest,
+        ahead: Option<PageAhead>,
     ) -> Result<(), Stopped> {
-        if continue_token.is_none() {
+        if request.continue_token.is_none() {
             self.sink.restart();
         }
-        let path = ask::list(
-            &self.reading.collection,
-            version,
-            continue_token.as_deref(),
-            limit,
-        );
-        let purpose = self.reading.list_purpose();
-        match page(&*self.fetch, path, purpose, self.reading.encoding).await {
+        let answer = match ahead {
+            Some(ahead) => ahead.answer,
+            None => self.ask(request).await,
+        };
+        match answer {
             Ok(body) => {
                 self.tally.received(body.len());
-                self.take_page(&body)
+                self.take_page(body).await
             }
             Err(fault) => {
                 self.failed(Asked::List, fault);
@@ -57,20 +87,30 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_page(&mut self, body: &Bytes) -> Result<(), Stopped> {
-        let page = match self.read_page(body) {
-            Ok(page) => page,
+    async fn ask(&self, request: PageRequest) -> Result<Bytes, Fault> {
+        let path = ask::list(
+            &self.reading.collection,
+            request.version,
+            request.continue_token.as_deref(),
+            request.limit,
+        );
+        let purpose = self.reading.list_purpose();
+        page(&*self.fetch, path, purpose, self.reading.encoding).await
+    }
+
+    async fn take_page(&mut self, body: Bytes) -> Result<(), Stopped> {
+        let (page, objects) = match self.read_page(body).await {
+            Ok(read) => read,
             Err(fault) => {
                 self.sink.restart();
                 self.failed(Asked::List, fault);
                 return Ok(());
             }
         };
-        let input = Input::ListPage {
-            resource_version: page.resource_version,
-            continue_token: page.continue_token,
-        };
-        match self.observe(input) {
+        for object in objects {
+            self.sink.initial(EventKind::Added, object);
+        }
+        match self.observe(page) {
             Effect::InitialDone { resource_version } => self.sink.replace(resource_version)?,
             Effect::Restarted => self.sink.restart(),
             Effect::InitialItem
@@ -83,38 +123,35 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         Ok(())
     }
 
-    /// Hands over the items one by one, so that a long list never lies twice in memory. A page that turns out to be bad is
-    /// followed by a list from its beginning, so what was handed over of it is dropped.
-    fn read_page(&mut self, body: &Bytes) -> Result<ListPage, Fault> {
-        let page = match self.reading.encoding {
-            Encoding::Json => scan_list(body),
-            Encoding::Protobuf => scan_protobuf_list(body),
+    /// Reads a page, and meanwhile fetches the one that will be asked for next: upstream and this side work at the same time, on
+    /// one page each, and at most two are in memory. A page that turns out to be bad leaves nothing.
+    async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), Fault> {
+        let scanned = ScannedPage::new(&self.reading, body)?;
+        let (version, token) = (
+            scanned.page.resource_version,
+            scanned.page.continue_token.clone(),
+        );
+        let ahead = self.reflector.ahead(version, &token);
+        let fetched = async {
+            let action = ahead?;
+            let request = PageRequest::of(&action)?;
+            let answer = self.ask(request).await;
+            Some(PageAhead { action, answer })
         };
-        let page = page.map_err(|error| Fault::unparsable(&error))?;
-        if page.kind == "Table" {
-            let cause = "a Table came where a list was asked for";
-            return Err(Fault::rejected(FrameRejection::WrongContentType, cause));
-        }
-        for span in &page.items {
-            let object = self
-                .read_item(&page, span.of(body))
-                .map_err(|error| Fault::unparsable(&error))?;
-            self.sink.initial(EventKind::Added, object);
-        }
-        Ok(page)
-    }
-
-    fn read_item(&self, page: &ListPage, item: &[u8]) -> Result<Object, ScanError> {
-        // Only compiled-in kinds leave out what their items are, and they name their lists so.
-        let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
-        if self.reading.encoding == Encoding::Protobuf {
-            let parts = scan_protobuf_object(item, self.reading.fields)?;
-            let type_meta = type_meta(&page.api_version, kind);
-            return Ok(Object::in_protobuf(parts, &type_meta, item));
-        }
-        let bytes = watch_form(item, kind, &page.api_version, page.layout);
-        let parts = scan_object(&bytes, self.reading.fields)?;
-        Ok(Object::new(parts, &bytes))
+        let read = async {
+            if scanned.body.len() < APART_LEN_MIN {
+                return scanned.objects();
+            }
+            apart(move || scanned.objects()).await
+        };
+        // The request leaves before the first item is looked at; a bad item ends both.
+        let (fetched, objects) = tokio::try_join!(biased; async { Ok(fetched.await) }, read)?;
+        self.ahead = fetched;
+        let page = Input::ListPage {
+            resource_version: version,
+            continue_token: token,
+        };
+        Ok((page, objects))
     }
 }
 

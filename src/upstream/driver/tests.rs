@@ -2,6 +2,7 @@
 
 pub(crate) mod scripted;
 pub(crate) mod simulation;
+mod start;
 
 use std::pin::Pin;
 use std::sync::Mutex;

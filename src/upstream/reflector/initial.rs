@@ -41,6 +41,13 @@ impl Initial {
         }
     }
 
+    /// Whether a page goes on where the ones before it ended. Pages of different versions do not add up to a state, and a token
+    /// that repeats leads nowhere.
+    fn goes_on(&self, version: ResourceVersion, token: &str) -> bool {
+        let before = self.page.as_ref();
+        before.is_none_or(|before| before.version == version && before.token != token)
+    }
+
     /// The same search from its beginning; whatever came so far is void.
     fn again(&mut self, reason: RelistReason) {
         self.reason = reason;
@@ -54,14 +61,33 @@ impl Initial {
 }
 
 impl Reflector {
-    /// A page came. Pages of different versions do not add up to a state, and a token that repeats leads nowhere.
+    /// What will be asked for next if nothing is wrong with a page that has come but has not been read whole. Decides
+    /// nothing: the page still has to be observed, and only [`Reflector::next_action`] says what is done.
+    #[must_use]
+    pub fn ahead(&self, version: ResourceVersion, token: &str) -> Option<Action> {
+        let Phase::Initial(initial) = &self.phase else {
+            return None;
+        };
+        if token.is_empty() || !initial.goes_on(version, token) {
+            return None;
+        }
+        let page = Some(Page {
+            version,
+            token: token.to_owned(),
+        });
+        let next = Initial {
+            page,
+            ..initial.clone()
+        };
+        Some(next.action(self.options.page_len))
+    }
+
+    /// A page came.
     pub(super) fn page(&mut self, version: ResourceVersion, token: String) -> Effect {
         let Phase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
-        if let Some(before) = &initial.page
-            && (before.version != version || before.token == token)
-        {
+        if !initial.goes_on(version, &token) {
             initial.means = Means::Whole;
             return self.restart(RelistReason::PagesExpired, 0);
         }

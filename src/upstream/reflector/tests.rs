@@ -211,6 +211,31 @@ fn pages_follow_their_tokens_and_lead_to_a_watch() {
 }
 
 #[test]
+fn what_comes_after_a_page_is_known_before_the_page_is_read() {
+    let mut table = Table::new(PAGED);
+    let ahead = |table: &Table, version, token: &str| table.reflector.ahead(rv(version), token);
+    for (token, next, last) in [
+        ("a", "b", None),
+        ("b", "c", Some("a")),
+        ("c", "a", Some("b")),
+    ] {
+        table.does(0, list(Any, last, Some(500), Why::Start));
+        let expected = list(Any, Some(token), Some(500), Why::Start);
+        assert_eq!(ahead(&table, 9, token), Some(expected.clone()));
+        assert_eq!(ahead(&table, 9, ""), None);
+        if let Some(last) = last {
+            assert_eq!(ahead(&table, 9, last), None);
+            assert_eq!(ahead(&table, 8, token), None);
+        }
+        table.told(page(9, token), Effect::InitialItem);
+        table.does(0, expected);
+        assert!(ahead(&table, 9, next).is_some());
+    }
+    table.told(page(9, ""), done(9));
+    assert_eq!(ahead(&table, 9, "d"), None);
+}
+
+#[test]
 fn held_state_is_resumed_without_a_list() {
     let mut table = Table::live_at(7);
     table.told(event(6), Effect::Ignored);

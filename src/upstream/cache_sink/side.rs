@@ -1,0 +1,98 @@
+//! Initial data on its way. Publishes nothing.
+
+use std::collections::BTreeMap;
+
+use crate::resource::{KeyRef, Object, ObjectKey};
+
+/// Objects by key, the last state of each.
+///
+/// Lists and streamed lists come in the order of keys (protocol.md §3.8), so nearly all are put at the end of an array. What
+/// happens while a streamed list is on its way comes between them in any order, and so does everything of a server that
+/// does not sort.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    /// Keys rise.
+    sorted: Vec<Object>,
+    /// What came out of order, over what is in `sorted`; `None` for what was deleted.
+    late: BTreeMap<ObjectKey, Option<Object>>,
+}
+
+impl Side {
+    pub(super) fn put(&mut self, object: Object) {
+        let rises = self
+            .sorted
+            .last()
+            .is_none_or(|last| last.key() < object.key());
+        let key = || ObjectKey::from(object.key());
+        if rises && (self.late.is_empty() || !self.late.contains_key(&key())) {
+            self.sorted.push(object);
+        } else {
+            self.late.insert(key(), Some(object));
+        }
+    }
+
+    pub(super) fn remove(&mut self, object: &Object) {
+        self.late.insert(object.key().into(), None);
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// All objects in the order of keys; leaves none.
+    pub(super) fn take(&mut self) -> Vec<Object> {
+        let sorted = std::mem::take(&mut self.sorted);
+        if self.late.is_empty() {
+            return sorted;
+        }
+        let mut late = std::mem::take(&mut self.late).into_iter().peekable();
+        let mut merged = Vec::with_capacity(sorted.len() + late.len());
+        for object in sorted {
+            while let Some((_, late)) = late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) < object.key()) {
+                merged.extend(late);
+            }
+            match late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) == object.key()) {
+                Some((_, newer)) => merged.extend(newer),
+                None => merged.push(object),
+            }
+        }
+        merged.extend(late.filter_map(|(_, late)| late));
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cache::tests::samples::Sample;
+
+    proptest! {
+        #[test]
+        fn the_last_state_of_each_stays_whatever_the_order(
+            told in prop::collection::vec((0..12_u64, prop::bool::weighted(0.8)), 0..60),
+            rising in 0..12_u64,
+        ) {
+            let first = (0..rising).map(|key| (key, true));
+            let mut side = Side::default();
+            let mut expected = BTreeMap::new();
+            for (version, (key, is_put)) in first.chain(told).enumerate() {
+                let key = format!("a/{key:02}");
+                let version = version as u64 + 1;
+                let object = Sample::new(&key, version).object();
+                if is_put {
+                    expected.insert(key, version);
+                    side.put(object);
+                } else {
+                    expected.remove(&key);
+                    side.remove(&object);
+                }
+            }
+            let entry = |object: Object| (object.key().to_string(), object.resource_version().0);
+            let found: Vec<_> = side.take().into_iter().map(entry).collect();
+            prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+            prop_assert!(side.take().is_empty());
+        }
+    }
+}
