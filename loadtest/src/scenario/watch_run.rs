@@ -309,5 +309,6 @@ fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
         ms(recorder.latency.value_at_quantile(0.999)),
     );
     sheet.figure("latency max, ms", ms(recorder.latency.max()));
+    sheet.distribution("latency, ms", &recorder.latency);
     sheet.figure("bookmarks", recorder.bookmarks as f64);
 }
