@@ -133,3 +133,33 @@ async fn a_server_within_its_capacity_is_not_overloaded() {
     proves(&sheet, "lists complete", 4.0);
     proves(&sheet, "watchers that got events", 10.0);
 }
+
+/// Waits for some watches, so that the lists before them are spared, and orders a fault.
+async fn order_when_watched(server: &Apiserver, order: &str) {
+    while server.watch_count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    server.order(serde_json::from_str(order).unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn requests_that_are_shed_are_counted_and_come_again() {
+    let server = server(Options::default()).await;
+    let arguments = "overload --watchers 5 --listers 4 --late-watchers 3 --ballast-objects 20 --write-rate 50 --objects 10 --duration 0.5";
+    let order =
+        r#"{"fault":{"refuse":{"code":429}},"verb":"list","resource":"configmaps","count":3}"#;
+    let (sheet, ()) = tokio::join!(play(&server, arguments), order_when_watched(&server, order));
+    proves(&sheet, "lists shed with 429", 3.0);
+}
+
+#[tokio::test]
+async fn a_streamed_list_that_is_cut_or_garbled_is_a_fault() {
+    for fault in ["\"garbageFrame\"", r#"{"cutWatch":{"afterBytes":900}}"#] {
+        let server = server(Options::default()).await;
+        let order = format!(r#"{{"fault":{fault},"resource":"configmaps"}}"#);
+        server.order(serde_json::from_str(&order).unwrap()).unwrap();
+        let arguments = "watch-list-herd --clients 4 --rounds 1 --objects 20 --object-size 600";
+        let sheet = play(&server, arguments).await;
+        assert!(!sheet.is_clean(), "{fault}\n{sheet}");
+    }
+}

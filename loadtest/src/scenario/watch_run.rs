@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use super::crew::{Crew, Staffing};
 use super::crowd::Crowd;
 use crate::cli::Server;
+use crate::client::Client;
 use crate::process::Usage;
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
@@ -119,6 +120,9 @@ impl<'a> WatchRun<'a> {
         if let Some(churn) = &self.churn {
             churn.prepare().await?;
         }
+        // A list through the server under test makes its cache, so that the reference's version is within its history.
+        let first = format!("{}?resourceVersion=0&limit=1", self.path);
+        Client::new(self.wiring.target.clone()).json(&first).await?;
         let recording = Recording::begin(self.reference.clone(), self.path).await?;
         let control = Arc::new(Control::default());
         let plans = self.crowd.plans(self.path, recording.start);

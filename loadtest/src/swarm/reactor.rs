@@ -41,6 +41,8 @@ struct Seat<M> {
     was_ready: bool,
     /// Counted among those that are being connected, TLS included.
     is_connecting: bool,
+    /// The server has closed its side. That is said once, perhaps together with the last bytes, and a short read does not show it.
+    hung_up: bool,
     /// Slow, and not to be read before its time in `resting`.
     rests: bool,
 }
@@ -80,6 +82,7 @@ pub fn run<M: Member>(
         path: None,
         was_ready: false,
         is_connecting: false,
+        hung_up: false,
         rests: false,
     };
     let seats: Vec<Seat<M>> = members.into_iter().map(seat).collect();
@@ -122,7 +125,9 @@ impl<M: Member> Reactor<'_, M> {
             self.recorder.tick(self.control);
             let (events_before, bytes_before) = (self.recorder.events, self.recorder.bytes);
             for event in &events {
-                self.ready(event.token().0, event.is_writable());
+                let number = event.token().0;
+                self.seats[number].hung_up |= event.is_read_closed();
+                self.ready(number, event.is_writable());
             }
             for number in std::mem::take(&mut self.more_left) {
                 self.read(number);
@@ -196,6 +201,7 @@ impl<M: Member> Reactor<'_, M> {
         seat.connection = Some(connection);
         seat.place = Place::Connecting;
         seat.is_connecting = true;
+        seat.hung_up = false;
         self.connecting += 1;
         Ok(())
     }
@@ -268,6 +274,7 @@ impl<M: Member> Reactor<'_, M> {
         }
         match turn {
             Turn::Gone => return self.leave(number),
+            Turn::Free if seat.hung_up => return self.leave(number),
             Turn::Free => {
                 seat.place = Place::Resting;
                 return self.ask(number);
@@ -281,7 +288,7 @@ impl<M: Member> Reactor<'_, M> {
         let read_len = usize::try_from(self.recorder.bytes - bytes_before).unwrap_or(usize::MAX);
         let now = Duration::from_nanos(self.recorder.now_ns());
         match pace.map_or(Rest::None, |pace| pace.rest(read_len, now)) {
-            Rest::None if turn == Turn::MoreLeft => self.more_left.push(number),
+            Rest::None if turn == Turn::MoreLeft || seat.hung_up => self.more_left.push(number),
             Rest::None => {}
             Rest::For(time) => {
                 seat.rests = true;
