@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::crowd::Crowd;
 use super::watch_run::verdicts::Outcome;
 use crate::cli::Server;
+use crate::process::Usage;
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Swarm, Wiring};
 use crate::verify::reference::{Reference, State};
@@ -52,6 +53,7 @@ pub enum Crew {
 pub struct Apart {
     control: Arc<Control>,
     count: usize,
+    pids: Vec<u32>,
     relays: Vec<JoinHandle<Result<(Part, Stopped)>>>,
 }
 
@@ -88,7 +90,7 @@ impl Crew {
             let swarm = Swarm::start(watchers, staffing.wiring, control)?;
             return Ok(Self::Here(swarm));
         }
-        let mut relays = Vec::new();
+        let (mut relays, mut pids) = (Vec::new(), Vec::new());
         for crowd in crowd.shares(staffing.processes) {
             let task = Task {
                 crowd,
@@ -99,13 +101,31 @@ impl Crew {
                 stream_window: staffing.wiring.stream_window,
             };
             let part = Part::start(staffing.server, relays.len(), &task).await?;
+            pids.extend(part.pid());
             relays.push(tokio::spawn(part.relay(plans.to_vec(), control.clone())));
         }
         Ok(Self::Apart(Apart {
             control,
             count: crowd.watchers,
+            pids,
             relays,
         }))
+    }
+
+    /// CPU time of the whole load test, and memory of this process.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub fn usage(&self) -> Result<Usage> {
+        let mut all = Usage::own()?;
+        let pids = match self {
+            Self::Here(_) => &[][..],
+            Self::Apart(apart) => &apart.pids,
+        };
+        for pid in pids {
+            all.cpu += Usage::of(*pid)?.cpu;
+        }
+        Ok(all)
     }
 
     /// Waits until every watcher's first response has begun.

@@ -217,7 +217,7 @@ impl Running<'_> {
             upstream_events: self.recording.reference().len(),
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
-            own: Usage::own()?,
+            own: self.crew.usage()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
             upstream: self.run.upstream_pid.map(Usage::of).transpose()?,
         })

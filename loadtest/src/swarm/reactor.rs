@@ -168,6 +168,10 @@ impl<M: Member> Reactor<'_, M> {
         while self.connecting < CONNECTING_MAX
             && let Some(number) = self.outside.pop_front()
         {
+            // Its pause and the loss of its connection may both have put it here.
+            if self.seats[number].place != Place::Outside {
+                continue;
+            }
             if self.seats[number].path.is_none() {
                 match self.seats[number].member.next(self.control) {
                     Next::Pause => {
@@ -250,6 +254,10 @@ impl<M: Member> Reactor<'_, M> {
         let seat = &mut self.seats[number];
         if seat.place == Place::Stalled || seat.rests {
             return;
+        }
+        if seat.place == Place::Resting && seat.hung_up {
+            // Between two requests a server may close: the member loses nothing.
+            return self.leave(number);
         }
         let Some(connection) = &mut seat.connection else {
             return;

@@ -123,6 +123,11 @@ impl Part {
         Ok(part)
     }
 
+    /// The process, while it has not ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Passes on orders and counts until the part has stopped.
     ///
     /// # Errors
