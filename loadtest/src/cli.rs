@@ -1,6 +1,7 @@
 //! Flags.
 
 pub mod informers;
+pub mod players;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -30,12 +31,33 @@ pub enum Scenario {
     GzipHerd(Herd),
     /// Many idle watches: server memory per watch.
     IdleMemory(Idle),
+    /// Nothing, then many writes at once, several times: how long until the last watcher has the last event?
+    Burst(players::Burst),
+    /// Each watcher asks for the pods of its own node: a few of them, then all; CPU for each event.
+    NodeSelectors(players::NodeSelectors),
+    /// One long object changes, and all watch it.
+    BigObject(players::BigObject),
+    /// Many clients take their list as a stream of initial events at once, several times: every state complete.
+    WatchListHerd(players::WatchListHerd),
+    /// Six ways to be slow, each beside the same run without: do they delay the others, do they recover?
+    Slow(players::Slow),
+    /// Clients come and go while objects churn: each ends with the server's state.
+    Joiners(players::Joiners),
+    /// A few clients list a gigabyte at once.
+    BigLists(players::BigLists),
+    /// As many events as upstream makes, to a few watchers: how far behind are they?
+    Rate(players::Rate),
+    /// More lists and watches than the server takes: it sheds, stays within its memory, and recovers.
+    Overload(players::Overload),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
     SocketLoop(SocketLoop),
     /// client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.
     Informers(informers::Informers),
     /// Makes the pods for that.
     SeedPods(informers::SeedPods),
+    /// A share of a swarm, in a process of its own; told what to do on its input.
+    #[command(hide = true)]
+    Part(Server),
     /// One informer of that, in a process of its own; answers lines on its input.
     Follow(informers::Follow),
 }
@@ -90,6 +112,9 @@ pub struct Watching {
     /// Streams on each HTTP/2 connection.
     #[arg(long, default_value_t = 100)]
     pub streams_per_connection: usize,
+    /// Processes that the watchers are split over: each may have as many connections as it may have open files.
+    #[arg(long, default_value_t = 1)]
+    pub processes: usize,
 }
 
 /// Flags of scenarios with churn.
@@ -125,9 +150,12 @@ pub struct Steady {
     pub watching: Watching,
     #[command(flatten)]
     pub churning: Churning,
-    /// Then the same against a bare socket loop, and print the ratio.
+    /// Then the same against a bare socket loop, and print the ratio; with TLS if the target has it.
     #[arg(long)]
     pub baseline: bool,
+    /// So many writes at the same moment, as often as the rate then wants; the socket loop lets as many events leave in one write.
+    #[arg(long, default_value_t = 1)]
+    pub writes_at_once: usize,
 }
 
 /// Flags of `stalled`.
@@ -199,7 +227,13 @@ pub struct SocketLoop {
     /// Length of an event's line, bytes.
     #[arg(long, default_value_t = 1_024)]
     pub event_size: usize,
-    /// Leaves out every N-th event for every second client: the load test must find that.
+    /// Events that leave in one write.
+    #[arg(long, default_value_t = 1)]
+    pub events_per_write: usize,
+    /// HTTPS, with a certificate made for it, which is printed behind the address.
+    #[arg(long)]
+    pub tls: bool,
+    /// Leaves out every N-th write for every second client: the load test must find that.
     #[arg(long, value_name = "N")]
     pub lose_one_in: Option<usize>,
     /// Ends by itself after this time.

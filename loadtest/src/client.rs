@@ -41,6 +41,7 @@ impl Client {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Response<Incoming>> {
+        let method_is_patch = method == Method::PATCH;
         let sending = async {
             let mut sender = match self.sender.take() {
                 Some(sender) if !sender.is_closed() => sender,
@@ -51,9 +52,14 @@ impl Client {
                 .method(method)
                 .uri(path)
                 .header("host", &self.target.authority);
+            let content = if method_is_patch {
+                "application/merge-patch+json"
+            } else {
+                "application/json"
+            };
             request = request
                 .header("accept", "application/json")
-                .header("content-type", "application/json");
+                .header("content-type", content);
             if let Some(token) = &self.target.token {
                 request = request.header("authorization", format!("Bearer {token}"));
             }

@@ -1,15 +1,24 @@
 //! A client of the herd: lists when a round begins, and looks at the body without keeping it.
 
+pub mod initial;
+pub mod storm;
+
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use flate2::write::GzDecoder;
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
 use memchr::memmem;
 
+use crate::client::Client;
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Ended, Member, Next};
+use crate::target::Target;
 use crate::wire::event::first_version;
 
 /// Every object has exactly one, no ConfigMap of ours has another.
@@ -54,6 +63,48 @@ pub struct Lister {
     decoder: Option<GzDecoder<Vec<u8>>>,
 }
 
+/// A client that lists once a round.
+pub trait Lists: Member {
+    /// Its lists, one a round.
+    fn into_listed(self) -> Vec<Listed>;
+}
+
+impl Lists for Lister {
+    fn into_listed(self) -> Vec<Listed> {
+        self.listed
+    }
+}
+
+/// Lists once, and looks at the body without keeping it.
+///
+/// # Errors
+/// If it is not whole within `wait`.
+pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<Listed> {
+    let mut lister = Lister::new(path.into());
+    let mut recorder = Recorder::default();
+    let listing = async {
+        let mut client = Client::new(target.clone());
+        let response = client.open(Method::GET, path, Vec::new()).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                lister.body(status.as_u16(), &data, &mut recorder);
+            }
+        }
+        Ok::<_, anyhow::Error>(status)
+    };
+    let status: StatusCode = tokio::time::timeout(wait, listing)
+        .await
+        .with_context(|| format!("{path}: no list within {wait:?}"))??;
+    lister.ended(Ended::Complete(status.as_u16()), &mut recorder);
+    let listed = lister.listed.pop().unwrap_or_default();
+    match &listed.failure {
+        Some(failure) => bail!("{path}: {failure}"),
+        None => Ok(listed),
+    }
+}
+
 impl Lister {
     /// A client that lists `path` once a round.
     pub fn new(path: Arc<str>) -> Self {
@@ -76,11 +127,6 @@ impl Lister {
             decoder: Some(GzDecoder::new(Vec::new())),
             ..Self::new(path)
         }
-    }
-
-    /// Its lists so far, one a round.
-    pub fn listed(&self) -> &[Listed] {
-        &self.listed
     }
 
     fn count_items(&mut self, data: &[u8]) {
@@ -109,12 +155,7 @@ impl Member for Lister {
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
         if status != 200 {
-            return recorder.message(|| {
-                format!(
-                    "HTTP {status}: {}",
-                    String::from_utf8_lossy(&data[..data.len().min(200)])
-                )
-            });
+            return recorder.refusal(status, data);
         }
         recorder.events += 1;
         self.current.wire_bytes += data.len() as u64;
@@ -183,6 +224,7 @@ impl Lister {
             Ended::Complete(200) => Some("a list without its end".to_owned()),
             Ended::Complete(status) => Some(format!("HTTP {status}")),
             Ended::Broken(why) => Some(why.to_owned()),
+            Ended::Left => Some("left before its end".to_owned()),
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);

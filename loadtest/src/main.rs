@@ -28,15 +28,19 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use cli::{Churning, Flags, Scenario};
+use cli::players::Bursts;
+use cli::{Churning, Flags, Herd, Scenario, Watching};
+use scenario::watch_run::spare;
 use sheet::Sheet;
 
 /// The gateway's allocator: what its informers use in a program of its kind, and kube-rs's beside them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What a run may take besides its measured window, per run within a scenario.
+/// What rounds of lists may take besides.
 const SPARE: Duration = Duration::from_secs(60);
+/// What `overload` may take besides its load: making ballast, late watchers.
+const OVERLOAD_SPARE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
@@ -61,6 +65,12 @@ fn run(scenario: &Scenario) -> Result<bool> {
         .worker_threads(1)
         .enable_all()
         .build()?;
+    if let Scenario::Part(server) = scenario {
+        // Ends when its input does: its owner has the deadline.
+        let result = runtime.block_on(scenario::crew::part::run(server));
+        runtime.shutdown_background();
+        return result.map(|()| true);
+    }
     let limit = limit(scenario);
     let (sheets, json) = runtime.block_on(async {
         tokio::time::timeout(limit, play(scenario))
@@ -88,9 +98,10 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
             scenario::stalled::run(flags).await?,
             flags.server.json.clone(),
         ),
-        Scenario::RelistHerd(flags) => {
-            (scenario::herd::run(flags).await?, flags.server.json.clone())
-        }
+        Scenario::RelistHerd(flags) => (
+            scenario::herd::run(flags, "relist-herd").await?,
+            flags.server.json.clone(),
+        ),
         Scenario::GzipHerd(flags) => (
             scenario::herd::run_gzip(flags).await?,
             flags.server.json.clone(),
@@ -98,11 +109,41 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::IdleMemory(flags) => {
             (scenario::idle::run(flags).await?, flags.server.json.clone())
         }
+        Scenario::Burst(flags) => (
+            scenario::burst::run(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::NodeSelectors(flags) => (
+            scenario::node_selectors::run(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::BigObject(flags) => (
+            scenario::burst::run_big_object(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::WatchListHerd(flags) => (
+            scenario::herd::run_watch_list(flags).await?,
+            flags.herd.server.json.clone(),
+        ),
+        Scenario::Slow(flags) => (scenario::slow::run(flags).await?, flags.server.json.clone()),
+        Scenario::Joiners(flags) => (
+            scenario::joiners::run(flags).await?,
+            flags.server.json.clone(),
+        ),
+        Scenario::BigLists(flags) => (
+            scenario::herd::run(&flags.herd, "big-lists").await?,
+            flags.herd.server.json.clone(),
+        ),
+        Scenario::Rate(flags) => (scenario::rate::run(flags).await?, flags.server.json.clone()),
+        Scenario::Overload(flags) => (
+            scenario::overload::run(flags).await?,
+            flags.server.json.clone(),
+        ),
         Scenario::Informers(flags) => {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
         Scenario::SeedPods(flags) => (scenario::informers::seed(flags).await?, None),
-        Scenario::SocketLoop(_) | Scenario::Follow(_) => {
+        Scenario::SocketLoop(_) | Scenario::Follow(_) | Scenario::Part(_) => {
             anyhow::bail!("invariant: served above")
         }
     };
@@ -111,20 +152,44 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
 
 /// When a scenario is given up.
 fn limit(scenario: &Scenario) -> Duration {
-    let one = |churning: &Churning| churning.warm_up + churning.duration + SPARE;
+    let one = |churning: &Churning, watching: &Watching| {
+        churning.warm_up + churning.duration + spare(watching.watchers)
+    };
+    // Each burst may wait for its watchers as long as a whole run does.
+    let bursts = |bursts: &Bursts, watching: &Watching| {
+        let count = u32::try_from(bursts.bursts).unwrap_or(u32::MAX);
+        (bursts.quiet + spare(watching.watchers)) * count.max(1)
+    };
+    // The objects are made before, and listed once or more.
+    let herd = |herd: &Herd| {
+        let rounds = u32::try_from(herd.rounds).unwrap_or(u32::MAX);
+        herd.round_wait * rounds.saturating_add(3) + SPARE
+    };
     match scenario {
-        Scenario::Steady(flags) => one(&flags.churning) * (1 + u32::from(flags.baseline)),
-        Scenario::Stalled(flags) => one(&flags.churning) * 2,
-        Scenario::RelistHerd(flags) => {
-            flags.round_wait * u32::try_from(flags.rounds).unwrap_or(u32::MAX) + SPARE
+        Scenario::Steady(flags) => {
+            one(&flags.churning, &flags.watching) * (1 + u32::from(flags.baseline))
         }
+        Scenario::Stalled(flags) => one(&flags.churning, &flags.watching) * 2,
+        Scenario::RelistHerd(flags) => herd(flags),
         Scenario::GzipHerd(flags) => {
             flags.round_wait * u32::try_from(flags.rounds * 2).unwrap_or(u32::MAX) + SPARE
         }
-        Scenario::IdleMemory(flags) => flags.settle * 2 + SPARE,
+        Scenario::IdleMemory(flags) => flags.settle * 2 + spare(flags.watching.watchers),
+        Scenario::Burst(flags) => bursts(&flags.bursts, &flags.watching),
+        Scenario::BigObject(flags) => bursts(&flags.bursts, &flags.watching),
+        Scenario::NodeSelectors(flags) => one(&flags.churning, &flags.watching) * 2,
+        Scenario::WatchListHerd(flags) => herd(&flags.herd),
+        Scenario::BigLists(flags) => herd(&flags.herd),
+        Scenario::Slow(flags) => {
+            let runs = u32::try_from(flags.kind.len() * 2).unwrap_or(u32::MAX);
+            one(&flags.churning, &flags.watching) * runs
+        }
+        Scenario::Joiners(flags) => one(&flags.churning, &flags.watching),
+        Scenario::Rate(flags) => one(&flags.churning, &flags.watching),
+        Scenario::Overload(flags) => one(&flags.churning, &flags.watching) + OVERLOAD_SPARE,
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,
-        Scenario::Follow(_) => Duration::MAX,
+        Scenario::Follow(_) | Scenario::Part(_) => Duration::MAX,
     }
 }

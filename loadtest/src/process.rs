@@ -13,6 +13,8 @@ pub struct Usage {
     pub cpu: Duration,
     /// Resident memory, bytes.
     pub rss: u64,
+    /// The most there was of it, bytes: ever, or since [`Usage::forget_peak`].
+    pub peak_rss: u64,
 }
 
 impl Usage {
@@ -40,15 +42,23 @@ impl Usage {
             cpu_ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
         );
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let rss_line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap_or("0");
-        let rss_kib: u64 = rss_line.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib: u64 = line
+                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+                .unwrap_or(0);
+            kib * 1024
+        };
         Ok(Self {
             cpu,
-            rss: rss_kib * 1024,
+            rss: bytes("VmRSS:"),
+            peak_rss: bytes("VmHWM:"),
         })
+    }
+
+    /// Lets a process' peak begin anew; without the right to do so it stays as it was.
+    pub fn forget_peak(pid: u32) {
+        let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 
     /// This process.

@@ -5,11 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 /// Longest latency that is told apart from longer ones.
 const LATENCY_MAX: Duration = Duration::from_secs(300);
 /// Messages kept per thread; the first ones tell the story.
 const MESSAGES_MAX: usize = 5;
+
+/// A request was refused with 429, and the client told when to come again.
+pub const SHED: &str = "429 with Retry-After";
+/// A request was refused with 429 and no word of when to come again.
+pub const SHED_SILENTLY: &str = "429 without Retry-After";
 
 /// Orders from the scenario to all threads of a swarm, and what they answer. All accesses are relaxed: every value stands alone,
 /// and results are handed over by joining the threads.
@@ -17,7 +23,7 @@ const MESSAGES_MAX: usize = 5;
 pub struct Control {
     /// The swarm shall end now.
     pub stop: AtomicBool,
-    /// Clients made to stall do not read while this holds.
+    /// Slow clients are slow while this holds.
     pub stalled: AtomicBool,
     /// Latencies of objects written in [from, until) count; nanoseconds since the epoch.
     pub measure_from_ns: AtomicU64,
@@ -25,12 +31,12 @@ pub struct Control {
     pub measure_until_ns: AtomicU64,
     /// Clients wait for this number before their next request (the herd).
     pub round: AtomicUsize,
-    /// Version that all clients must reach; 0 while unknown.
-    pub goal: AtomicU64,
     /// Clients whose (first) response has begun.
     pub ready: AtomicUsize,
     /// Events delivered so far.
     pub delivered: AtomicU64,
+    /// When the newest of them came, nanoseconds since the epoch.
+    pub last_delivery_ns: AtomicU64,
     /// Body bytes delivered so far.
     pub bytes: AtomicU64,
     /// Orders carried out by all clients (rounds ended, goal reached); each thread keeps its own share up to date.
@@ -42,6 +48,17 @@ impl Control {
     pub fn measure_from_now(&self) {
         self.measure_until_ns.store(u64::MAX, Ordering::Relaxed);
         self.measure_from_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// Adds what a thread has delivered since it last said so.
+    pub fn add_delivered(&self, events: u64, bytes: u64, now_ns: u64) {
+        if events > 0 {
+            self.delivered.fetch_add(events, Ordering::Relaxed);
+            self.last_delivery_ns.fetch_max(now_ns, Ordering::Relaxed);
+        }
+        if bytes > 0 {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Objects written later no longer count.
@@ -60,7 +77,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// Counts of one thread.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Recorder {
     /// End-to-end latencies in microseconds.
     pub latency: Histogram<u64>,
@@ -78,13 +95,55 @@ pub struct Recorder {
     window: (u64, u64),
 }
 
+/// A recorder's counts as they go from one process to another.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Microseconds, and how many of them there were.
+    latency: Vec<(u64, u64)>,
+    events: u64,
+    bytes: u64,
+    bookmarks: u64,
+    ends: BTreeMap<String, u64>,
+    messages: Vec<String>,
+}
+
+impl From<&Recorder> for Counts {
+    fn from(recorder: &Recorder) -> Self {
+        let recorded = recorder.latency.iter_recorded();
+        Self {
+            latency: recorded
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect(),
+            events: recorder.events,
+            bytes: recorder.bytes,
+            bookmarks: recorder.bookmarks,
+            ends: recorder.ends.clone(),
+            messages: recorder.messages.clone(),
+        }
+    }
+}
+
+impl From<&Counts> for Recorder {
+    fn from(counts: &Counts) -> Self {
+        let mut recorder = Self {
+            events: counts.events,
+            bytes: counts.bytes,
+            bookmarks: counts.bookmarks,
+            ends: counts.ends.clone(),
+            messages: counts.messages.clone(),
+            ..Self::default()
+        };
+        for (value, count) in &counts.latency {
+            recorder.latency.saturating_record_n(*value, *count);
+        }
+        recorder
+    }
+}
+
 impl Default for Recorder {
     fn default() -> Self {
-        let max = u64::try_from(LATENCY_MAX.as_micros()).unwrap_or(u64::MAX);
-        let latency = Histogram::new_with_bounds(1, max, 3)
-            .expect("invariant: the bounds are constants that hdrhistogram accepts");
         Self {
-            latency,
+            latency: latencies(),
             events: 0,
             bytes: 0,
             bookmarks: 0,
@@ -94,6 +153,13 @@ impl Default for Recorder {
             window: (0, 0),
         }
     }
+}
+
+/// An empty histogram of microseconds.
+pub fn latencies() -> Histogram<u64> {
+    let max = u64::try_from(LATENCY_MAX.as_micros()).unwrap_or(u64::MAX);
+    Histogram::new_with_bounds(1, max, 3)
+        .expect("invariant: the bounds are constants that hdrhistogram accepts")
 }
 
 impl Recorder {
@@ -127,11 +193,24 @@ impl Recorder {
         }
     }
 
+    /// Counts a request that the server had no room for.
+    pub fn shed(&mut self, says_when: bool) {
+        self.end(if says_when { SHED } else { SHED_SILENTLY });
+    }
+
     /// Keeps one of the first messages.
     pub fn message(&mut self, text: impl FnOnce() -> String) {
         if self.messages.len() < MESSAGES_MAX {
             self.messages.push(text());
         }
+    }
+
+    /// Keeps what a refusal said.
+    pub fn refusal(&mut self, status: u16, data: &[u8]) {
+        self.message(|| {
+            let said = String::from_utf8_lossy(&data[..data.len().min(200)]);
+            format!("HTTP {status}: {said}")
+        });
     }
 
     /// Adds another thread's counts.
@@ -147,5 +226,27 @@ impl Recorder {
         let room = MESSAGES_MAX.saturating_sub(self.messages.len());
         self.messages
             .extend(other.messages.iter().take(room).cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What one process counted is what another reads.
+
+    use super::*;
+
+    #[test]
+    fn counts_survive_the_way_to_another_process() {
+        let mut recorder = Recorder::default();
+        recorder.end("left");
+        recorder.events = 7;
+        for value in [3, 3, 900, 70_000] {
+            recorder.latency.record(value).unwrap();
+        }
+        let text = serde_json::to_string(&Counts::from(&recorder)).unwrap();
+        let counts: Counts = serde_json::from_str(&text).unwrap();
+        let read = Recorder::from(&counts);
+        assert_eq!(read.latency, recorder.latency);
+        assert_eq!((read.events, read.ends), (7, recorder.ends));
     }
 }

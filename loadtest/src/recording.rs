@@ -1,18 +1,21 @@
 //! Records the reference: one list and one watch by another client (hyper) and another parser (serde_json) than the swarm's.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use tokio::task::JoinHandle;
 
 use crate::client::{Client, list_version};
+use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::verify::reference::{Entry, Reference, State, line_hash};
 use crate::watcher::state_entry;
-use crate::wire::event::{Event, Kind, object_name};
+use crate::wire::event::{Event, Kind};
 use crate::wire::lines::Lines;
 
 /// How long to wait before watching again.
@@ -24,7 +27,23 @@ pub struct Recording {
     /// Version of the list; the recorded events come after it.
     pub start: u64,
     kept: Arc<Mutex<Reference>>,
+    delays: Arc<Mutex<Delays>>,
     task: JoinHandle<Result<()>>,
+}
+
+/// When events were written, nanoseconds since the epoch, and how much later they were seen here.
+#[derive(Debug, Default)]
+struct Delays {
+    seen: Vec<(u64, u64)>,
+}
+
+impl Delays {
+    fn add(&mut self, written_at_ns: u64) {
+        if self.seen.len() < Reference::ENTRIES_MAX {
+            let delay_ns = now_ns().saturating_sub(written_at_ns);
+            self.seen.push((written_at_ns, delay_ns));
+        }
+    }
 }
 
 impl Recording {
@@ -41,8 +60,32 @@ impl Recording {
             .map(|items| items.iter().filter_map(state_entry).collect())
             .unwrap_or_default();
         let kept = Arc::new(Mutex::new(Reference::begin(initial)));
-        let task = tokio::spawn(record(client, path.to_owned(), start, kept.clone()));
-        Ok(Self { start, kept, task })
+        let delays = Arc::<Mutex<Delays>>::default();
+        let recorder = Recorder {
+            path: path.to_owned(),
+            resume: start,
+            kept: kept.clone(),
+            delays: delays.clone(),
+        };
+        let task = tokio::spawn(recorder.record(client));
+        Ok(Self {
+            start,
+            kept,
+            delays,
+            task,
+        })
+    }
+
+    /// How late the reference itself has seen what was written in this time, microseconds: the API server's own work.
+    pub fn latency(&self, written_ns: Range<u64>) -> Histogram<u64> {
+        let mut latency = crate::recorder::latencies();
+        let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        for (written_at, delay_ns) in &delays.seen {
+            if written_ns.contains(written_at) {
+                latency.saturating_record(delay_ns / 1_000);
+            }
+        }
+        latency
     }
 
     /// The recorded reference so far.
@@ -83,64 +126,76 @@ impl Drop for Recording {
     }
 }
 
-async fn record(
-    mut client: Client,
+/// What records.
+struct Recorder {
     path: String,
-    start: u64,
+    /// Version to watch on from.
+    resume: u64,
     kept: Arc<Mutex<Reference>>,
-) -> Result<()> {
-    let mut resume = start;
-    // Ends by being aborted, or by what cannot be mended.
-    loop {
-        let watch = format!(
-            "{path}?watch=1&resourceVersion={resume}&allowWatchBookmarks=true&timeoutSeconds=3600"
-        );
-        if let Ok(response) = client.open(Method::GET, &watch, Vec::new()).await
-            && response.status() == StatusCode::OK
-        {
-            let mut body = response.into_body();
-            let mut lines = Lines::default();
-            let mut outcome = Ok(());
-            // No deadline: a quiet stream is a good one, and the run's own deadline ends the task.
-            while let Some(Ok(frame)) = body.frame().await {
-                let Ok(data) = frame.into_data() else {
-                    continue;
-                };
-                lines.feed(&data, |line| {
-                    if outcome.is_ok() {
-                        outcome = take(line, &kept, &mut resume);
-                    }
-                })?;
-                std::mem::replace(&mut outcome, Ok(()))?;
-            }
-        }
-        tokio::time::sleep(AGAIN_AFTER).await;
-    }
+    delays: Arc<Mutex<Delays>>,
 }
 
-fn take(line: &[u8], kept: &Mutex<Reference>, resume: &mut u64) -> Result<()> {
-    let event = Event::parse_fully(line)?;
-    match event.kind {
-        Kind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
-        Kind::Bookmark => {}
-        Kind::Added | Kind::Modified | Kind::Deleted => {
-            let name = object_name(line)?;
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let object = kept.object(&name);
-            if !kept.push(Entry {
-                version: event.version,
-                kind: event.kind,
-                body_hash: line_hash(line),
-                object,
-            }) {
-                bail!(
-                    "the reference cannot take version {} after {}: out of order or too many",
-                    event.version,
-                    kept.last()
-                );
+impl Recorder {
+    async fn record(mut self, mut client: Client) -> Result<()> {
+        // Ends by being aborted, or by what cannot be mended.
+        loop {
+            let watch = format!(
+                "{}?watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=3600",
+                self.path, self.resume
+            );
+            if let Ok(response) = client.open(Method::GET, &watch, Vec::new()).await
+                && response.status() == StatusCode::OK
+            {
+                let mut body = response.into_body();
+                let mut lines = Lines::default();
+                let mut outcome = Ok(());
+                // No deadline: a quiet stream is a good one, and the run's own deadline ends the task.
+                while let Some(Ok(frame)) = body.frame().await {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    lines.feed(&data, |line| {
+                        if outcome.is_ok() {
+                            outcome = self.take(line);
+                        }
+                    })?;
+                    std::mem::replace(&mut outcome, Ok(()))?;
+                }
             }
+            tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
-    *resume = event.version.max(*resume);
-    Ok(())
+
+    fn take(&mut self, line: &[u8]) -> Result<()> {
+        let (event, name) = Event::parse_named(line)?;
+        match event.kind {
+            Kind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
+            Kind::Bookmark => {}
+            Kind::Added | Kind::Modified | Kind::Deleted => {
+                let name = name.context("an object without a name")?;
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let object = kept.object(&name);
+                if !kept.push(Entry {
+                    version: event.version,
+                    kind: event.kind,
+                    body_hash: line_hash(line),
+                    object,
+                }) {
+                    bail!(
+                        "the reference cannot take version {} after {}: out of order or too many",
+                        event.version,
+                        kept.last()
+                    );
+                }
+                // A deleted object still carries the moment of its last change.
+                if let (Some(at), Kind::Added | Kind::Modified) = (event.written_at_ns, event.kind)
+                {
+                    let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+                    delays.add(at);
+                }
+            }
+        }
+        self.resume = event.version.max(self.resume);
+        Ok(())
+    }
 }

@@ -1,17 +1,30 @@
 //! The scenarios: each starts swarms, orders them about, and fills a sheet.
 
+pub mod burst;
+pub mod crew;
+pub mod crowd;
 pub mod herd;
 pub mod idle;
 pub mod informers;
+pub mod joiners;
+pub mod node_selectors;
+pub mod overload;
+pub mod rate;
+pub mod slow;
 pub mod stalled;
 pub mod steady;
 pub mod watch_run;
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use crate::cli::{Server, Watching};
+use crate::cli::{Churning, Server, Watching};
+use crate::process::raise_open_files;
 use crate::swarm::Wiring;
 use crate::target::Target;
+use crowd::Crowd;
+use watch_run::WatchRun;
 
 /// The two servers that the flags name: the one under test, and the one for reference and writes.
 ///
@@ -43,17 +56,65 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
         target,
         threads: server.threads,
         streams_per_connection,
+        stream_window: None,
         source: server.source,
     }
 }
 
-/// Connections that a swarm of watchers needs.
+/// Connections that this process' share of the watchers needs.
 pub fn connections(watching: &Watching) -> usize {
-    if watching.http2 {
-        watching
-            .watchers
-            .div_ceil(watching.streams_per_connection.max(1))
-    } else {
-        watching.watchers
+    let streams = watching.http2.then_some(watching.streams_per_connection);
+    let share = watching.watchers.div_ceil(watching.processes.max(1));
+    connections_of(share, streams)
+}
+
+/// Connections that so many watchers need, over HTTP/2 with so many streams on each.
+pub fn connections_of(watchers: usize, streams_per_connection: Option<usize>) -> usize {
+    watchers.div_ceil(streams_per_connection.unwrap_or(1).max(1))
+}
+
+impl<'a> WatchRun<'a> {
+    /// A run of `crowd` against the server under test, as the flags have it.
+    pub fn of(
+        name: &'a str,
+        server: &'a Server,
+        crowd: Crowd,
+        watching: &Watching,
+    ) -> Result<Self> {
+        raise_open_files(connections(watching))?;
+        let (target, reference) = targets(server)?;
+        Ok(Self {
+            name,
+            wiring: wiring(server, Some(watching), target),
+            reference,
+            path: &server.path,
+            churn: None,
+            crowd,
+            processes: watching.processes,
+            server,
+            warm_up: Duration::ZERO,
+            duration: Duration::ZERO,
+            server_pid: server.server_pid,
+            upstream_pid: server.upstream_pid,
+        })
+    }
+
+    /// The same under churn.
+    #[must_use]
+    pub fn churning(mut self, flags: &Churning) -> Self {
+        self.churn = steady::churn(flags, &self.reference, self.path);
+        self.warm_up = flags.warm_up;
+        self.duration = flags.duration;
+        self
+    }
+
+    /// Deletes what was written, unless it shall stay.
+    pub async fn clean(&self, flags: &Churning) {
+        if let Some(churn) = self.churn.as_ref().filter(|_| !flags.keep_objects) {
+            churn.clean().await;
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,12 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
+
+/// First bucket of a distribution, and how much wider each following one is: some ninety buckets from 50 µs to five minutes.
+const BUCKET_FIRST_US: u64 = 50;
+const BUCKET_GROWTH: f64 = 1.2;
 
 /// Rows of figures, one column per run.
 #[derive(Debug)]
@@ -12,8 +17,18 @@ pub struct Sheet {
     title: String,
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<f64>>)>,
+    distributions: Vec<Distribution>,
     faults: Vec<String>,
     notes: Vec<String>,
+}
+
+/// What a percentile is taken from: for plots, so it is in the JSON only.
+#[derive(Debug)]
+struct Distribution {
+    column: usize,
+    name: String,
+    /// Upper bounds in ms, and how many values each holds that the one before does not.
+    buckets: Vec<(f64, u64)>,
 }
 
 impl Sheet {
@@ -23,6 +38,7 @@ impl Sheet {
             title: title.into(),
             columns: Vec::new(),
             rows: Vec::new(),
+            distributions: Vec::new(),
             faults: Vec::new(),
             notes: Vec::new(),
         }
@@ -47,6 +63,23 @@ impl Sheet {
         let cells = &mut self.rows[at].1;
         cells.resize(column, None);
         cells.push(Some(value));
+    }
+
+    /// Puts a distribution of microseconds into the newest column; in the JSON it is in milliseconds.
+    pub fn distribution(&mut self, name: &str, microseconds: &Histogram<u64>) {
+        let buckets = microseconds
+            .iter_log(BUCKET_FIRST_US, BUCKET_GROWTH)
+            .filter(|bucket| bucket.count_since_last_iteration() > 0)
+            .map(|bucket| {
+                let bound_ms = bucket.value_iterated_to() as f64 / 1e3;
+                (bound_ms, bucket.count_since_last_iteration())
+            })
+            .collect();
+        self.distributions.push(Distribution {
+            column: self.columns.len().max(1) - 1,
+            name: name.to_owned(),
+            buckets,
+        });
     }
 
     /// A figure as it was put in.
@@ -86,7 +119,7 @@ impl Sheet {
     }
 
     fn to_json(&self) -> Value {
-        let mut runs = Map::new();
+        let (mut runs, mut histograms) = (Map::new(), Map::new());
         for (column, name) in self.columns.iter().enumerate() {
             let figures: Map<String, Value> = self
                 .rows
@@ -94,8 +127,19 @@ impl Sheet {
                 .filter_map(|(row, cells)| Some((row.clone(), json!((*cells.get(column)?)?))))
                 .collect();
             runs.insert(name.clone(), Value::Object(figures));
+            let of_column = |one: &&Distribution| one.column == column && !one.buckets.is_empty();
+            let distributions: Map<String, Value> = self
+                .distributions
+                .iter()
+                .filter(of_column)
+                .map(|one| (one.name.clone(), json!(one.buckets)))
+                .collect();
+            histograms.insert(name.clone(), Value::Object(distributions));
         }
-        json!({"scenario": self.title, "runs": runs, "faults": self.faults, "notes": self.notes, "passed": self.is_clean()})
+        json!({
+            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": self.faults, "notes": self.notes,
+            "passed": self.is_clean(),
+        })
     }
 }
 
@@ -160,5 +204,43 @@ impl fmt::Display for Sheet {
             writeln!(f, "FAULT: {fault}")?;
         }
         write!(f, "{}", if self.is_clean() { "passed" } else { "FAILED" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What scripts read.
+
+    use super::*;
+
+    #[test]
+    fn the_json_has_figures_and_distributions_by_column() {
+        let mut sheet = Sheet::new("steady");
+        for (column, latencies) in [("target", vec![40, 60, 5_000]), ("floor", vec![40])] {
+            sheet.column(column);
+            sheet.figure("events", latencies.len() as f64);
+            let mut histogram = Histogram::new(3).unwrap();
+            latencies
+                .iter()
+                .for_each(|us| histogram.record(*us).unwrap());
+            sheet.distribution("latency, ms", &histogram);
+        }
+        let json = sheet.to_json();
+        assert_eq!(json["runs"]["target"]["events"], 3.0);
+        let buckets = json["histograms"]["target"]["latency, ms"]
+            .as_array()
+            .unwrap();
+        let counts: Vec<_> = buckets.iter().map(|one| one[1].as_u64().unwrap()).collect();
+        assert_eq!(counts, [1, 1, 1]);
+        let bounds: Vec<_> = buckets.iter().map(|one| one[0].as_f64().unwrap()).collect();
+        assert!(bounds[0] >= 0.04 && bounds[0] < 0.06 && bounds[1] < 0.08 && bounds[2] >= 5.0);
+        assert_eq!(
+            json["histograms"]["floor"]["latency, ms"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
+        assert_eq!(json["passed"], true);
     }
 }

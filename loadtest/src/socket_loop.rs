@@ -1,14 +1,21 @@
-//! The floor: a server that writes each event to each client with one system call, and does nothing else.
+//! The floor: a server that writes each event to each client with one system call, and does nothing else. With TLS it is rustls that
+//! it does besides; with several events a write, they leave together.
 //!
 //! It answers a list with an empty one and a watch with everything after the asked version, so the same swarm can check it.
 
+mod pipe;
+
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
+
+use pipe::{Pipe, certified};
 
 use crate::cli::SocketLoop;
 use crate::recorder::now_ns;
@@ -17,32 +24,38 @@ use crate::wire::event::WRITTEN_AT;
 const LISTENER: Token = Token(usize::MAX);
 /// Longest request that is read.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
-/// Events that are kept for late clients; the run is over long before.
-const EVENTS_MAX: usize = 1 << 18;
+/// Writes that are kept for late clients; the run is over long before.
+const PIECES_MAX: usize = 1 << 18;
 /// Bytes that are kept, for the same reason.
-const EVENTS_LEN_MAX: usize = 1 << 30;
+const PIECES_LEN_MAX: usize = 1 << 30;
 /// Keeps the loop from waiting past its end.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 struct Peer {
-    socket: TcpStream,
+    pipe: Pipe,
     request: Vec<u8>,
-    /// Next event to write, and how many of its bytes are written; `None` before the watch begins.
+    /// Next piece to write, and how many of its bytes are written; `None` before the watch begins.
     place: Option<(usize, usize)>,
-    writable: bool,
     lose_one_in: Option<usize>,
 }
 
 struct Loop {
     poll: Poll,
     listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     peers: HashMap<usize, Peer>,
     next_token: usize,
-    /// Framed as HTTP chunks; event `i` has version `i + 1`.
-    events: Vec<Vec<u8>>,
-    events_len: usize,
-    event_len: usize,
+    tape: Tape,
     lose_one_in: Option<usize>,
+}
+
+/// What is written to every client.
+struct Tape {
+    /// Each framed as one HTTP chunk of as many events as leave in one write.
+    pieces: Vec<Vec<u8>>,
+    pieces_len: usize,
+    event_len: usize,
+    events_per_write: usize,
 }
 
 /// Serves until its time is over.
@@ -54,19 +67,32 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
     let poll = Poll::new()?;
     poll.registry()
         .register(&mut listener, LISTENER, Interest::READABLE)?;
-    println!("http://{}", listener.local_addr()?);
+    let address = listener.local_addr()?;
+    let tls = if flags.tls {
+        let (certificate, config) = certified(&address.ip().to_string())?;
+        println!("https://{address}\n{}", certificate.trim_end());
+        Some(config)
+    } else {
+        println!("http://{address}");
+        None
+    };
     let mut server = Loop {
         poll,
         listener,
+        tls,
         peers: HashMap::new(),
         next_token: 0,
-        events: Vec::new(),
-        events_len: 0,
-        event_len: flags.event_size,
+        tape: Tape {
+            pieces: Vec::new(),
+            pieces_len: 0,
+            event_len: flags.event_size,
+            events_per_write: flags.events_per_write.max(1),
+        },
         lose_one_in: flags.lose_one_in,
     };
     let begun = Instant::now();
-    let interval = Duration::from_secs_f64(1.0 / flags.rate.max(0.01));
+    let interval =
+        Duration::from_secs_f64(server.tape.events_per_write as f64 / flags.rate.max(0.01));
     let mut due = begun + interval;
     let mut ready = Events::with_capacity(1024);
     while begun.elapsed() < flags.duration {
@@ -82,10 +108,7 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
                 server.peer_ready(event.token().0, event.is_writable())
             }
         }
-        if Instant::now() >= due
-            && server.events.len() < EVENTS_MAX
-            && server.events_len < EVENTS_LEN_MAX
-        {
+        if Instant::now() >= due && server.tape.has_room() {
             // A tick that takes longer than the interval delays the next: the loop measures cost, and owes nobody a rate.
             due = (due + interval).max(Instant::now());
             server.tick();
@@ -112,10 +135,9 @@ impl Loop {
                     self.peers.insert(
                         token,
                         Peer {
-                            socket,
+                            pipe: Pipe::new(socket, self.tls.as_ref())?,
                             request: Vec::new(),
                             place: None,
-                            writable: true,
                             lose_one_in,
                         },
                     );
@@ -131,44 +153,54 @@ impl Loop {
         let Some(peer) = self.peers.get_mut(&token) else {
             return;
         };
-        peer.writable |= writable;
-        let version = self.events.len();
-        let alive = peer.read(version) && peer.write(&self.events);
+        if writable {
+            peer.pipe.has_room();
+        }
+        let alive =
+            peer.pipe.flush().is_ok() && peer.read(&self.tape) && peer.write(&self.tape.pieces);
         if !alive {
             self.peers.remove(&token);
         }
     }
 
     fn tick(&mut self) {
-        let event = frame(self.events.len() + 1, self.event_len);
-        self.events_len += event.len();
-        self.events.push(event);
-        let events = &self.events;
-        self.peers.retain(|_, peer| peer.write(events));
+        self.tape.extend();
+        let pieces = &self.tape.pieces;
+        self.peers.retain(|_, peer| peer.write(pieces));
+    }
+}
+
+impl Tape {
+    fn has_room(&self) -> bool {
+        self.pieces.len() < PIECES_MAX && self.pieces_len < PIECES_LEN_MAX
+    }
+
+    /// The newest event's version: they count from 1.
+    fn version(&self) -> usize {
+        self.pieces.len() * self.events_per_write
+    }
+
+    fn extend(&mut self) {
+        let versions = self.version() + 1..=self.version() + self.events_per_write;
+        let lines: Vec<u8> = versions
+            .flat_map(|version| line(version, self.event_len))
+            .collect();
+        let piece = chunk(&lines);
+        self.pieces_len += piece.len();
+        self.pieces.push(piece);
     }
 }
 
 impl Peer {
     /// Reads requests; false when the peer is gone.
-    fn read(&mut self, version: usize) -> bool {
-        let mut buffer = [0; 2048];
-        loop {
-            match self.socket.read(&mut buffer) {
-                Ok(0) => return false,
-                Ok(len) => self.request.extend_from_slice(&buffer[..len]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                Err(_) => return false,
-            }
-            if self.request.len() > REQUEST_LEN_MAX {
-                return false;
-            }
-            if self.request.ends_with(b"\r\n\r\n") && !self.answer(version) {
-                return false;
-            }
-        }
+    fn read(&mut self, tape: &Tape) -> bool {
+        self.pipe.read(&mut self.request)
+            && self.request.len() <= REQUEST_LEN_MAX
+            && (!self.request.ends_with(b"\r\n\r\n") || self.answer(tape))
     }
 
-    fn answer(&mut self, version: usize) -> bool {
+    fn answer(&mut self, tape: &Tape) -> bool {
+        let version = tape.version();
         let request = String::from_utf8_lossy(&self.request).into_owned();
         self.request = Vec::new();
         let reply = if request.contains("watch=1") {
@@ -178,7 +210,12 @@ impl Peer {
                     .parse()
                     .ok()
             });
-            self.place = Some((from.unwrap_or(version), 0));
+            let from = from.unwrap_or(version);
+            // Whole pieces only. Who lost its connection within one has failed anyway.
+            if !from.is_multiple_of(tape.events_per_write) {
+                return false;
+            }
+            self.place = Some((from / tape.events_per_write, 0));
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()
         } else {
             let list = format!(
@@ -190,27 +227,26 @@ impl Peer {
             )
         };
         // The first bytes on a fresh or idle connection always fit its send buffer.
-        self.socket
-            .write(reply.as_bytes())
+        self.pipe
+            .send(reply.as_bytes())
             .is_ok_and(|len| len == reply.len())
     }
 
-    /// One write for every event that the peer has not got; false when it is gone.
-    fn write(&mut self, events: &[Vec<u8>]) -> bool {
+    /// One write for every piece that the peer has not got; false when it is gone.
+    fn write(&mut self, pieces: &[Vec<u8>]) -> bool {
         let Some((mut next, mut offset)) = self.place else {
             return true;
         };
-        while self.writable && next < events.len() {
+        while self.pipe.is_writable() && next < pieces.len() {
             if offset == 0 && self.lose_one_in.is_some_and(|n| (next + 1) % n.max(1) == 0) {
                 next += 1;
                 continue;
             }
-            match self.socket.write(&events[next][offset..]) {
+            match self.pipe.send(&pieces[next][offset..]) {
                 Ok(len) => offset += len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(_) => return false,
             }
-            if offset == events[next].len() {
+            if offset == pieces[next].len() {
                 (next, offset) = (next + 1, 0);
             }
         }
@@ -219,43 +255,22 @@ impl Peer {
     }
 }
 
-/// An event of `len` bytes, as one HTTP chunk.
-fn frame(version: usize, len: usize) -> Vec<u8> {
+/// An event of `len` bytes.
+fn line(version: usize, len: usize) -> Vec<u8> {
     let at = now_ns();
     let before = format!(
         r#"{{"type":"MODIFIED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"cm-0","namespace":"default","resourceVersion":"{version}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":""#
     );
     let after = "\"}}}\n";
     let padding = "x".repeat(len.saturating_sub(before.len() + after.len()));
-    let line_len = before.len() + padding.len() + after.len();
-    format!("{line_len:x}\r\n{before}{padding}{after}\r\n").into_bytes()
+    format!("{before}{padding}{after}").into_bytes()
+}
+
+/// Some lines as one HTTP chunk.
+fn chunk(lines: &[u8]) -> Vec<u8> {
+    let size = format!("{:x}\r\n", lines.len());
+    [size.as_bytes(), lines, b"\r\n"].concat()
 }
 
 #[cfg(test)]
-mod tests {
-    //! The loop's frames are what the swarm reads.
-
-    use super::*;
-    use crate::wire::event::{Event, Kind};
-    use crate::wire::response::Response;
-
-    #[test]
-    fn a_frame_is_a_chunk_with_one_event_of_the_asked_length() {
-        for len in [300, 1_024, 5_000] {
-            let text = [
-                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec(),
-                frame(9, len),
-            ]
-            .concat();
-            let mut body = Vec::new();
-            Response::default()
-                .feed(&text, |_, data| body.extend_from_slice(data))
-                .unwrap();
-            assert_eq!(body.len(), len);
-            assert_eq!(body.pop(), Some(b'\n'));
-            let event = Event::parse_fully(&body).unwrap();
-            assert_eq!((event.kind, event.version), (Kind::Modified, 9));
-            assert_eq!(Event::parse(&body).unwrap(), event);
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 pub mod connection;
 pub mod multiplexed;
+pub mod pace;
 pub mod reactor;
 
 use std::net::Ipv4Addr;
@@ -14,6 +15,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::recorder::{Control, Recorder};
 use crate::target::Target;
+use pace::Slowness;
 
 /// Clients per source address: below Linux' 28,232 ephemeral ports.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
@@ -21,6 +23,9 @@ const CONNECTIONS_PER_SOURCE: usize = 20_000;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often threads look at their orders and count who is done.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The status of requests that the server has no room for.
+pub const TOO_MANY: u16 = 429;
 
 /// What a member wants to do while its connection is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub enum Ended<'a> {
     Complete(u16),
     /// The connection was refused, reset, or broke the protocol.
     Broken(&'a str),
+    /// The member wanted no more of it.
+    Left,
 }
 
 /// One client of the swarm.
@@ -52,9 +59,13 @@ pub trait Member: Send + 'static {
     fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
     /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
     fn progress(&self, control: &Control) -> usize;
-    /// Whether it stops reading when told to, and then with how small a receive buffer.
-    fn stalls_with(&self) -> Option<usize> {
+    /// How it reads, if it is one of the slow.
+    fn slowness(&self) -> Option<Slowness> {
         None
+    }
+    /// Whether it has had enough of the response; asked after each piece.
+    fn leaves(&self, _control: &Control) -> bool {
+        false
     }
 }
 
@@ -67,6 +78,8 @@ pub struct Wiring {
     pub threads: usize,
     /// HTTP/2 with so many streams on each connection; HTTP/1.1 if `None`.
     pub streams_per_connection: Option<usize>,
+    /// Receive window of each HTTP/2 stream, bytes, if not the library's own.
+    pub stream_window: Option<u32>,
     /// First local address; the next is taken for every 20,000 connections.
     pub source: Ipv4Addr,
 }
@@ -97,11 +110,6 @@ impl<M: Member> Swarm<M> {
     /// If a thread cannot be started, or the wiring asks for what is not there.
     pub fn start(members: Vec<M>, wiring: &Wiring, control: Arc<Control>) -> Result<Self> {
         let count = members.len();
-        if wiring.streams_per_connection.is_some()
-            && members.iter().any(|member| member.stalls_with().is_some())
-        {
-            bail!("stalled clients need a connection each: not with HTTP/2");
-        }
         let share = count.div_ceil(wiring.threads.max(1)).max(1);
         let mut swarm = Self {
             control,

@@ -61,6 +61,35 @@ impl Target {
     /// # Errors
     /// If the URL has another scheme, its host does not resolve, or a file cannot be read; https needs `ca`.
     pub fn new(url: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Self> {
+        Self::with_roots(url, token, || {
+            let ca = ca.context("https needs --ca FILE")?;
+            let mut roots = RootCertStore::empty();
+            for certificate in
+                CertificateDer::pem_file_iter(ca).with_context(|| ca.display().to_string())?
+            {
+                roots.add(certificate?)?;
+            }
+            Ok(roots)
+        })
+    }
+
+    /// A server without callers, trusted by its certificate's PEM if the URL is https.
+    ///
+    /// # Errors
+    /// As [`Target::new`].
+    pub fn trusting(url: &str, certificate: &[u8]) -> Result<Self> {
+        Self::with_roots(url, None, || {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(certificate)?)?;
+            Ok(roots)
+        })
+    }
+
+    fn with_roots(
+        url: &str,
+        token: Option<&str>,
+        roots: impl FnOnce() -> Result<RootCertStore>,
+    ) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             bail!("{url}: a URL begins with http:// or https://")
         };
@@ -79,19 +108,12 @@ impl Target {
         let tls = match scheme {
             "http" => None,
             "https" => {
-                let ca = ca.context("https needs --ca FILE")?;
-                let mut roots = RootCertStore::empty();
-                for certificate in
-                    CertificateDer::pem_file_iter(ca).with_context(|| ca.display().to_string())?
-                {
-                    roots.add(certificate?)?;
-                }
                 let host = with_port
                     .rsplit_once(':')
                     .map_or(with_port.as_str(), |(host, _)| host);
                 let name = ServerName::try_from(host.to_owned()).with_context(|| url.to_owned())?;
                 Some(Tls {
-                    roots: Arc::new(roots),
+                    roots: Arc::new(roots()?),
                     name,
                 })
             }

@@ -1,46 +1,26 @@
 //! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and keeps track of it all.
 
+mod habit;
+
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+pub use habit::{Habit, Plan};
 
 use crate::recorder::{Control, Recorder};
+use crate::swarm::pace::Slowness;
 use crate::swarm::{Ended, Member, Next};
-use crate::verify::reference::{Reference, State, line_hash};
+use crate::verify::reference::{Fingerprints, Reference, State, fingerprint, line_hash};
 use crate::verify::{Fault, Track};
-use crate::wire::event::{Event, Kind, name_of, object_name};
+use crate::wire::event::{Event, Kind, first_version, name_of, object_name};
 use crate::wire::lines::Lines;
+use habit::{Return, Visits};
 
 /// Largest list that a relisting watcher takes.
 const LIST_LEN_MAX: usize = 256 << 20;
+/// Enough of a list's beginning to find its version, which typed lists write first.
+const LIST_HEAD_LEN: usize = 512;
 /// One in so many events of a sampled watcher is parsed fully and its bytes are compared.
 const SAMPLE_EVERY: u64 = 16;
-
-/// What all watchers of a run have in common.
-#[derive(Debug)]
-pub struct Plan {
-    /// Path of the collection, such as `/api/v1/namespaces/default/configmaps`.
-    pub path: String,
-    /// Version that all begin after.
-    pub start: u64,
-    /// How long the server is asked to keep the stream.
-    pub timeout_s: u64,
-}
-
-/// How one watcher behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Habit {
-    /// Reads, and its latencies count.
-    Reads,
-    /// As `Reads`, and a sample of its events is checked byte by byte.
-    Sampled,
-    /// Reads, but its latencies do not count: it stands for one that stalls in another run.
-    SetApart,
-    /// Stops reading when told to; its latencies do not count, its state is compared at the end.
-    Stalls {
-        /// Receive buffer of its socket.
-        receive_buffer: usize,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -65,25 +45,48 @@ pub struct Watcher {
 struct Inner {
     habit: Habit,
     track: Track,
-    mirror: Option<State>,
+    mirror: Option<Mirror>,
+    visits: Option<Visits>,
     expired: u32,
     stream_error: Option<u64>,
 }
 
+/// What a watcher holds whose state is compared.
+#[derive(Debug)]
+struct Mirror {
+    initial: Arc<State>,
+    now: State,
+    /// Versions of its lists, and the fingerprints of what was in them.
+    lists: Vec<(u64, u64)>,
+}
+
 impl Watcher {
-    /// A watcher that holds `state` at the plan's start version (looked at only if it stalls).
-    pub fn new(plan: Arc<Plan>, habit: Habit, state: &State) -> Self {
-        let mirror = matches!(habit, Habit::Stalls { .. }).then(|| state.clone());
+    /// A watcher that holds `state` at the plan's start version (looked at only if its habit says so).
+    pub fn new(plan: Arc<Plan>, habit: Habit, state: &Arc<State>) -> Self {
+        let mirrors = matches!(habit, Habit::Slow(_) | Habit::Visits { .. });
+        let mirror = mirrors.then(|| Mirror {
+            initial: state.clone(),
+            now: State::clone(state),
+            lists: Vec::new(),
+        });
+        let visits = match habit {
+            Habit::Visits { seed } => Some(Visits::begin(seed)),
+            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Slow(_) => None,
+        };
+        // Those that are sampled compare every byte.
+        let head_len_max = plan.line_len_max.filter(|_| habit != Habit::Sampled);
+        let lines = head_len_max.map_or_else(Lines::default, Lines::heads);
         let inner = Inner {
             habit,
             track: Track::begin(plan.start),
             mirror,
+            visits,
             expired: 0,
             stream_error: None,
         };
         Self {
             plan,
-            lines: Lines::default(),
+            lines,
             list: Vec::new(),
             mode: Mode::Watching,
             pause_due: false,
@@ -102,9 +105,9 @@ impl Watcher {
         self.inner.habit
     }
 
-    /// Whether it is one of those that stop reading.
-    pub fn stalls(&self) -> bool {
-        matches!(self.inner.habit, Habit::Stalls { .. })
+    /// Whether it is one of the slow.
+    pub fn is_slow(&self) -> bool {
+        matches!(self.inner.habit, Habit::Slow(_))
     }
 
     /// How many of its streams the server, or a broken connection, has ended.
@@ -117,31 +120,71 @@ impl Watcher {
         self.inner.expired
     }
 
-    /// The first thing it got wrong, up to `until`.
-    pub fn verdict(&self, reference: &Reference, until: u64) -> Option<Fault> {
+    /// The first thing it got wrong, up to `until`; `states` are the reference's.
+    pub fn verdict(
+        &self,
+        reference: &Reference,
+        states: &Fingerprints,
+        until: u64,
+    ) -> Option<Fault> {
         let fault = self.inner.track.verdict(reference, until);
         if fault.is_some() {
             return fault;
         }
         let mirror = self.inner.mirror.as_ref()?;
-        let expected = reference.state_at(self.inner.track.resume_version());
-        if *mirror == expected {
+        let wrong_list = mirror
+            .lists
+            .iter()
+            .find(|(version, print)| states.at(*version) != *print);
+        if let Some((version, _)) = wrong_list {
+            let why = format!("the list of version {version} holds other objects");
+            return Some(Fault::NotConverged(why));
+        }
+        let version = self.inner.track.resume_version();
+        if fingerprint(&mirror.now) == states.at(version) {
             return None;
         }
+        let (now, expected) = (&mirror.now, reference.state_at(version));
         let differs = expected
             .iter()
-            .find(|(name, version)| mirror.get(*name) != Some(version))
+            .find(|(name, version)| now.get(*name) != Some(version))
             .map(|(name, _)| name);
-        let name = differs.or_else(|| mirror.keys().find(|name| !expected.contains_key(*name)));
+        let name = differs.or_else(|| now.keys().find(|name| !expected.contains_key(*name)));
         Some(Fault::NotConverged(format!(
             "{} objects instead of {}, first difference {name:?}",
-            mirror.len(),
+            now.len(),
             expected.len()
         )))
     }
 
+    /// Plans the next visit of one that has gone.
+    fn come_back(&mut self) {
+        let Some(visits) = &mut self.inner.visits else {
+            return;
+        };
+        match visits.come_back() {
+            Return::Resumes => self.pause_due = true,
+            Return::Lists => self.mode = Mode::Listing,
+            Return::FromStart => {
+                self.inner.track.relist(self.plan.start);
+                if let Some(mirror) = &mut self.inner.mirror {
+                    mirror.now = State::clone(&mirror.initial);
+                }
+            }
+        }
+    }
+
     fn list_complete(&mut self) {
         let list = std::mem::take(&mut self.list);
+        if self.inner.mirror.is_none() {
+            return match first_version(&list) {
+                Some(version) => self.list_of(version),
+                None => self
+                    .inner
+                    .track
+                    .note(Fault::Unreadable("a list without version".to_owned())),
+            };
+        }
         let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&list);
         let (version, items) = match &parsed {
             Ok(value) => (
@@ -162,6 +205,15 @@ impl Watcher {
                 "a list without version or items".to_owned(),
             ));
         };
+        self.list_of(version);
+        if let Some(mirror) = &mut self.inner.mirror {
+            mirror.now = items.iter().filter_map(state_entry).collect();
+            mirror.lists.push((version, fingerprint(&mirror.now)));
+        }
+    }
+
+    /// Goes on from a list of this version.
+    fn list_of(&mut self, version: u64) {
         if version < self.inner.track.resume_version() {
             return self.inner.track.note(Fault::OutOfOrder {
                 version,
@@ -169,9 +221,6 @@ impl Watcher {
             });
         }
         self.inner.track.relist(version);
-        if let Some(mirror) = &mut self.inner.mirror {
-            *mirror = items.iter().filter_map(state_entry).collect();
-        }
         self.mode = Mode::Watching;
     }
 }
@@ -204,8 +253,9 @@ impl Inner {
                 match self.habit {
                     Habit::Reads | Habit::SetApart => {}
                     Habit::Sampled => self.sample(line, event),
-                    Habit::Stalls { .. } => self.reflect(line, event),
+                    Habit::Slow(_) | Habit::Visits { .. } => self.reflect(line, event),
                 }
+                self.visits.iter_mut().for_each(Visits::event);
                 // A deleted object still carries the moment of its last change.
                 if let (Some(at), Kind::Added | Kind::Modified) = (event.written_at_ns, event.kind)
                     && matches!(self.habit, Habit::Reads | Habit::Sampled)
@@ -235,8 +285,8 @@ impl Inner {
             return;
         };
         match (object_name(line), event.kind) {
-            (Ok(name), Kind::Deleted) => drop(mirror.remove(&name)),
-            (Ok(name), _) => drop(mirror.insert(name, event.version)),
+            (Ok(name), Kind::Deleted) => drop(mirror.now.remove(&name)),
+            (Ok(name), _) => drop(mirror.now.insert(name, event.version)),
             (Err(error), _) => self.track.note(Fault::Unreadable(format!("{error:#}"))),
         }
     }
@@ -248,28 +298,26 @@ impl Member for Watcher {
             return Next::Pause;
         }
         let Plan {
-            path, timeout_s, ..
+            path,
+            selector,
+            timeout_s,
+            ..
         } = &*self.plan;
         let version = self.inner.track.resume_version();
         Next::Send(match self.mode {
             Mode::Watching => {
                 format!(
-                    "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={timeout_s}"
+                    "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={timeout_s}{selector}"
                 )
             }
             // Not older than what was seen, as client-go's reflector asks.
-            Mode::Listing => format!("{path}?resourceVersion={version}"),
+            Mode::Listing => format!("{path}?resourceVersion={version}{selector}"),
         })
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
         if status != 200 {
-            return recorder.message(|| {
-                format!(
-                    "HTTP {status}: {}",
-                    String::from_utf8_lossy(&data[..data.len().min(200)])
-                )
-            });
+            return recorder.refusal(status, data);
         }
         match self.mode {
             Mode::Watching => {
@@ -279,6 +327,11 @@ impl Member for Watcher {
                         .track
                         .note(Fault::Unreadable(format!("{error:#}")));
                 }
+            }
+            // Nothing but its version is needed: thousands may list at once.
+            Mode::Listing if self.inner.mirror.is_none() => {
+                let room = LIST_HEAD_LEN.saturating_sub(self.list.len());
+                self.list.extend_from_slice(&data[..room.min(data.len())]);
             }
             Mode::Listing if self.list.len() + data.len() <= LIST_LEN_MAX => {
                 self.list.extend_from_slice(data)
@@ -293,7 +346,7 @@ impl Member for Watcher {
         let between = self.lines.is_between();
         self.lines.clear();
         let stream_error = self.inner.stream_error.take();
-        self.streams_ended += u64::from(self.mode == Mode::Watching);
+        self.streams_ended += u64::from(self.mode == Mode::Watching && how != Ended::Left);
         match (how, self.mode) {
             (Ended::Complete(200), Mode::Listing) => {
                 recorder.end("relist done");
@@ -323,24 +376,31 @@ impl Member for Watcher {
                 self.pause_due = true;
             }
             (Ended::Broken(_), _) => self.pause_due = true,
+            (Ended::Left, _) => {
+                recorder.end("left");
+                self.come_back();
+            }
         }
         if self.mode == Mode::Listing && !matches!(how, Ended::Complete(_)) {
             self.list = Vec::new();
         }
     }
 
-    fn progress(&self, control: &Control) -> usize {
-        let goal = control.goal.load(Ordering::Relaxed);
-        usize::from(
-            goal != 0 && self.mode == Mode::Watching && self.inner.track.resume_version() >= goal,
-        )
+    fn progress(&self, _: &Control) -> usize {
+        let is_there = |goal| self.inner.track.resume_version() >= goal;
+        usize::from(self.mode == Mode::Watching && self.plan.goal().is_some_and(is_there))
     }
 
-    fn stalls_with(&self) -> Option<usize> {
+    fn slowness(&self) -> Option<Slowness> {
         match self.inner.habit {
-            Habit::Stalls { receive_buffer } => Some(receive_buffer),
-            Habit::Reads | Habit::Sampled | Habit::SetApart => None,
+            Habit::Slow(slowness) => Some(slowness),
+            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Visits { .. } => None,
         }
+    }
+
+    fn leaves(&self, _: &Control) -> bool {
+        let is_over = self.inner.visits.as_ref().is_some_and(Visits::is_over);
+        is_over && self.plan.goal().is_none()
     }
 }
 

@@ -1,7 +1,9 @@
-//! Churn: creates ConfigMaps and changes them at a steady rate, remembering every version the server gave.
+//! Churn: creates objects and changes them at a steady rate or in bursts, remembering every version the server gave.
+
+pub mod shape;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,12 +12,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::wire::event::{WRITTEN_AT, first_version};
+use crate::wire::event::first_version;
+use shape::Shape;
 
 /// Connections; each writes its own objects one after the other, so that versions of one object never race.
-const LANES: usize = 4;
+pub const LANES: usize = 4;
 /// One in so many writes deletes the object and creates it again, so that all event types occur.
 const RECREATE_EVERY: u64 = 50;
 /// About what a server adds to the object: uid, timestamps, managed fields.
@@ -36,8 +38,14 @@ pub struct Churn {
     pub objects: usize,
     /// Size of one object on the wire, bytes, roughly.
     pub object_len: usize,
+    /// Kind of the objects.
+    pub shape: Shape,
     /// Writes a second.
     pub rate: f64,
+    /// Connections of the writer.
+    pub lanes: usize,
+    /// Whether all lanes write at the same moment instead of one after the other.
+    pub at_once: bool,
 }
 
 /// What was written.
@@ -56,10 +64,18 @@ impl Written {
     pub fn last(&self) -> u64 {
         self.versions.iter().copied().max().unwrap_or(0)
     }
+
+    /// Adds what another has written.
+    pub fn add(&mut self, other: Self) {
+        self.versions.extend(other.versions);
+        self.failed += other.failed;
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+    }
 }
 
 /// Writers at work.
 #[derive(Debug)]
+#[must_use]
 pub struct Writing {
     stop: Arc<AtomicBool>,
     lanes: JoinSet<Written>,
@@ -71,13 +87,13 @@ impl Churn {
     }
 
     fn object(&self, number: usize) -> Vec<u8> {
-        let padding = "x".repeat(self.object_len.saturating_sub(ADDED_LEN));
-        let name = self.name(number);
-        let at = now_ns();
-        format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":"{padding}"}}}}"#
-        )
-        .into_bytes()
+        self.shape
+            .object(&self.name(number), number, self.object_len)
+    }
+
+    /// Lanes that have objects of their own.
+    fn busy_lanes(&self) -> usize {
+        self.lanes.clamp(1, self.objects.max(1))
     }
 
     /// Creates the objects that are not there.
@@ -86,11 +102,11 @@ impl Churn {
     /// If the server refuses.
     pub async fn prepare(&self) -> Result<()> {
         let mut lanes = JoinSet::new();
-        for lane in 0..LANES {
+        for lane in 0..self.busy_lanes() {
             let churn = self.clone();
             lanes.spawn(async move {
                 let mut client = Client::new(churn.target.clone());
-                for number in (lane..churn.objects).step_by(LANES) {
+                for number in (lane..churn.objects).step_by(churn.busy_lanes()) {
                     let (status, body) = client
                         .call(Method::POST, &churn.path, churn.object(number))
                         .await?;
@@ -110,10 +126,21 @@ impl Churn {
 
     /// Begins to write.
     pub fn start(&self) -> Writing {
+        self.write(Pacing::At(self.rate))
+    }
+
+    /// Writes so many times, as fast as the server takes it.
+    pub async fn burst(&self, writes: usize) -> Written {
+        self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
+            .joined()
+            .await
+    }
+
+    fn write(&self, pacing: Pacing) -> Writing {
         let stop = Arc::new(AtomicBool::new(false));
         let mut lanes = JoinSet::new();
-        for lane in 0..LANES.min(self.objects) {
-            lanes.spawn(write(self.clone(), lane, stop.clone()));
+        for lane in 0..self.busy_lanes() {
+            lanes.spawn(write(self.clone(), lane, pacing.clone(), stop.clone()));
         }
         Writing { stop, lanes }
     }
@@ -121,12 +148,13 @@ impl Churn {
     /// Deletes the objects; what fails stays.
     pub async fn clean(&self) {
         let mut lanes = JoinSet::new();
-        for lane in 0..LANES {
+        for lane in 0..self.busy_lanes() {
             let churn = self.clone();
             lanes.spawn(async move {
                 let mut client = Client::new(churn.target.clone());
-                for number in (lane..churn.objects).step_by(LANES) {
-                    let path = format!("{}/{}", churn.path, churn.name(number));
+                for number in (lane..churn.objects).step_by(churn.busy_lanes()) {
+                    let query = churn.shape.delete_query();
+                    let path = format!("{}/{}{query}", churn.path, churn.name(number));
                     if client
                         .call(Method::DELETE, &path, Vec::new())
                         .await
@@ -141,42 +169,60 @@ impl Churn {
     }
 }
 
+/// When lanes write.
+#[derive(Debug, Clone)]
+enum Pacing {
+    /// So many times a second, all together.
+    At(f64),
+    /// At once, as long as there is something left.
+    Burst(Arc<AtomicUsize>),
+}
+
 impl Writing {
     /// Stops and returns what was written.
-    pub async fn finish(mut self) -> Written {
+    pub async fn finish(self) -> Written {
         // Relaxed: the lanes are joined below.
         self.stop.store(true, Ordering::Relaxed);
+        self.joined().await
+    }
+
+    async fn joined(mut self) -> Written {
         let mut all = Written::default();
         while let Some(Ok(one)) = self.lanes.join_next().await {
-            all.versions.extend(one.versions);
-            all.failed += one.failed;
-            all.first_failure = all.first_failure.or(one.first_failure);
+            all.add(one);
         }
         all
     }
 }
 
-async fn write(churn: Churn, lane: usize, stop: Arc<AtomicBool>) -> Written {
-    let lanes = LANES.min(churn.objects);
+async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>) -> Written {
+    let lanes = churn.busy_lanes();
     let mut written = Written::default();
     let mut client = Client::new(churn.target.clone());
-    let interval = Duration::from_secs_f64(lanes as f64 / churn.rate.max(0.001));
-    let mut due = Instant::now() + interval.mul_f64(lane as f64 / lanes as f64);
+    let rate = match pacing {
+        Pacing::At(rate) => rate.max(0.001),
+        Pacing::Burst(_) => f64::INFINITY,
+    };
+    let interval = Duration::from_secs_f64(lanes as f64 / rate);
+    let stagger = if churn.at_once {
+        0.0
+    } else {
+        lane as f64 / lanes as f64
+    };
+    let mut due = Instant::now() + interval.mul_f64(stagger);
     let mut count: u64 = 0;
     let mut number = lane;
     // Relaxed: the flag stands alone.
     while !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep_until(due).await;
+        match &pacing {
+            Pacing::At(_) => tokio::time::sleep_until(due).await,
+            Pacing::Burst(left) if !take_one(left) => break,
+            Pacing::Burst(_) => {}
+        }
         due += interval;
         count += 1;
-        match write_one(
-            &mut client,
-            &churn,
-            number,
-            count.is_multiple_of(RECREATE_EVERY),
-        )
-        .await
-        {
+        let recreate = count.is_multiple_of(RECREATE_EVERY);
+        match write_one(&mut client, &churn, number, recreate).await {
             Ok(version) if written.versions.len() < VERSIONS_MAX => written.versions.push(version),
             Ok(_) => {}
             Err(error) => {
@@ -195,6 +241,15 @@ async fn write(churn: Churn, lane: usize, stop: Arc<AtomicBool>) -> Written {
     written
 }
 
+/// Whether there was one left.
+fn take_one(left: &AtomicUsize) -> bool {
+    // Relaxed: the count stands alone.
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+        left.checked_sub(1)
+    })
+    .is_ok()
+}
+
 async fn write_one(
     client: &mut Client,
     churn: &Churn,
@@ -202,15 +257,20 @@ async fn write_one(
     recreate: bool,
 ) -> Result<u64> {
     let path = format!("{}/{}", churn.path, churn.name(number));
-    let (status, body) = if recreate {
-        client.call(Method::DELETE, &path, Vec::new()).await?;
-        client
-            .call(Method::POST, &churn.path, churn.object(number))
-            .await?
-    } else {
-        client
-            .call(Method::PUT, &path, churn.object(number))
-            .await?
+    let (status, body) = match churn.shape {
+        shape if recreate => {
+            let whole = format!("{path}{}", shape.delete_query());
+            client.call(Method::DELETE, &whole, Vec::new()).await?;
+            client
+                .call(Method::POST, &churn.path, churn.object(number))
+                .await?
+        }
+        Shape::ConfigMap => {
+            client
+                .call(Method::PUT, &path, churn.object(number))
+                .await?
+        }
+        Shape::Pod { .. } => client.call(Method::PATCH, &path, Shape::change()).await?,
     };
     if !status.is_success() {
         bail!(

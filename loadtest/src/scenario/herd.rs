@@ -1,6 +1,8 @@
 //! `relist-herd`: many clients list at once, as after an outage; every body must be whole, and alike.
 //!
 //! `gzip-herd`: the same, plain and then compressed: what the first costs that asks for it, and what those after it.
+//!
+//! `watch-list-herd`: the same as streams of initial events; `big-lists`: few clients and lists of a gigabyte.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,14 +13,22 @@ use anyhow::{Context, Result, bail};
 
 use super::{targets, wiring};
 use crate::cli::Herd;
+use crate::cli::players::WatchListHerd;
 use crate::client::Client;
-use crate::lister::{Listed, Lister};
+use crate::lister::initial::WatchLister;
+use crate::lister::{Listed, Lister, Lists, listed};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, now_ns};
 use crate::sheet::Sheet;
-use crate::swarm::Swarm;
+use crate::swarm::{Swarm, Wiring};
 use crate::target::Target;
-use crate::writer::Churn;
+use crate::verify::reference::{State, fingerprint};
+use crate::watcher::state_entry;
+use crate::writer::shape::Shape;
+use crate::writer::{Churn, LANES};
+
+/// Clients with other objects than the server that are named.
+const FAULTS_MAX: usize = 10;
 
 /// What was measured around one round, or several.
 #[derive(Clone, Copy)]
@@ -31,29 +41,89 @@ struct Round {
 /// What a swarm did.
 struct Herded {
     rounds: Vec<Round>,
-    listers: Vec<Lister>,
+    /// The lists of every client, one a round.
+    listed: Vec<Vec<Listed>>,
     /// Why it ended early, if it did.
     fault: Option<String>,
     messages: Vec<String>,
 }
 
-/// Runs the scenario.
+/// Runs the scenario under this title: `relist-herd` or `big-lists`.
 ///
 /// # Errors
 /// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Herd) -> Result<Sheet> {
+pub async fn run(flags: &Herd, title: &str) -> Result<Sheet> {
     raise_open_files(flags.clients)?;
     let (target, reference) = targets(&flags.server)?;
     let expected = prepare(flags, &reference).await?;
-    warm_cache(target.clone(), flags, expected).await?;
-    let herded = herd(flags, target, Lister::new).await?;
-    let mut sheet = Sheet::new("relist-herd");
+    warm_cache(&target, flags, &expected).await?;
+    let path = list_path(flags);
+    let herded = herd(flags, wiring(&flags.server, None, target), || {
+        Lister::new(path.clone())
+    })
+    .await?;
+    let mut sheet = Sheet::new(title);
     for number in 1..=herded.rounds.len() {
         sheet.column(&format!("round {number}"));
         herded.report(&mut sheet, number..=number);
     }
-    herded.judge(&mut sheet, flags.clients, expected);
+    herded.judge(&mut sheet, flags.clients, expected.items);
     Ok(sheet)
+}
+
+/// Runs the scenario with streams of initial events.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_watch_list(flags: &WatchListHerd) -> Result<Sheet> {
+    let WatchListHerd {
+        herd: flags,
+        streams_per_connection,
+    } = flags;
+    raise_open_files(flags.clients)?;
+    let (target, reference) = targets(&flags.server)?;
+    let expected = prepare(flags, &reference).await?;
+    warm_cache(&target, flags, &expected).await?;
+    let mut wiring = wiring(&flags.server, None, target);
+    wiring.streams_per_connection = *streams_per_connection;
+    let path: Arc<str> = format!(
+        "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&{}",
+        flags.server.path, flags.query
+    )
+    .into();
+    let herded = herd(flags, wiring, || WatchLister::new(path.clone())).await?;
+    let mut sheet = Sheet::new("watch-list-herd");
+    for number in 1..=herded.rounds.len() {
+        sheet.column(&format!("round {number}"));
+        herded.report(&mut sheet, number..=number);
+    }
+    herded.judge(&mut sheet, flags.clients, expected.items);
+    let print = fingerprint(&state_of(&reference, &flags.server.path).await?);
+    for (client, one) in herded
+        .listed
+        .iter()
+        .enumerate()
+        .flat_map(|(client, all)| all.iter().map(move |one| (client, one)))
+        .filter(|(_, one)| one.failure.is_none() && one.digest != print)
+        .take(FAULTS_MAX)
+    {
+        let (items, version) = (one.items, one.version);
+        sheet.fault(format!(
+            "client {client}: its {items} objects at version {version:?} are not the server's"
+        ));
+    }
+    Ok(sheet)
+}
+
+/// What the server holds; nothing is written while herds list.
+async fn state_of(target: &Target, path: &str) -> Result<State> {
+    let list = Client::new(target.clone()).json(path).await?;
+    let items = list["items"].as_array().context("a list without items")?;
+    Ok(items.iter().filter_map(state_entry).collect())
+}
+
+fn list_path(flags: &Herd) -> Arc<str> {
+    format!("{}?{}", flags.server.path, flags.query).into()
 }
 
 /// Runs the scenario with compression.
@@ -67,9 +137,14 @@ pub async fn run_gzip(flags: &Herd) -> Result<Sheet> {
     raise_open_files(flags.clients)?;
     let (target, reference) = targets(&flags.server)?;
     let expected = prepare(flags, &reference).await?;
-    warm_cache(target.clone(), flags, expected).await?;
-    let plain = herd(flags, target.clone(), Lister::new).await?;
-    let compressed = herd(flags, target.compressing(), Lister::compressed).await?;
+    warm_cache(&target, flags, &expected).await?;
+    let path = list_path(flags);
+    let to = |target: Target| wiring(&flags.server, None, target);
+    let plain = herd(flags, to(target.clone()), || Lister::new(path.clone())).await?;
+    let compressed = herd(flags, to(target.compressing()), || {
+        Lister::compressed(path.clone())
+    })
+    .await?;
     let mut sheet = Sheet::new("gzip-herd");
     sheet.column("plain");
     plain.report(&mut sheet, 2..=flags.rounds);
@@ -77,14 +152,11 @@ pub async fn run_gzip(flags: &Herd) -> Result<Sheet> {
     compressed.report(&mut sheet, 1..=1);
     sheet.column("gzip, later");
     compressed.report(&mut sheet, 2..=flags.rounds);
-    plain.judge(&mut sheet, flags.clients, expected);
-    compressed.judge(&mut sheet, flags.clients, expected);
+    plain.judge(&mut sheet, flags.clients, expected.items);
+    compressed.judge(&mut sheet, flags.clients, expected.items);
     // Nothing is written meanwhile: both say the same.
     let sample = |herded: &Herded| {
-        let listed = herded
-            .listers
-            .first()
-            .and_then(|lister| lister.listed().first());
+        let listed = herded.listed.first().and_then(|all| all.first());
         listed.map(|one| (one.version, one.bytes, one.digest))
     };
     if sample(&plain) != sample(&compressed) {
@@ -94,14 +166,14 @@ pub async fn run_gzip(flags: &Herd) -> Result<Sheet> {
 }
 
 /// Plays all rounds with clients of one kind.
-async fn herd(flags: &Herd, target: Target, lister: impl Fn(Arc<str>) -> Lister) -> Result<Herded> {
+async fn herd<M: Lists>(flags: &Herd, wiring: Wiring, client: impl Fn() -> M) -> Result<Herded> {
     let server = &flags.server;
-    let path: Arc<str> = format!("{}?{}", server.path, flags.query).into();
-    let listers = (0..flags.clients).map(|_| lister(path.clone())).collect();
+    let clients = (0..flags.clients).map(|_| client()).collect();
     let control = Arc::new(Control::default());
-    let swarm = Swarm::start(listers, &wiring(server, None, target), control)?;
+    let swarm = Swarm::start(clients, &wiring, control)?;
     let (mut rounds, mut fault) = (Vec::new(), None);
     for number in 1..=flags.rounds {
+        server.server_pid.into_iter().for_each(Usage::forget_peak);
         let server_before = server.server_pid.map(Usage::of).transpose()?;
         let (own_before, begun_ns) = (Usage::own()?, now_ns());
         if let Err(error) = swarm.play_round(number, flags.round_wait).await {
@@ -115,10 +187,10 @@ async fn herd(flags: &Herd, target: Target, lister: impl Fn(Arc<str>) -> Lister)
             own: (own_before, Usage::own()?),
         });
     }
-    let (listers, recorder) = swarm.finish()?;
+    let (clients, recorder) = swarm.finish()?;
     Ok(Herded {
         rounds,
-        listers,
+        listed: clients.into_iter().map(Lists::into_listed).collect(),
         fault,
         messages: recorder.messages,
     })
@@ -127,9 +199,9 @@ async fn herd(flags: &Herd, target: Target, lister: impl Fn(Arc<str>) -> Lister)
 impl Herded {
     /// The lists of a round, counted from one.
     fn listed(&self, number: usize) -> Vec<&Listed> {
-        self.listers
+        self.listed
             .iter()
-            .filter_map(|lister| lister.listed().get(number - 1))
+            .filter_map(|all| all.get(number - 1))
             .collect()
     }
 
@@ -172,43 +244,43 @@ impl Herded {
     }
 }
 
-/// Creates the objects that are missing; returns how many there are.
-async fn prepare(flags: &Herd, reference: &Target) -> Result<u64> {
+/// Creates the objects that are missing; returns what there is.
+async fn prepare(flags: &Herd, reference: &Target) -> Result<Listed> {
     let path = &flags.server.path;
-    let mut client = Client::new(reference.clone());
-    let count = |list: &serde_json::Value| list["items"].as_array().map_or(0, Vec::len);
-    if count(&client.json(path).await?) < flags.objects {
-        let churn = Churn {
-            target: reference.clone(),
-            path: path.clone(),
-            prefix: "herd".to_owned(),
-            objects: flags.objects,
-            object_len: flags.object_size,
-            rate: 0.0,
-        };
-        churn.prepare().await?;
+    let before = listed(reference, path, flags.round_wait).await?;
+    if before.items >= flags.objects as u64 {
+        return Ok(before);
     }
-    Ok(count(&client.json(path).await?) as u64)
+    let churn = Churn {
+        target: reference.clone(),
+        path: path.clone(),
+        prefix: "herd".to_owned(),
+        objects: flags.objects,
+        object_len: flags.object_size,
+        shape: Shape::ConfigMap,
+        rate: 0.0,
+        lanes: LANES,
+        at_once: false,
+    };
+    churn.prepare().await?;
+    listed(reference, path, flags.round_wait).await
 }
 
 /// Waits until the server under test has all objects, as the herd's kind of list shows them.
-async fn warm_cache(target: Target, flags: &Herd, expected: u64) -> Result<()> {
+async fn warm_cache(target: &Target, flags: &Herd, expected: &Listed) -> Result<()> {
     const TRIES_MAX: usize = 50;
-    let mut client = Client::new(target);
-    let path = format!("{}?{}", flags.server.path, flags.query);
-    let mut count = 0;
+    let mut items = 0;
     for _ in 0..TRIES_MAX {
-        let list = client.json(&path).await?;
-        count = list["items"]
-            .as_array()
-            .context("a list without items")?
-            .len() as u64;
-        if count == expected {
+        items = listed(target, &list_path(flags), flags.round_wait)
+            .await?
+            .items;
+        if items == expected.items {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    bail!("the server under test lists {count} objects, the reference {expected}")
+    let expected = expected.items;
+    bail!("the server under test lists {items} objects, the reference {expected}")
 }
 
 impl Round {
@@ -240,7 +312,9 @@ impl Round {
         };
         if let Some(server) = self.server {
             sheet.figure("server CPU per list, ms", per_list(server));
+            sheet.figure("server RSS before, MiB", mib(server.0.rss));
             sheet.figure("server RSS, MiB", mib(server.1.rss));
+            sheet.figure("server RSS peak, MiB", mib(server.1.peak_rss));
         }
         sheet.figure("load test CPU per list, ms", per_list(self.own));
     }

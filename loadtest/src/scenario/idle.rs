@@ -1,22 +1,19 @@
 //! `idle-memory`: what a watch costs the server while nothing happens.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use super::crew::{Crew, Staffing};
+use super::crowd::Crowd;
+use super::watch_run::ready_wait;
 use super::{connections, targets, wiring};
 use crate::cli::Idle;
 use crate::client::{Client, list_version};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::Control;
 use crate::sheet::Sheet;
-use crate::swarm::Swarm;
-use crate::verify::reference::State;
-use crate::watcher::{Habit, Plan, Watcher};
-
-/// Time for connecting and the first responses.
-const READY_WAIT: Duration = Duration::from_secs(45);
 
 /// Runs the scenario.
 ///
@@ -42,26 +39,27 @@ pub async fn run(flags: &Idle) -> Result<Sheet> {
         .await?;
     tokio::time::sleep(*settle).await;
     let before = Usage::of(pid)?;
-    let plan = Arc::new(Plan {
-        path: server.path.clone(),
-        start: list_version(&list)?,
-        timeout_s: 3_600,
-    });
-    let watchers = (0..watching.watchers)
-        .map(|_| Watcher::new(plan.clone(), Habit::Reads, &State::new()))
-        .collect();
-    let swarm = Swarm::start(
-        watchers,
-        &wiring(server, Some(watching), target),
-        Arc::new(Control::default()),
-    )?;
+    let crowd = Crowd::of(watching.watchers);
+    let start = list_version(&list)?;
+    let plans = crowd.plans(&server.path, start);
+    let wiring = wiring(server, Some(watching), target);
+    let staffing = Staffing {
+        server,
+        wiring: &wiring,
+        crowd: &crowd,
+        processes: watching.processes,
+        path: &server.path,
+        start,
+    };
     let begun = Instant::now();
-    swarm.ready(READY_WAIT).await?;
+    let control = Arc::new(Control::default());
+    let crew = Crew::start(&staffing, &plans, &Arc::default(), control).await?;
+    crew.ready(ready_wait(watching.watchers)).await?;
     let ready_after = begun.elapsed();
     let connected = Usage::of(pid)?;
     tokio::time::sleep(*settle).await;
     let after = Usage::of(pid)?;
-    let (_, recorder) = swarm.finish()?;
+    let recorder = crew.finish().await?.recorder;
     let mut sheet = Sheet::new("idle-memory");
     sheet.column("target");
     sheet.figure("watchers", watching.watchers as f64);

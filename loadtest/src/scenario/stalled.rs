@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use super::steady::churn;
-use super::watch_run::{LATENCY_P99, WatchRun};
-use super::{connections, targets, wiring};
+use super::crowd::Crowd;
+use super::watch_run::WatchRun;
+use super::watch_run::window::LATENCY_P99;
 use crate::cli::Stalled;
-use crate::process::raise_open_files;
 use crate::sheet::Sheet;
+use crate::swarm::pace::{Pace, Slowness};
 
 /// Runs the scenario.
 ///
@@ -21,36 +21,20 @@ pub async fn run(flags: &Stalled) -> Result<Sheet> {
         stalled,
         receive_buffer,
     } = flags;
-    raise_open_files(connections(watching))?;
-    let (target, reference) = targets(server)?;
     let mut sheet = Sheet::new("stalled");
-    let without = WatchRun {
-        name: "all reading",
-        wiring: wiring(server, Some(watching), target),
-        churn: churn(churning, &reference, &server.path),
-        reference: reference.clone(),
-        path: &server.path,
-        watchers: watching.watchers,
-        set_apart: *stalled,
-        receive_buffer: None,
-        warm_up: churning.warm_up,
-        duration: churning.duration,
-        server_pid: server.server_pid,
-        upstream_pid: server.upstream_pid,
+    let crowd = Crowd {
+        apart: *stalled,
+        ..Crowd::of(watching.watchers)
     };
-    without.run(&mut sheet).await?;
-    let with = WatchRun {
-        name: "some stalled",
-        wiring: without.wiring.clone(),
-        churn: without.churn.clone(),
-        reference,
-        receive_buffer: Some(*receive_buffer),
-        ..without
-    };
-    with.run(&mut sheet).await?;
-    if let Some(churn) = with.churn.as_ref().filter(|_| !churning.keep_objects) {
-        churn.clean().await;
-    }
+    let mut run = WatchRun::of("all reading", server, crowd, watching)?.churning(churning);
+    run.run(&mut sheet).await?;
+    run.name = "some stalled";
+    run.crowd.slowness = Some(Slowness {
+        pace: Pace::Never,
+        receive_buffer: *receive_buffer,
+    });
+    run.run(&mut sheet).await?;
+    run.clean(churning).await;
     if let (Some(a), Some(b)) = (sheet.value(LATENCY_P99, 0), sheet.value(LATENCY_P99, 1)) {
         sheet.note(format!(
             "p99 of the others with {stalled} stalled is {:.2} times the p99 without",

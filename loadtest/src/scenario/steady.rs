@@ -2,20 +2,23 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use super::watch_run::{SERVER_PER_EVENT, WatchRun};
-use super::{connections, targets, wiring};
+use super::crowd::Crowd;
+use super::watch_run::window::{
+    EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT,
+};
+use super::watch_run::{WatchRun, spare};
 use crate::cli::{Churning, Steady};
 use crate::process::raise_open_files;
 use crate::sheet::Sheet;
 use crate::target::Target;
-use crate::writer::Churn;
+use crate::writer::shape::Shape;
+use crate::writer::{Churn, LANES};
 
-/// What the socket loop lives longer than the measured window: connecting, warming up, settling.
-const BASELINE_SPARE: Duration = Duration::from_secs(60);
+/// Lines of a certificate in PEM.
+const CERTIFICATE_LINES_MAX: usize = 200;
 
 /// Runs the scenario.
 ///
@@ -27,120 +30,154 @@ pub async fn run(flags: &Steady) -> Result<Sheet> {
         watching,
         churning,
         baseline,
+        writes_at_once,
     } = flags;
-    raise_open_files(connections(watching))?;
-    let (target, reference) = targets(server)?;
     let mut sheet = Sheet::new("steady");
-    let run = WatchRun {
-        name: "target",
-        wiring: wiring(server, Some(watching), target),
-        churn: churn(churning, &reference, &server.path),
-        reference,
-        path: &server.path,
-        watchers: watching.watchers,
-        set_apart: 0,
-        receive_buffer: None,
-        warm_up: churning.warm_up,
-        duration: churning.duration,
-        server_pid: server.server_pid,
-        upstream_pid: server.upstream_pid,
-    };
-    run.run(&mut sheet).await?;
-    if let Some(churn) = run.churn.as_ref().filter(|_| !churning.keep_objects) {
-        churn.clean().await;
+    let crowd = Crowd::of(watching.watchers);
+    let mut run = WatchRun::of("target", server, crowd, watching)?.churning(churning);
+    if let (Some(churn), true) = (&mut run.churn, *writes_at_once > 1) {
+        churn.lanes = *writes_at_once;
+        churn.at_once = true;
     }
+    run.run(&mut sheet).await?;
+    run.clean(churning).await;
     if *baseline {
-        against_socket_loop(&run, &mut sheet).await?;
+        against_socket_loop(&run, *writes_at_once, &mut sheet).await?;
     }
     Ok(sheet)
 }
 
-/// The writer that the flags describe.
+/// The writer that the flags describe, if they want one.
 pub fn churn(flags: &Churning, target: &Target, path: &str) -> Option<Churn> {
-    let churn = Churn {
+    (flags.write_rate > 0.0).then(|| writer(flags, target, path))
+}
+
+/// The writer that the flags describe.
+pub fn writer(flags: &Churning, target: &Target, path: &str) -> Churn {
+    Churn {
         target: target.clone(),
         path: path.to_owned(),
         prefix: "cm".to_owned(),
         objects: flags.objects.max(1),
         object_len: flags.object_size,
+        shape: Shape::ConfigMap,
         rate: flags.write_rate,
-    };
-    (flags.write_rate > 0.0).then_some(churn)
+        lanes: LANES,
+        at_once: false,
+    }
 }
 
-/// The same watchers, event rate and event size against the bare loop.
-async fn against_socket_loop(run: &WatchRun<'_>, sheet: &mut Sheet) -> Result<()> {
-    let per_watcher =
-        sheet.value("events delivered a second", 0).unwrap_or(0.0) / run.watchers.max(1) as f64;
-    let event_len = sheet.value("bytes an event", 0).unwrap_or(1_024.0);
-    let socket_loop = SocketLoopProcess::start(
-        per_watcher.max(1.0),
-        event_len,
-        run.warm_up + run.duration + BASELINE_SPARE,
-    )?;
-    let target = Target::new(&socket_loop.url, None, None)?;
+/// The same watchers, event rate and event size against the bare loop, with TLS if the server under test has it.
+async fn against_socket_loop(
+    run: &WatchRun<'_>,
+    events_per_write: usize,
+    sheet: &mut Sheet,
+) -> Result<()> {
+    let watchers = run.crowd.watchers;
+    let rate = sheet.value(EVENTS_A_SECOND, 0).unwrap_or(0.0) / watchers.max(1) as f64;
+    let event_len = sheet.value(EVENT_LEN, 0).unwrap_or(1_024.0);
+    let life = run.warm_up + run.duration + spare(watchers);
+    let arguments = [
+        ("--rate", format!("{:.2}", rate.max(1.0))),
+        ("--event-size", format!("{event_len:.0}")),
+        ("--events-per-write", events_per_write.max(1).to_string()),
+        ("--duration", life.as_secs().to_string()),
+    ];
+    let socket_loop = SocketLoopProcess::start(&arguments, run.wiring.target.tls.is_some())?;
+    let target = Target::trusting(&socket_loop.url, socket_loop.certificate.as_bytes())?;
     let mut wiring = run.wiring.clone();
     wiring.target = target.clone();
     // The loop speaks HTTP/1.1 only: it is the floor for all.
     wiring.streams_per_connection = None;
-    raise_open_files(run.watchers)?;
+    raise_open_files(watchers)?;
     let baseline = WatchRun {
         name: "socket loop",
         wiring,
         reference: target,
         churn: None,
+        // Other processes would not trust its certificate.
+        processes: 1,
         server_pid: Some(socket_loop.child.id()),
         upstream_pid: None,
-        ..*run
+        ..run.clone()
     };
     baseline.run(sheet).await?;
-    if let (Some(target), Some(floor)) = (
-        sheet.value(SERVER_PER_EVENT, 0),
-        sheet.value(SERVER_PER_EVENT, 1),
-    ) {
+    compare(sheet);
+    Ok(())
+}
+
+/// A column of what the target costs beyond the floor.
+fn compare(sheet: &mut Sheet) {
+    let both = |sheet: &Sheet, row: &str| Some((sheet.value(row, 0)?, sheet.value(row, 1)?));
+    let cpu = both(sheet, SERVER_PER_EVENT);
+    let (p50, p99) = (both(sheet, LATENCY_P50), both(sheet, LATENCY_P99));
+    sheet.column("beyond the loop");
+    if let Some((target, floor)) = cpu {
+        let ratio = target / floor.max(1e-9);
+        sheet.figure("server CPU per delivered event / socket loop", ratio);
         sheet.note(format!(
-            "server CPU per delivered event is {:.2} times that of the bare socket loop",
-            target / floor.max(1e-9)
+            "server CPU per delivered event is {ratio:.2} times that of the bare socket loop"
         ));
     }
-    Ok(())
+    for (row, pair) in [
+        ("latency added p50, ms", p50),
+        ("latency added p99, ms", p99),
+    ] {
+        if let Some((target, floor)) = pair {
+            sheet.figure(row, target - floor);
+        }
+    }
 }
 
 /// This program as a socket loop, ended with its owner.
 struct SocketLoopProcess {
     child: Child,
     url: String,
+    /// PEM, empty without TLS.
+    certificate: String,
 }
 
 impl SocketLoopProcess {
-    fn start(rate: f64, event_len: f64, life: Duration) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args([
-                "socket-loop",
-                "--rate",
-                &format!("{rate:.2}"),
-                "--event-size",
-                &format!("{event_len:.0}"),
-            ])
-            .args(["--duration", &life.as_secs().to_string()])
+    fn start(arguments: &[(&str, String)], tls: bool) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("socket-loop");
+        for (flag, value) in arguments {
+            command.args([flag, value.as_str()]);
+        }
+        if tls {
+            command.arg("--tls");
+        }
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut socket_loop = Self {
             url: String::new(),
-            child: {
-                child.stdin = None;
-                child
-            },
+            certificate: String::new(),
+            child,
         };
         let stdout = socket_loop
             .child
             .stdout
             .take()
             .context("invariant: stdout is piped")?;
-        // The loop prints one line at once or ends; both end this read.
-        BufReader::new(stdout).read_line(&mut socket_loop.url)?;
+        // The loop prints its lines at once or ends; both end these reads.
+        let mut stdout = BufReader::new(stdout);
+        stdout.read_line(&mut socket_loop.url)?;
         socket_loop.url = socket_loop.url.trim().to_owned();
+        if tls {
+            for _ in 0..CERTIFICATE_LINES_MAX {
+                stdout.read_line(&mut socket_loop.certificate)?;
+                if socket_loop
+                    .certificate
+                    .trim_end()
+                    .ends_with("-----END CERTIFICATE-----")
+                {
+                    return Ok(socket_loop);
+                }
+            }
+            bail!("the socket loop shows no certificate");
+        }
         Ok(socket_loop)
     }
 }

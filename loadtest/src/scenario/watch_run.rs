@@ -1,40 +1,39 @@
-//! One run of watchers under churn, from the first list to the verdict: what `steady` and `stalled` have in common.
+//! One run of watchers under churn, from the first list to the verdict: what all scenarios with watchers have in common.
+
+pub mod verdicts;
+pub mod window;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+use super::crew::{Crew, Staffing};
+use super::crowd::Crowd;
+use crate::cli::Server;
+use crate::client::Client;
 use crate::process::Usage;
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
 use crate::sheet::Sheet;
-use crate::swarm::{Swarm, Wiring};
+use crate::swarm::Wiring;
 use crate::target::Target;
-use crate::verify::reference::Reference;
-use crate::watcher::{Habit, Plan, Watcher};
+use crate::watcher::Plan;
 use crate::writer::{Churn, Written};
+use window::Edge;
 
-/// Time for connecting and the first responses.
-const READY_WAIT: Duration = Duration::from_secs(25);
 /// Time for the reference to see the last write.
-const SETTLE_WAIT: Duration = Duration::from_secs(5);
-/// Time for every watcher to get there.
-const DONE_WAIT: Duration = Duration::from_secs(15);
-/// Live events after the stalled have woken.
+const SETTLE_WAIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether the swarm has heard.
+const LOOK: Duration = Duration::from_millis(5);
+/// Live events after the slow have woken.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
-/// One watcher in so many is sampled.
-const SAMPLED_EVERY: usize = 50;
 /// Share of the writes asked for that counts as having met the rate.
 const RATE_MET: f64 = 0.95;
-/// Faulty watchers that are described; the rest is counted.
-const DESCRIBED_MAX: usize = 10;
-/// Longer than any run: streams shall not end by themselves.
-const STREAM_TIMEOUT_S: u64 = 3_600;
 
 /// Everything a run needs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct WatchRun<'a> {
     /// Name of the column.
     pub name: &'a str,
@@ -46,12 +45,12 @@ pub struct WatchRun<'a> {
     pub path: &'a str,
     /// The writer; `None` if the server churns by itself.
     pub churn: Option<Churn>,
-    /// Number of watchers.
-    pub watchers: usize,
-    /// The first so many have no say in latency, whether they stall or not, so that two runs compare the same others.
-    pub set_apart: usize,
-    /// Receive buffer of those set apart, if they stall.
-    pub receive_buffer: Option<usize>,
+    /// The watchers.
+    pub crowd: Crowd,
+    /// Processes that they are split over.
+    pub processes: usize,
+    /// The server under test as the flags have it.
+    pub server: &'a Server,
     /// Churn before the measured window.
     pub warm_up: Duration,
     /// The measured window.
@@ -62,217 +61,99 @@ pub struct WatchRun<'a> {
     pub upstream_pid: Option<u32>,
 }
 
-/// State of things at one edge of the measured window.
+/// A run whose watchers all watch.
 #[derive(Debug)]
-struct Edge {
-    at: Instant,
-    delivered: u64,
-    bytes: u64,
-    own: Usage,
-    server: Option<Usage>,
-    upstream: Option<Usage>,
+pub struct Running<'a> {
+    /// What was asked for.
+    pub run: &'a WatchRun<'a>,
+    /// The reference.
+    pub recording: Recording,
+    /// Orders to the swarm.
+    pub control: Arc<Control>,
+    crew: Crew,
+    plans: Vec<Arc<Plan>>,
 }
 
-impl WatchRun<'_> {
-    /// Runs and fills one column; wrong answers become faults of the sheet.
+/// Time for so many watchers to connect and get their first response: TLS on a busy machine takes milliseconds each.
+pub fn ready_wait(watchers: usize) -> Duration {
+    Duration::from_secs(25) + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
+}
+
+/// Time for so many watchers to get where the reference is.
+pub fn done_wait(watchers: usize) -> Duration {
+    Duration::from_secs(15) + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
+}
+
+/// What a run may take besides its window.
+pub fn spare(watchers: usize) -> Duration {
+    ready_wait(watchers) + done_wait(watchers) + SETTLE_WAIT * 2 + Duration::from_secs(10)
+}
+
+impl<'a> WatchRun<'a> {
+    /// Runs with steady churn and fills one column; wrong answers become faults of the sheet.
     ///
     /// # Errors
     /// If the run could not be made at all.
     pub async fn run(&self, sheet: &mut Sheet) -> Result<()> {
-        sheet.column(self.name);
-        if let Some(churn) = &self.churn {
-            churn.prepare().await?;
-        }
-        let mut recording = Recording::begin(self.reference.clone(), self.path).await?;
-        let control = Arc::new(Control::default());
-        let swarm = Swarm::start(self.watchers(&recording), &self.wiring, control.clone())?;
-        let begun = Instant::now();
-        swarm.ready(READY_WAIT).await?;
-        sheet.figure("all watching after, s", begun.elapsed().as_secs_f64());
+        let running = self.begin(sheet).await?;
         let writing = self.churn.as_ref().map(Churn::start);
-        control
-            .stalled
-            .store(self.receive_buffer.is_some(), Ordering::Relaxed);
-        tokio::time::sleep(self.warm_up).await;
-        let from = self.edge(&control)?;
-        control.measure_from_now();
-        tokio::time::sleep(self.duration).await;
-        control.measure_until_now();
-        let until = self.edge(&control)?;
-        if control.stalled.swap(false, Ordering::Relaxed) {
+        let is_slow = self.crowd.slowness.is_some();
+        running.control.stalled.store(is_slow, Ordering::Relaxed);
+        let edges = running.measure(self.warm_up, self.duration).await?;
+        if running.control.stalled.swap(false, Ordering::Relaxed) {
             tokio::time::sleep(AFTER_WAKING).await;
         }
         let written = match writing {
             Some(writing) => Some(writing.finish().await),
             None => None,
         };
-        recording
-            .reached(written.as_ref().map_or(0, Written::last), SETTLE_WAIT)
-            .await?;
-        let goal = recording.last();
-        control.goal.store(goal, Ordering::Relaxed);
-        if let Err(error) = swarm.at_goal(DONE_WAIT).await {
-            sheet.fault(format!("{}: {error:#}", self.name));
-        }
-        let (watchers, recorder) = swarm.finish()?;
-        let furthest = watchers
-            .iter()
-            .map(|watcher| watcher.track().last())
-            .max()
-            .unwrap_or(0);
-        if let Err(error) = recording.reached(furthest, SETTLE_WAIT).await {
-            // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
-            sheet.note(format!("{}: {error:#}", self.name));
-        }
-        self.window(sheet, &from, &until);
-        latencies(sheet, &recorder);
-        let reference = recording.reference();
-        self.judge(sheet, &watchers, &reference, goal);
-        self.judge_writes(sheet, written.as_ref(), &reference, recording.start);
-        for (cause, count) in &recorder.ends {
-            sheet.note(format!("{}: {cause}: {count}", self.name));
-        }
-        for message in &recorder.messages {
-            sheet.note(format!("{}: {message}", self.name));
-        }
-        Ok(())
+        self.window(sheet, &edges);
+        running.finish(sheet, written.as_ref()).await
     }
 
-    fn watchers(&self, recording: &Recording) -> Vec<Watcher> {
-        let plan = Arc::new(Plan {
-            path: self.path.to_owned(),
+    /// Begins a column, the reference and the swarm.
+    ///
+    /// # Errors
+    /// If a server does not answer, or some watchers do not come to watch.
+    pub async fn begin(&'a self, sheet: &mut Sheet) -> Result<Running<'a>> {
+        sheet.column(self.name);
+        if let Some(churn) = &self.churn {
+            churn.prepare().await?;
+        }
+        if self.wiring.target.address != self.reference.address {
+            // A list through a gateway makes its cache, so that the reference's version is within its history.
+            let first = format!("{}?resourceVersion=0&limit=1", self.path);
+            Client::new(self.wiring.target.clone()).json(&first).await?;
+        }
+        let recording = Recording::begin(self.reference.clone(), self.path).await?;
+        let control = Arc::new(Control::default());
+        let plans = self.crowd.plans(self.path, recording.start);
+        let initial = Arc::new(recording.reference().initial().clone());
+        let staffing = Staffing {
+            server: self.server,
+            wiring: &self.wiring,
+            crowd: &self.crowd,
+            processes: self.processes,
+            path: self.path,
             start: recording.start,
-            timeout_s: STREAM_TIMEOUT_S,
-        });
-        let reference = recording.reference();
-        let habit = |number: usize| match self.receive_buffer {
-            Some(receive_buffer) if number < self.set_apart => Habit::Stalls { receive_buffer },
-            _ if number < self.set_apart => Habit::SetApart,
-            _ if number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.watchers => {
-                Habit::Sampled
-            }
-            _ => Habit::Reads,
         };
-        (0..self.watchers)
-            .map(|number| Watcher::new(plan.clone(), habit(number), reference.initial()))
-            .collect()
-    }
-
-    fn edge(&self, control: &Control) -> Result<Edge> {
-        Ok(Edge {
-            at: Instant::now(),
-            delivered: control.delivered.load(Ordering::Relaxed),
-            bytes: control.bytes.load(Ordering::Relaxed),
-            own: Usage::own()?,
-            server: self.server_pid.map(Usage::of).transpose()?,
-            upstream: self.upstream_pid.map(Usage::of).transpose()?,
+        let begun = Instant::now();
+        let crew = Crew::start(&staffing, &plans, &initial, control.clone()).await?;
+        crew.ready(ready_wait(self.crowd.watchers)).await?;
+        sheet.figure("all watching after, s", begun.elapsed().as_secs_f64());
+        Ok(Running {
+            run: self,
+            recording,
+            control,
+            crew,
+            plans,
         })
     }
 
-    fn window(&self, sheet: &mut Sheet, from: &Edge, until: &Edge) {
-        let seconds = until.at.duration_since(from.at).as_secs_f64();
-        let delivered = until.delivered - from.delivered;
-        let per_event = |cpu: Duration| cpu.as_secs_f64() * 1e6 / (delivered.max(1) as f64);
-        sheet.figure("watchers", self.watchers as f64);
-        sheet.figure("events delivered in the window", delivered as f64);
-        sheet.figure("events delivered a second", delivered as f64 / seconds);
-        sheet.figure(
-            "bytes an event",
-            (until.bytes - from.bytes) as f64 / delivered.max(1) as f64,
-        );
-        if let (Some(a), Some(b)) = (from.server, until.server) {
-            let cpu = b.cpu.saturating_sub(a.cpu);
-            sheet.figure(
-                "server CPU, % of a core",
-                cpu.as_secs_f64() / seconds * 100.0,
-            );
-            sheet.figure(SERVER_PER_EVENT, per_event(cpu));
-            sheet.figure("server RSS, MiB", b.rss as f64 / f64::from(1 << 20));
-        }
-        if let (Some(a), Some(b)) = (from.upstream, until.upstream) {
-            sheet.figure(
-                "upstream CPU, % of a core",
-                b.cpu.saturating_sub(a.cpu).as_secs_f64() / seconds * 100.0,
-            );
-        }
-        let own = until.own.cpu.saturating_sub(from.own.cpu);
-        sheet.figure(
-            "load test CPU, % of a core",
-            own.as_secs_f64() / seconds * 100.0,
-        );
-        sheet.figure("load test CPU per delivered event, µs", per_event(own));
-    }
-
-    fn judge(&self, sheet: &mut Sheet, watchers: &[Watcher], reference: &Reference, goal: u64) {
-        let mut faulty = 0;
-        for (number, watcher) in watchers.iter().enumerate() {
-            if let Some(fault) = watcher.verdict(reference, goal) {
-                faulty += 1;
-                if faulty <= DESCRIBED_MAX {
-                    sheet.fault(format!(
-                        "{}: watcher {number} ({:?}): {fault}",
-                        self.name,
-                        watcher.habit()
-                    ));
-                }
-            }
-        }
-        if faulty > DESCRIBED_MAX {
-            sheet.fault(format!(
-                "{}: and {} more watchers",
-                self.name,
-                faulty - DESCRIBED_MAX
-            ));
-        }
-        sheet.figure("reference events", reference.len() as f64);
-        sheet.figure(
-            "events verified",
-            watchers
-                .iter()
-                .map(|watcher| watcher.track().count())
-                .sum::<u64>() as f64,
-        );
-        sheet.figure(
-            "watchers told 410",
-            watchers
-                .iter()
-                .filter(|watcher| watcher.expired() > 0)
-                .count() as f64,
-        );
-        let ended = |stalls: bool| {
-            watchers
-                .iter()
-                .filter(|watcher| watcher.stalls() == stalls)
-                .map(Watcher::streams_ended)
-                .sum::<u64>()
-        };
-        sheet.figure("streams ended, readers", ended(false) as f64);
-        sheet.figure("streams ended, stalled", ended(true) as f64);
-        sheet.figure("faulty watchers", faulty as f64);
-        if reference.len() == 0 {
-            sheet.fault(format!(
-                "{}: no events at all: nothing was proven",
-                self.name
-            ));
-        }
-    }
-
-    fn judge_writes(
-        &self,
-        sheet: &mut Sheet,
-        written: Option<&Written>,
-        reference: &Reference,
-        start: u64,
-    ) {
-        let Some(written) = written else { return };
+    fn judge_writes(&self, sheet: &mut Sheet, written: &Written, recording: &Recording) {
+        let reference = recording.reference();
         sheet.figure("writes", written.versions.len() as f64);
-        let due = self.churn.as_ref().map_or(0.0, |churn| {
-            churn.rate * (self.warm_up + self.duration).as_secs_f64()
-        });
-        if (written.versions.len() as f64) < due * RATE_MET {
-            sheet.note(format!("{}: fewer writes than the {due:.0} asked for: the machine or the API server is too slow", self.name));
-        }
-        if let Some(version) = reference.first_missing(&written.versions, start) {
+        if let Some(version) = reference.first_missing(&written.versions, recording.start) {
             sheet.fault(format!(
                 "{}: version {version} was written, but the reference never saw it",
                 self.name
@@ -284,30 +165,133 @@ impl WatchRun<'_> {
                 self.name, written.failed, written.first_failure
             ));
         }
+        let due = self.churn.as_ref().map_or(0.0, |churn| {
+            churn.rate * (self.warm_up + self.duration).as_secs_f64()
+        });
+        if (written.versions.len() as f64) < due * RATE_MET {
+            sheet.note(format!("{}: fewer writes than the {due:.0} asked for: the machine or the API server is too slow", self.name));
+        }
     }
 }
 
-/// Row that compares servers.
-pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
-/// Row that compares runs with and without stalled watchers.
-pub const LATENCY_P99: &str = "latency p99, ms";
+impl Running<'_> {
+    /// Lets latencies count for a while, after another; returns the edges of that time.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Edge; 2]> {
+        tokio::time::sleep(warm_up).await;
+        let from = self.measure_begin()?;
+        tokio::time::sleep(duration).await;
+        Ok([from, self.measure_end()?])
+    }
 
-fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
-    let ms = |microseconds: u64| microseconds as f64 / 1e3;
-    sheet.figure("latencies counted", recorder.latency.len() as f64);
-    sheet.figure(
-        "latency p50, ms",
-        ms(recorder.latency.value_at_quantile(0.5)),
-    );
-    sheet.figure(
-        "latency p90, ms",
-        ms(recorder.latency.value_at_quantile(0.9)),
-    );
-    sheet.figure(LATENCY_P99, ms(recorder.latency.value_at_quantile(0.99)));
-    sheet.figure(
-        "latency p999, ms",
-        ms(recorder.latency.value_at_quantile(0.999)),
-    );
-    sheet.figure("latency max, ms", ms(recorder.latency.max()));
-    sheet.figure("bookmarks", recorder.bookmarks as f64);
+    /// From now on latencies count; returns how things stand.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn measure_begin(&self) -> Result<Edge> {
+        self.run
+            .server_pid
+            .iter()
+            .for_each(|pid| Usage::forget_peak(*pid));
+        let edge = self.edge();
+        self.control.measure_from_now();
+        edge
+    }
+
+    /// Latencies of what is written later do not count; returns how things stand.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn measure_end(&self) -> Result<Edge> {
+        self.control.measure_until_now();
+        self.edge()
+    }
+
+    /// How things stand now.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub fn edge(&self) -> Result<Edge> {
+        Ok(Edge {
+            at: Instant::now(),
+            upstream_events: self.recording.reference().len(),
+            delivered: self.control.delivered.load(Ordering::Relaxed),
+            bytes: self.control.bytes.load(Ordering::Relaxed),
+            own: self.crew.usage()?,
+            server: self.run.server_pid.map(Usage::of).transpose()?,
+            upstream: self.run.upstream_pid.map(Usage::of).transpose()?,
+        })
+    }
+
+    /// Waits until every watcher has what the reference has, which must have come to `version`.
+    ///
+    /// # Errors
+    /// If they do not get there in time; says how far they came.
+    pub async fn reach(&mut self, version: u64) -> Result<()> {
+        self.recording.reached(version, SETTLE_WAIT).await?;
+        self.forget_goals().await?;
+        let start = self.recording.start;
+        self.run
+            .crowd
+            .set_goals(&self.plans, &self.recording.reference(), start);
+        self.crew.at_goal(done_wait(self.run.crowd.watchers)).await
+    }
+
+    /// Waits until nobody counts as being at an earlier goal any more.
+    async fn forget_goals(&self) -> Result<()> {
+        let deadline = Instant::now() + SETTLE_WAIT;
+        self.plans.iter().for_each(|plan| plan.set_goal(0));
+        while self.control.progress.load(Ordering::Relaxed) != 0 {
+            if Instant::now() > deadline {
+                bail!("the swarm does not listen");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Lets all get to the end, and judges them.
+    ///
+    /// # Errors
+    /// If the reference failed.
+    pub async fn finish(mut self, sheet: &mut Sheet, written: Option<&Written>) -> Result<()> {
+        let name = self.run.name;
+        if let Err(error) = self.reach(written.map_or(0, Written::last)).await {
+            sheet.fault(format!("{name}: {error:#}"));
+        }
+        let finished = self.crew.finish().await?;
+        let furthest = finished.furthest;
+        if let Err(error) = self.recording.reached(furthest, SETTLE_WAIT).await {
+            // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
+            sheet.note(format!("{name}: {error:#}"));
+        }
+        let recorder = finished.recorder.clone();
+        window::latencies(sheet, &recorder);
+        let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
+        let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
+        window::latencies_at_reference(sheet, &self.recording.latency(from_ns..until_ns));
+        // A copy: no lock is held while other processes judge.
+        let reference = self.recording.reference().clone();
+        let outcome = finished
+            .judge(&self.run.crowd, &self.plans, &reference)
+            .await?;
+        outcome.report(sheet, name, reference.len());
+        if let Some(written) = written {
+            self.run.judge_writes(sheet, written, &self.recording);
+        }
+        ends(sheet, name, &recorder);
+        Ok(())
+    }
+}
+
+/// Notes why streams ended.
+fn ends(sheet: &mut Sheet, name: &str, recorder: &Recorder) {
+    for (cause, count) in &recorder.ends {
+        sheet.note(format!("{name}: {cause}: {count}"));
+    }
+    for message in &recorder.messages {
+        sheet.note(format!("{name}: {message}"));
+    }
 }

@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Ended, Member};
+use super::{Ended, Member, TOO_MANY};
 use crate::recorder::Recorder;
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
@@ -106,6 +106,11 @@ impl Connection {
         })
     }
 
+    /// Whether TLS is still being agreed on.
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
     /// Whether the TCP connection stands.
     ///
     /// # Errors
@@ -161,18 +166,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and hands it to the member, which also learns of the response's end.
+    /// Reads what is there and hands it to the member, which also learns of the response's end. A slow member is given one read of
+    /// `len_max` bytes at most.
     pub fn read<M: Member>(
         &mut self,
         member: &mut M,
         buffers: &mut Buffers,
         recorder: &mut Recorder,
+        len_max: Option<usize>,
     ) -> Turn {
-        for _ in 0..READS_MAX {
-            match self.socket.read(&mut buffers.raw) {
+        let (reads, len_max) = match len_max {
+            None => (READS_MAX, buffers.raw.len()),
+            Some(len) => (1, len.min(buffers.raw.len())),
+        };
+        for _ in 0..reads {
+            match self.socket.read(&mut buffers.raw[..len_max]) {
                 Ok(0) => return self.closed(member, recorder),
                 Ok(len) => {
-                    let full = len == buffers.raw.len();
+                    let full = len == len_max;
                     let Buffers { raw, plain } = buffers;
                     match self.take(&raw[..len], plain, member, recorder) {
                         Ok(None) if full => {}
@@ -254,10 +265,11 @@ impl Connection {
         match progress {
             Progress::Partial => Ok(None),
             Progress::Complete(used) if used == piece.len() => {
-                let (status, closes) = self
-                    .response
-                    .head()
-                    .map_or((0, true), |head| (head.status, head.closes));
+                let head = self.response.head();
+                let (status, closes) = head.map_or((0, true), |head| (head.status, head.closes));
+                if status == TOO_MANY {
+                    recorder.shed(head.is_some_and(|head| head.says_when));
+                }
                 member.ended(Ended::Complete(status), recorder);
                 Ok(Some(if closes { Turn::Gone } else { Turn::Free }))
             }

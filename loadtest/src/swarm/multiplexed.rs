@@ -4,22 +4,29 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
-use hyper::client::conn::http2::SendRequest;
+use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
-use super::{Ended, Member, Next, PAUSE, ProgressShare, Wiring};
-use crate::recorder::{Control, Recorder};
-use crate::target::{CONNECT_WAIT, Target};
+use super::pace::Rest;
+use super::{Ended, Member, Next, PAUSE, ProgressShare, TOO_MANY, Wiring};
+use crate::recorder::{Control, Recorder, now_ns};
+use crate::target::CONNECT_WAIT;
 
-/// How often orders are looked at; every look walks over the members.
+/// How often orders are looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// Every look walks over all members: of a hundred thousand ten times a second.
+const LOOK_PER_MEMBER: Duration = Duration::from_micros(1);
+/// Connections being made at one time: a server gives up on handshakes that wait too long.
+const CONNECTING_MAX: usize = 32;
+/// With windows of a chosen size, that of the connection: the streams that are not read must not hold up the others.
+const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
 type Sender = SendRequest<Empty<Bytes>>;
 
@@ -33,7 +40,8 @@ struct Thread<M> {
     members: Vec<RefCell<M>>,
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
-    target: Target,
+    wiring: Wiring,
+    connecting: tokio::sync::Semaphore,
 }
 
 /// Runs until ordered to stop.
@@ -53,7 +61,8 @@ pub fn run<M: Member>(
         members: members.into_iter().map(RefCell::new).collect(),
         recorder: RefCell::default(),
         control,
-        target: wiring.target.clone(),
+        wiring: wiring.clone(),
+        connecting: tokio::sync::Semaphore::new(CONNECTING_MAX),
     });
     let tasks = LocalSet::new();
     for first in (0..thread.members.len()).step_by(streams.max(1)) {
@@ -80,8 +89,10 @@ pub fn run<M: Member>(
 
 async fn obey<M: Member>(thread: &Thread<M>) {
     let mut share = ProgressShare::default();
+    let count = u32::try_from(thread.members.len()).unwrap_or(u32::MAX);
+    let look = LOOK.max(LOOK_PER_MEMBER * count);
     while !thread.control.stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(look).await;
         let progress = thread
             .members
             .iter()
@@ -103,7 +114,8 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
-                    Ok(status) => member.ended(Ended::Complete(status), &mut recorder),
+                    Ok(None) => member.ended(Ended::Left, &mut recorder),
+                    Ok(Some(status)) => member.ended(Ended::Complete(status), &mut recorder),
                     Err(error) => {
                         let text = format!("{error:#}");
                         recorder.end("stream broken");
@@ -116,24 +128,25 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
     }
 }
 
-/// One request and its whole response.
+/// One request and its whole response; its status, or none if the member left it.
 async fn exchange<M: Member>(
     thread: &Thread<M>,
     shared: &Shared,
     number: usize,
     path: &str,
     was_ready: &mut bool,
-) -> Result<u16> {
+) -> Result<Option<u16>> {
+    let target = &thread.wiring.target;
     let mut sender = sender(thread, shared).await?;
-    let scheme = if thread.target.tls.is_some() {
+    let scheme = if target.tls.is_some() {
         "https"
     } else {
         "http"
     };
-    let mut request = Request::get(format!("{scheme}://{}{path}", thread.target.authority))
+    let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
         .header("accept", "application/json")
-        .header("accept-encoding", thread.target.encoding);
-    if let Some(token) = &thread.target.token {
+        .header("accept-encoding", target.encoding);
+    if let Some(token) = &target.token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
     let response = sender.send_request(request.body(Empty::new())?).await?;
@@ -142,8 +155,19 @@ async fn exchange<M: Member>(
         *was_ready = true;
         thread.control.ready.fetch_add(1, Ordering::Relaxed);
     }
+    if status == TOO_MANY {
+        let says_when = response.headers().contains_key("retry-after");
+        thread.recorder.borrow_mut().shed(says_when);
+    }
     let mut body = response.into_body();
-    while let Some(frame) = body.frame().await {
+    let mut read_len = 0;
+    loop {
+        if *was_ready {
+            rest(thread, number, read_len).await;
+        }
+        let Some(frame) = body.frame().await else {
+            return Ok(Some(status));
+        };
         let Ok(data) = frame?.into_data() else {
             continue;
         };
@@ -154,16 +178,38 @@ async fn exchange<M: Member>(
         thread.members[number]
             .borrow_mut()
             .body(status, &data, &mut recorder);
-        thread
-            .control
-            .delivered
-            .fetch_add(recorder.events - events_before, Ordering::Relaxed);
-        thread
-            .control
-            .bytes
-            .fetch_add(data.len() as u64, Ordering::Relaxed);
+        thread.control.add_delivered(
+            recorder.events - events_before,
+            data.len() as u64,
+            recorder.now_ns(),
+        );
+        drop(recorder);
+        if thread.members[number].borrow().leaves(&thread.control) {
+            return Ok(None);
+        }
+        read_len = data.len();
     }
-    Ok(status)
+}
+
+/// Lets a slow member take its time.
+async fn rest<M: Member>(thread: &Thread<M>, number: usize, read_len: usize) {
+    let Some(slow) = thread.members[number].borrow().slowness() else {
+        return;
+    };
+    let is_slow = || thread.control.stalled.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    while is_slow() {
+        let wait = match slow.pace.rest(read_len, Duration::from_nanos(now_ns())) {
+            Rest::None => return,
+            Rest::For(time) => time.saturating_sub(begun.elapsed()),
+            Rest::UntilWoken => LOOK,
+        };
+        if wait.is_zero() {
+            return;
+        }
+        // Looks up now and then whether the slow time is over.
+        tokio::time::sleep(wait.min(LOOK)).await;
+    }
 }
 
 async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
@@ -172,11 +218,16 @@ async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
         return Ok(sender.clone());
     }
+    let _turn = thread.connecting.acquire().await?;
     let making = async {
-        let stream = thread.target.connect("h2").await?;
-        let (sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-                .await?;
+        let stream = thread.wiring.target.connect("h2").await?;
+        let mut builder = Builder::new(TokioExecutor::new());
+        if let Some(len) = thread.wiring.stream_window {
+            builder
+                .initial_stream_window_size(len)
+                .initial_connection_window_size(CONNECTION_WINDOW_LEN);
+        }
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         tokio::task::spawn_local(async move { connection.await.ok() });
         Ok::<_, anyhow::Error>(sender)
     };

@@ -1,6 +1,7 @@
 //! One swarm thread over HTTP/1.1: an epoll loop without tasks, because a task per client would cost more than the client's work.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,10 +11,11 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use super::connection::{Buffers, Connection, Turn};
+use super::pace::Rest;
 use super::{Ended, LOOK, Member, Next, PAUSE, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
 
-/// Connections being made at one time, so that no listen queue overflows.
+/// Connections being made at one time, so that no listen queue overflows and no server gives up on a handshake.
 const CONNECTING_MAX: usize = 64;
 /// How often members are asked whether they are done: that walks over all of them.
 const COUNT_EVERY: Duration = Duration::from_millis(20);
@@ -37,6 +39,12 @@ struct Seat<M> {
     place: Place,
     path: Option<String>,
     was_ready: bool,
+    /// Counted among those that are being connected, TLS included.
+    is_connecting: bool,
+    /// The server has closed its side. That is said once, perhaps together with the last bytes, and a short read does not show it.
+    hung_up: bool,
+    /// Slow, and not to be read before its time in `resting`.
+    rests: bool,
 }
 
 struct Reactor<'a, M> {
@@ -51,6 +59,8 @@ struct Reactor<'a, M> {
     /// Seats that want a connection.
     outside: VecDeque<usize>,
     paused: VecDeque<(Instant, usize)>,
+    /// Slow seats by when they read again; each stands there once at most.
+    resting: BinaryHeap<Reverse<(Instant, usize)>>,
     more_left: Vec<usize>,
     connecting: usize,
 }
@@ -71,6 +81,9 @@ pub fn run<M: Member>(
         place: Place::Outside,
         path: None,
         was_ready: false,
+        is_connecting: false,
+        hung_up: false,
+        rests: false,
     };
     let seats: Vec<Seat<M>> = members.into_iter().map(seat).collect();
     let mut reactor = Reactor {
@@ -84,6 +97,7 @@ pub fn run<M: Member>(
         buffers: Buffers::default(),
         first_number,
         paused: VecDeque::new(),
+        resting: BinaryHeap::new(),
         more_left: Vec::new(),
         connecting: 0,
     };
@@ -111,20 +125,22 @@ impl<M: Member> Reactor<'_, M> {
             self.recorder.tick(self.control);
             let (events_before, bytes_before) = (self.recorder.events, self.recorder.bytes);
             for event in &events {
-                self.ready(event.token().0, event.is_writable());
+                let number = event.token().0;
+                self.seats[number].hung_up |= event.is_read_closed();
+                self.ready(number, event.is_writable());
             }
             for number in std::mem::take(&mut self.more_left) {
                 self.read(number);
             }
-            self.control
-                .delivered
-                .fetch_add(self.recorder.events - events_before, Ordering::Relaxed);
-            self.control
-                .bytes
-                .fetch_add(self.recorder.bytes - bytes_before, Ordering::Relaxed);
+            self.end_rests();
+            self.control.add_delivered(
+                self.recorder.events - events_before,
+                self.recorder.bytes - bytes_before,
+                self.recorder.now_ns(),
+            );
             let stalled = self.control.stalled.load(Ordering::Relaxed);
             if was_stalled && !stalled {
-                self.wake_stalled()?;
+                self.wake_stalled();
             }
             was_stalled = stalled;
             let now_round = self.control.round.load(Ordering::Relaxed);
@@ -152,6 +168,10 @@ impl<M: Member> Reactor<'_, M> {
         while self.connecting < CONNECTING_MAX
             && let Some(number) = self.outside.pop_front()
         {
+            // Its pause and the loss of its connection may both have put it here.
+            if self.seats[number].place != Place::Outside {
+                continue;
+            }
             if self.seats[number].path.is_none() {
                 match self.seats[number].member.next(self.control) {
                     Next::Pause => {
@@ -175,7 +195,7 @@ impl<M: Member> Reactor<'_, M> {
             &self.wiring.target,
             self.tls.as_ref(),
             source,
-            seat.member.stalls_with(),
+            seat.member.slowness().map(|slow| slow.receive_buffer),
         )?;
         self.poll.registry().register(
             &mut connection.socket,
@@ -184,6 +204,8 @@ impl<M: Member> Reactor<'_, M> {
         )?;
         seat.connection = Some(connection);
         seat.place = Place::Connecting;
+        seat.is_connecting = true;
+        seat.hung_up = false;
         self.connecting += 1;
         Ok(())
     }
@@ -208,52 +230,79 @@ impl<M: Member> Reactor<'_, M> {
             match connection.connected() {
                 Ok(false) => return,
                 Ok(true) => {
-                    self.connecting -= 1;
                     seat.place = Place::Resting;
                     match seat.path.take() {
                         Some(path) => self.send(number, &path),
                         None => self.ask(number),
                     }
                 }
-                Err(error) => {
-                    self.connecting -= 1;
-                    return self.connecting_failed(number, &error);
-                }
+                Err(error) => return self.connecting_failed(number, &error),
             }
         } else if writable && let Err(error) = connection.flush() {
             return self.broken(number, &error);
         }
         self.read(number);
+        let seat = &mut self.seats[number];
+        let settled = |connection: &Connection| !connection.is_handshaking();
+        if seat.is_connecting && seat.connection.as_ref().is_some_and(settled) {
+            seat.is_connecting = false;
+            self.connecting -= 1;
+        }
     }
 
     fn read(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        if seat.place == Place::Stalled {
+        if seat.place == Place::Stalled || seat.rests {
             return;
+        }
+        if seat.place == Place::Resting && seat.hung_up {
+            // Between two requests a server may close: the member loses nothing.
+            return self.leave(number);
         }
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        let turn = connection.read(&mut seat.member, &mut self.buffers, &mut self.recorder);
+        let is_slow = seat.was_ready && self.control.stalled.load(Ordering::Relaxed);
+        let pace = seat
+            .member
+            .slowness()
+            .filter(|_| is_slow)
+            .map(|slow| slow.pace);
+        let len_max = pace.map(|pace| pace.read_len_max());
+        let bytes_before = self.recorder.bytes;
+        let turn = connection.read(
+            &mut seat.member,
+            &mut self.buffers,
+            &mut self.recorder,
+            len_max,
+        );
         if !seat.was_ready && connection.has_begun() {
             seat.was_ready = true;
             self.control.ready.fetch_add(1, Ordering::Relaxed);
         }
         match turn {
             Turn::Gone => return self.leave(number),
+            Turn::Free if seat.hung_up => return self.leave(number),
             Turn::Free => {
                 seat.place = Place::Resting;
                 return self.ask(number);
             }
-            Turn::MoreLeft => self.more_left.push(number),
-            Turn::Drained => {}
+            Turn::MoreLeft | Turn::Drained if seat.member.leaves(self.control) => {
+                seat.member.ended(Ended::Left, &mut self.recorder);
+                return self.leave(number);
+            }
+            Turn::MoreLeft | Turn::Drained => {}
         }
-        let seat = &mut self.seats[number];
-        if self.control.stalled.load(Ordering::Relaxed)
-            && seat.was_ready
-            && seat.member.stalls_with().is_some()
-        {
-            seat.place = Place::Stalled;
+        let read_len = usize::try_from(self.recorder.bytes - bytes_before).unwrap_or(usize::MAX);
+        let now = Duration::from_nanos(self.recorder.now_ns());
+        match pace.map_or(Rest::None, |pace| pace.rest(read_len, now)) {
+            Rest::None if turn == Turn::MoreLeft || seat.hung_up => self.more_left.push(number),
+            Rest::None => {}
+            Rest::For(time) => {
+                seat.rests = true;
+                self.resting.push(Reverse((Instant::now() + time, number)));
+            }
+            Rest::UntilWoken => seat.place = Place::Stalled,
         }
     }
 
@@ -295,6 +344,9 @@ impl<M: Member> Reactor<'_, M> {
             // The socket is closed with its drop, which deregisters it too.
             let _ = self.poll.registry().deregister(&mut connection.socket);
         }
+        if std::mem::take(&mut seat.is_connecting) {
+            self.connecting -= 1;
+        }
         seat.place = Place::Outside;
         self.outside.push_back(number);
     }
@@ -313,6 +365,18 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
+    /// Reads the slow whose time has come. Their readiness was reported once and is gone, so they are read without being asked.
+    fn end_rests(&mut self) {
+        let now = Instant::now();
+        while let Some(Reverse((due, number))) = self.resting.peek().copied()
+            && due <= now
+        {
+            self.resting.pop();
+            self.seats[number].rests = false;
+            self.read(number);
+        }
+    }
+
     fn wake(&mut self, place: Place) {
         for number in 0..self.seats.len() {
             if self.seats[number].place == place {
@@ -321,14 +385,13 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// Lets the stalled read again. Their readiness was reported once and is gone, so they are read without being asked.
-    fn wake_stalled(&mut self) -> Result<()> {
+    /// Lets the stalled read again, as [`Self::end_rests`] does.
+    fn wake_stalled(&mut self) {
         for number in 0..self.seats.len() {
             if self.seats[number].place == Place::Stalled {
                 self.seats[number].place = Place::Busy;
                 self.more_left.push(number);
             }
         }
-        Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! The sequence of events that every watcher must have seen, recorded by one independent watcher.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::{Deserialize, Serialize};
 
 use crate::wire::event::Kind;
 
 /// One event of the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Resource version.
     pub version: u64,
@@ -21,10 +24,12 @@ pub struct Entry {
 pub type State = BTreeMap<String, u64>;
 
 /// The recorded events, in version order.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Reference {
     entries: Vec<Entry>,
     names: Vec<String>,
+    /// Only for adding more: not passed on.
+    #[serde(skip)]
     numbers: HashMap<String, u32>,
     initial: State,
 }
@@ -63,6 +68,48 @@ impl Reference {
             }
         }
         state
+    }
+
+    /// The part of it whose objects' names are in the same group, for every group that occurs.
+    pub fn split<G: Hash + Eq>(&self, group: impl Fn(&str) -> G) -> HashMap<G, Self> {
+        let mut parts: HashMap<G, Self> = HashMap::new();
+        for (name, version) in &self.initial {
+            let part = parts.entry(group(name)).or_default();
+            part.initial.insert(name.clone(), *version);
+        }
+        for entry in &self.entries {
+            let name = &self.names[entry.object as usize];
+            let part = parts.entry(group(name)).or_default();
+            let object = part.object(name);
+            part.entries.push(Entry { object, ..*entry });
+        }
+        parts
+    }
+
+    /// A fingerprint of the state after each event, and of the one it began with: [`fingerprint`] of what a list at that version holds.
+    pub fn fingerprints(&self) -> Fingerprints {
+        let mut versions: HashMap<&str, u64> = HashMap::new();
+        for (name, version) in &self.initial {
+            versions.insert(name, *version);
+        }
+        let mut print = fingerprint(&self.initial);
+        let mut prints = Vec::with_capacity(self.entries.len() + 1);
+        prints.push((0, print));
+        for entry in &self.entries {
+            let name = self.names[entry.object as usize].as_str();
+            let before = match entry.kind {
+                Kind::Deleted => versions.remove(name),
+                _ => versions.insert(name, entry.version),
+            };
+            if let Some(version) = before {
+                print ^= object_print(name, version);
+            }
+            if entry.kind != Kind::Deleted {
+                print ^= object_print(name, entry.version);
+            }
+            prints.push((entry.version, print));
+        }
+        Fingerprints { prints }
     }
 
     /// The state the reference began with.
@@ -114,9 +161,36 @@ impl Reference {
     }
 }
 
+/// Fingerprints of the reference's states, by version.
+#[derive(Debug)]
+pub struct Fingerprints {
+    prints: Vec<(u64, u64)>,
+}
+
+impl Fingerprints {
+    /// That of the state after all events up to `version`.
+    pub fn at(&self, version: u64) -> u64 {
+        let after = self.prints.partition_point(|(one, _)| *one <= version);
+        self.prints[after.max(1) - 1].1
+    }
+}
+
+/// A fingerprint of some objects, whatever their order.
+pub fn fingerprint<'a>(objects: impl IntoIterator<Item = (&'a String, &'a u64)>) -> u64 {
+    objects.into_iter().fold(0, |print, (name, version)| {
+        print ^ object_print(name, *version)
+    })
+}
+
+/// What one object adds to a fingerprint.
+pub fn object_print(name: &str, version: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, version).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The hash of an event's line, without its newline.
 pub fn line_hash(line: &[u8]) -> u64 {
-    use std::hash::{DefaultHasher, Hasher};
     let mut hasher = DefaultHasher::new();
     hasher.write(line);
     hasher.finish()

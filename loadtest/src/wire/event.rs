@@ -6,15 +6,18 @@
 
 use anyhow::{Context, Result, bail};
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 
 /// The annotation that carries the moment of writing, in nanoseconds since the epoch.
 pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
 
 const VERSION_FIELD: &[u8] = b"\"resourceVersion\":\"";
+const NAME_FIELD: &[u8] = b"\"name\":\"";
+const NAMESPACE_FIELD: &[u8] = b"\"namespace\":\"";
 const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
 
 /// Event types of the watch protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// An object appeared, or came into the selector.
     Added,
@@ -84,8 +87,20 @@ impl Event {
     /// # Errors
     /// If the line is not JSON or lacks what an event must have.
     pub fn parse_fully(line: &[u8]) -> Result<Self> {
+        Self::parse_named(line).map(|(event, _)| event)
+    }
+
+    /// As [`Self::parse_fully`], with the object's namespaced name if it has one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_named(line: &[u8]) -> Result<(Self, Option<String>)> {
         let value: serde_json::Value =
             serde_json::from_slice(line).context("an event that is not JSON")?;
+        Ok((Self::of(&value)?, name_of(&value["object"])))
+    }
+
+    fn of(value: &serde_json::Value) -> Result<Self> {
         let kind = match value["type"].as_str() {
             Some("ADDED") => Kind::Added,
             Some("MODIFIED") => Kind::Modified,
@@ -125,6 +140,21 @@ impl Event {
 pub fn first_version(document: &[u8]) -> Option<u64> {
     memmem::find(document, VERSION_FIELD)
         .and_then(|at| digits(&document[at + VERSION_FIELD.len()..]))
+}
+
+/// The namespaced name of a line's object, found by searching: for built-in kinds, which write name and namespace first.
+pub fn first_name(line: &[u8]) -> Option<String> {
+    let name_at = memmem::find(line, NAME_FIELD)? + NAME_FIELD.len();
+    let name = text_until_quote(&line[name_at..])?;
+    let namespace = memmem::find(&line[name_at..], NAMESPACE_FIELD)
+        .and_then(|at| text_until_quote(&line[name_at + at + NAMESPACE_FIELD.len()..]));
+    Some(format!("{}/{name}", namespace.unwrap_or_default()))
+}
+
+/// Names need no escapes.
+fn text_until_quote(text: &[u8]) -> Option<&str> {
+    let end = memchr::memchr(b'"', text)?;
+    std::str::from_utf8(&text[..end]).ok()
 }
 
 /// The namespaced name of a line's object, by a JSON parser.

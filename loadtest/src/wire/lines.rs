@@ -8,21 +8,39 @@ const LINE_LEN_MAX: usize = 8 << 20;
 /// The unfinished line of one stream.
 #[derive(Debug, Default)]
 pub struct Lines {
-    tail: Vec<u8>,
+    head: Vec<u8>,
+    /// Bytes of a line that are kept, besides its last ones.
+    head_len_max: Option<usize>,
+    /// The last bytes behind the head.
+    end: Vec<u8>,
+    /// Bytes of the unfinished line, kept or not.
+    len: usize,
 }
 
+/// Enough of a line's end to see that it is one.
+const END_LEN: usize = 2;
+
 impl Lines {
+    /// Keeps only the beginning and the last two bytes of lines that do not come in one piece and are longer.
+    pub fn heads(head_len_max: usize) -> Self {
+        Self {
+            head_len_max: Some(head_len_max),
+            ..Self::default()
+        }
+    }
+
     /// Hands every complete line (without its newline) to `line`, in order.
     pub fn feed(&mut self, piece: &[u8], mut line: impl FnMut(&[u8])) -> Result<()> {
         let mut rest = piece;
-        if !self.tail.is_empty() {
+        if self.len > 0 {
             let Some(end) = memchr::memchr(b'\n', rest) else {
                 return self.keep(rest);
             };
-            self.tail.extend_from_slice(&rest[..end]);
-            line(&self.tail);
+            self.keep(&rest[..end])?;
+            self.head.append(&mut self.end);
+            line(&self.head);
             // Idle streams keep no buffer: thousands of them would.
-            self.tail = Vec::new();
+            self.clear();
             rest = &rest[end + 1..];
         }
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -38,19 +56,28 @@ impl Lines {
 
     /// Whether the stream stands between two lines.
     pub fn is_between(&self) -> bool {
-        self.tail.is_empty()
+        self.len == 0
     }
 
     /// Forgets an unfinished line: the connection broke within it.
     pub fn clear(&mut self) {
-        self.tail = Vec::new();
+        self.head = Vec::new();
+        self.end = Vec::new();
+        self.len = 0;
     }
 
     fn keep(&mut self, rest: &[u8]) -> Result<()> {
-        if self.tail.len() + rest.len() > LINE_LEN_MAX {
+        self.len += rest.len();
+        if self.len > LINE_LEN_MAX {
             bail!("a line of more than {LINE_LEN_MAX} bytes");
         }
-        self.tail.extend_from_slice(rest);
+        let room = self.head_len_max.unwrap_or(LINE_LEN_MAX) - self.head.len();
+        let (head, behind) = rest.split_at(room.min(rest.len()));
+        self.head.extend_from_slice(head);
+        self.end
+            .extend_from_slice(&behind[behind.len().saturating_sub(END_LEN)..]);
+        let before_end = self.end.len().saturating_sub(END_LEN);
+        self.end.drain(..before_end);
         Ok(())
     }
 }
@@ -76,6 +103,20 @@ mod tests {
                 "pieces of {piece_len}"
             );
             assert!(!lines.is_between());
+        }
+    }
+
+    #[test]
+    fn heads_keep_the_beginning_and_the_end() {
+        let text = b"0123456789abcdefgh\nshort\n";
+        for piece_len in 1..text.len() - 6 {
+            let mut lines = Lines::heads(4);
+            let mut got: Vec<Vec<u8>> = Vec::new();
+            for piece in text.chunks(piece_len) {
+                lines.feed(piece, |line| got.push(line.to_vec())).unwrap();
+            }
+            assert_eq!(got[0], b"0123gh", "pieces of {piece_len}");
+            assert!(lines.is_between());
         }
     }
 

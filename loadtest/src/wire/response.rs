@@ -16,6 +16,8 @@ pub struct Head {
     pub status: u16,
     /// The server will close the connection after this response.
     pub closes: bool,
+    /// It says when to come again: Retry-After.
+    pub says_when: bool,
 }
 
 /// How far a response has come.
@@ -199,7 +201,7 @@ impl Response {
         else {
             bail!("not an HTTP/1 response: {first:?}");
         };
-        let mut closes = first.starts_with("http/1.0");
+        let (mut closes, mut says_when) = (first.starts_with("http/1.0"), false);
         let mut state = State::UntilClose;
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match (name, value.trim()) {
@@ -210,11 +212,16 @@ impl Response {
                     };
                 }
                 ("connection", "close") => closes = true,
+                ("retry-after", value) => says_when = value.parse::<u32>().is_ok(),
                 _ => {}
             }
         }
         self.state = state;
-        self.head = Some(Head { status, closes });
+        self.head = Some(Head {
+            status,
+            closes,
+            says_when,
+        });
         Ok(())
     }
 }

@@ -1,0 +1,201 @@
+//! Flags of the scenarios that play one kind of trouble each.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{Churning, Herd, Server, Watching, seconds};
+
+/// Flags of `burst`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Burst {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub bursts: Bursts,
+    /// Number of objects that are written.
+    #[arg(long, default_value_t = 100)]
+    pub objects: usize,
+    /// Size of an object on the wire, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub object_size: usize,
+    /// Writes of one burst.
+    #[arg(long, default_value_t = 1_000)]
+    pub writes: usize,
+    /// Connections of the writer.
+    #[arg(long, default_value_t = 16)]
+    pub writers: usize,
+}
+
+/// Flags of `big-object`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct BigObject {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub bursts: Bursts,
+    /// Size of the object on the wire, bytes.
+    #[arg(long, default_value_t = 680 * 1_024)]
+    pub object_size: usize,
+}
+
+/// Flags of scenarios that write at once and then wait.
+#[derive(Debug, Clone, Args)]
+pub struct Bursts {
+    /// How often.
+    #[arg(long, default_value_t = 5)]
+    pub bursts: usize,
+    /// Quiet before each, such as 1s.
+    #[arg(long, default_value = "1s", value_parser = seconds)]
+    pub quiet: Duration,
+    /// Leave the written objects there.
+    #[arg(long)]
+    pub keep_objects: bool,
+}
+
+/// Flags of `node-selectors`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("path", |arg| arg.default_value("/api/v1/namespaces/default/pods")))]
+#[command(mut_arg("write_rate", |arg| arg.default_value("1000")))]
+#[command(mut_arg("objects", |arg| arg.default_value("10000")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct NodeSelectors {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Watchers of the run that is compared with.
+    #[arg(long, default_value_t = 5)]
+    pub reference_watchers: usize,
+    /// Nodes that the pods are spread over; by default one for each watcher.
+    #[arg(long)]
+    pub nodes: Option<usize>,
+}
+
+/// Flags of `slow`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Slow {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// How some are slow; several are played one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
+        SlowKind::NeverReads, SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
+    ])]
+    pub kind: Vec<SlowKind>,
+    /// Receive buffer of the slow over HTTP/1.1, bytes.
+    #[arg(long, default_value_t = 4_096)]
+    pub receive_buffer: usize,
+}
+
+/// How slow watchers are slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SlowKind {
+    /// One in a hundred does not read at all.
+    NeverReads,
+    /// One in ten reads a tenth of what comes.
+    ReadsSlowly,
+    /// One in ten reads for a second and rests for four.
+    Pauses,
+    /// One in a hundred reads small pieces, just as fast as they come.
+    Trickles,
+    /// One stream in a hundred is not read, on HTTP/2 connections that others read from.
+    Http2,
+    /// Every second one does not read at all.
+    Half,
+}
+
+/// Flags of `joiners`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("watchers", |arg| arg.default_value("200")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Joiners {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+}
+
+/// Flags of `rate`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("watchers", |arg| arg.default_value("8")))]
+#[command(mut_arg("write_rate", |arg| arg.default_value("0")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Rate {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Connections of the writer, if it is not the server that churns.
+    #[arg(long, default_value_t = 32)]
+    pub writers: usize,
+}
+
+/// Flags of `overload`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("watchers", |arg| arg.default_value("2000")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Overload {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Clients that list again and again.
+    #[arg(long, default_value_t = 500)]
+    pub listers: usize,
+    /// Objects that these lists hold besides those that are written; missing ones are created.
+    #[arg(long, default_value_t = 10_000)]
+    pub ballast_objects: usize,
+    /// Size of these, bytes.
+    #[arg(long, default_value_t = 2_900)]
+    pub ballast_size: usize,
+    /// Most memory that the server may have at any moment, MiB.
+    #[arg(long)]
+    pub memory_max: Option<u64>,
+    /// Watchers that come when the load is over.
+    #[arg(long, default_value_t = 100)]
+    pub late_watchers: usize,
+    /// How soon after the load the server must answer a list.
+    #[arg(long, default_value = "5s", value_parser = seconds)]
+    pub recovery: Duration,
+}
+
+/// Flags of `watch-list-herd`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct WatchListHerd {
+    #[command(flatten)]
+    pub herd: Herd,
+    /// Streams over HTTP/2, so many on each connection.
+    #[arg(long)]
+    pub streams_per_connection: Option<usize>,
+}
+
+/// Flags of `big-lists`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("clients", |arg| arg.default_value("4")))]
+#[command(mut_arg("object_size", |arg| arg.default_value("102400")))]
+#[command(mut_arg("round_wait", |arg| arg.default_value("120s")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct BigLists {
+    #[command(flatten)]
+    pub herd: Herd,
+}

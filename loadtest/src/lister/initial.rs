@@ -1,0 +1,205 @@
+//! A client of the herd that takes its list as a stream: one ADDED event an object, then the bookmark that says so. It goes when it has
+//! that, and comes back for the next round.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use memchr::memmem;
+
+use super::{Listed, Lists};
+use crate::recorder::{Control, Recorder};
+use crate::swarm::{Ended, Member, Next};
+use crate::verify::reference::object_print;
+use crate::wire::event::{Event, Kind, first_name};
+use crate::wire::lines::Lines;
+
+/// The annotation of the bookmark behind the initial events (KEP-3157).
+const MARKER: &[u8] = b"\"k8s.io/initial-events-end\":\"true\"";
+
+/// One client.
+#[derive(Debug)]
+pub struct WatchLister {
+    path: Arc<str>,
+    listed: Vec<Listed>,
+    current: Current,
+}
+
+/// The list that is being taken.
+#[derive(Debug, Default)]
+struct Current {
+    lines: Lines,
+    listed: Listed,
+    is_marked: bool,
+}
+
+impl WatchLister {
+    /// A client that watches `path` once a round.
+    pub fn new(path: Arc<str>) -> Self {
+        Self {
+            path,
+            listed: Vec::new(),
+            current: Current::default(),
+        }
+    }
+}
+
+impl Lists for WatchLister {
+    fn into_listed(self) -> Vec<Listed> {
+        self.listed
+    }
+}
+
+impl Current {
+    fn line(listed: &mut Listed, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
+        let event = Event::parse(line).map_err(|error| format!("{error:#}"))?;
+        if *is_marked {
+            // What comes behind the marker in the same piece is not part of the list.
+            return Ok(());
+        }
+        match event.kind {
+            Kind::Added => {
+                let name = first_name(line).ok_or("an object without a name")?;
+                listed.items += 1;
+                listed.bytes += line.len() as u64 + 1;
+                listed.digest ^= object_print(&name, event.version);
+                Ok(())
+            }
+            Kind::Bookmark if memmem::find(line, MARKER).is_some() => {
+                *is_marked = true;
+                listed.version = Some(event.version);
+                Ok(())
+            }
+            Kind::Bookmark => Err("a bookmark before the initial events' end".to_owned()),
+            Kind::Error => Err(format!("ERROR {}", event.version)),
+            Kind::Modified | Kind::Deleted => {
+                Err(format!("{:?} among the initial events", event.kind))
+            }
+        }
+    }
+}
+
+impl Member for WatchLister {
+    fn next(&mut self, control: &Control) -> Next {
+        if self.listed.len() < control.round.load(Ordering::Relaxed) {
+            Next::Send(self.path.to_string())
+        } else {
+            Next::Rest
+        }
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        if status != 200 {
+            return recorder.refusal(status, data);
+        }
+        recorder.events += 1;
+        let Current {
+            lines,
+            listed,
+            is_marked,
+        } = &mut self.current;
+        listed.wire_bytes += data.len() as u64;
+        let mut wrong = None;
+        let fed = lines.feed(data, |line| {
+            if let Err(why) = Current::line(listed, is_marked, line) {
+                wrong.get_or_insert(why);
+            }
+        });
+        let why = fed.err().map(|error| format!("{error:#}")).or(wrong);
+        if listed.failure.is_none() {
+            listed.failure = why;
+        }
+    }
+
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+        let Current {
+            mut listed,
+            is_marked,
+            ..
+        } = std::mem::take(&mut self.current);
+        listed.ended_at_ns = recorder.now_ns();
+        let ending = match how {
+            Ended::Left if is_marked => None,
+            Ended::Left => Some("left before the marker".to_owned()),
+            Ended::Complete(status) => Some(format!("ended with HTTP {status} before the marker")),
+            Ended::Broken(why) => Some(why.to_owned()),
+        };
+        listed.failure = listed.failure.or(ending);
+        self.listed.push(listed);
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        self.listed.len()
+    }
+
+    fn leaves(&self, _: &Control) -> bool {
+        self.current.is_marked || self.current.listed.failure.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A list is whole when its marker has come, and what it held is known.
+
+    use super::*;
+    use crate::verify::reference::{State, fingerprint};
+
+    fn added(name: &str, version: u64) -> String {
+        format!(
+            r#"{{"type":"ADDED","object":{{"kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}}}"#
+        ) + "\n"
+    }
+
+    const MARKED: &str = concat!(
+        r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"9","#,
+        r#""annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+        "\n"
+    );
+
+    #[track_caller]
+    fn check(text: &str, leaves: bool, failure: Option<&str>) -> Listed {
+        let control = Control::default();
+        let mut recorder = Recorder::default();
+        let mut client = WatchLister::new("/p".into());
+        for piece in text.as_bytes().chunks(40) {
+            client.body(200, piece, &mut recorder);
+        }
+        assert_eq!(client.leaves(&control), leaves);
+        let how = if leaves {
+            Ended::Left
+        } else {
+            Ended::Complete(200)
+        };
+        client.ended(how, &mut recorder);
+        let listed = client.into_listed().pop().unwrap();
+        let found = listed.failure.as_deref();
+        assert_eq!(found.is_some(), failure.is_some(), "{found:?}");
+        assert!(
+            found
+                .unwrap_or_default()
+                .contains(failure.unwrap_or_default())
+        );
+        listed
+    }
+
+    #[test]
+    fn a_list_ends_with_its_marker() {
+        let text = [&added("a", 3), &added("b", 7), MARKED].concat();
+        let listed = check(&text, true, None);
+        assert_eq!((listed.items, listed.version), (2, Some(9)));
+        let state = State::from([("n/b".to_owned(), 7), ("n/a".to_owned(), 3)]);
+        assert_eq!(listed.digest, fingerprint(&state));
+    }
+
+    #[test]
+    fn what_is_no_whole_list_is_refused() {
+        check(&added("a", 3), false, Some("before the marker"));
+        let early = MARKED.replace("\"true\"", "\"false\"");
+        check(
+            &[&added("a", 3), early.as_str()].concat(),
+            true,
+            Some("a bookmark before"),
+        );
+        let modified = added("a", 3).replace("ADDED", "MODIFIED");
+        check(&modified, true, Some("among the initial"));
+    }
+}

@@ -1,0 +1,124 @@
+//! A client that lists again and again, whatever the server says; one that was told to come later waits.
+
+use std::sync::Arc;
+
+use super::{Lister, Lists};
+use crate::recorder::{Control, Recorder};
+use crate::swarm::{Ended, Member, Next, TOO_MANY};
+
+/// A list came whole.
+pub const LISTED: &str = "list complete";
+
+/// One client.
+#[derive(Debug)]
+pub struct Stormer {
+    path: Arc<str>,
+    lister: Lister,
+    items_min: u64,
+    pause_due: bool,
+    wrong: Option<String>,
+}
+
+impl Stormer {
+    /// A client whose lists must hold so many objects at least.
+    pub fn new(path: Arc<str>, items_min: u64) -> Self {
+        Self {
+            lister: Lister::new(path.clone()),
+            path,
+            items_min,
+            pause_due: false,
+            wrong: None,
+        }
+    }
+
+    /// The first list that was not what it said it was. One that breaks off is none of these: the client sees that it did.
+    pub fn wrong(&self) -> Option<&str> {
+        self.wrong.as_deref()
+    }
+}
+
+impl Member for Stormer {
+    fn next(&mut self, _: &Control) -> Next {
+        if std::mem::take(&mut self.pause_due) {
+            Next::Pause
+        } else {
+            Next::Send(self.path.to_string())
+        }
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        if status == 200 {
+            self.lister.body(status, data, recorder);
+        } else if status != TOO_MANY {
+            recorder.refusal(status, data);
+        }
+    }
+
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+        self.lister.ended(how, recorder);
+        let fresh = Lister::new(self.path.clone());
+        let listed = std::mem::replace(&mut self.lister, fresh)
+            .into_listed()
+            .pop();
+        self.pause_due = how != Ended::Complete(200);
+        match how {
+            Ended::Complete(200) => {
+                recorder.end(LISTED);
+                let listed = listed.unwrap_or_default();
+                let few = listed.items < self.items_min;
+                let short = few.then(|| format!("a list of {} objects", listed.items));
+                if let Some(why) = listed.failure.or(short) {
+                    self.wrong.get_or_insert(why);
+                }
+            }
+            // Counted where the answer's head is known.
+            Ended::Complete(TOO_MANY) => {}
+            Ended::Complete(status) => recorder.end(&format!("HTTP {status}")),
+            Ended::Broken(_) | Ended::Left => {}
+        }
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A refused client waits, a broken list is none, a short one is a fault.
+
+    use super::*;
+    use crate::swarm::Ended;
+
+    #[track_caller]
+    fn check(body: &str, how: Ended<'_>, next: Next, wrong: Option<&str>) {
+        let (control, mut recorder) = (Control::default(), Recorder::default());
+        let mut client = Stormer::new("/p".into(), 1);
+        let status = match how {
+            Ended::Complete(status) => status,
+            Ended::Broken(_) | Ended::Left => 200,
+        };
+        client.body(status, body.as_bytes(), &mut recorder);
+        client.ended(how, &mut recorder);
+        assert_eq!(client.next(&control), next);
+        assert_eq!(client.wrong(), wrong);
+    }
+
+    #[test]
+    fn what_it_makes_of_answers() {
+        let again = || Next::Send("/p".to_owned());
+        let whole = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
+        check(whole, Ended::Complete(200), again(), None);
+        let cut = "a list without its end";
+        check(&whole[..30], Ended::Complete(200), again(), Some(cut));
+        let empty = r#"{"metadata":{"resourceVersion":"3"},"items":[]}"#;
+        check(
+            empty,
+            Ended::Complete(200),
+            again(),
+            Some("a list of 0 objects"),
+        );
+        check("{}", Ended::Complete(429), Next::Pause, None);
+        check(&whole[..30], Ended::Broken("reset"), Next::Pause, None);
+    }
+}

@@ -1,0 +1,295 @@
+//! A share of the watchers in a process of its own: one line of JSON tells it what to do, then orders go one way and counts the other.
+//! It ends when its input does, so also when this program is killed.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::cli::Server;
+use crate::process::raise_open_files;
+use crate::recorder::{Control, Counts};
+use crate::scenario::crowd::Crowd;
+use crate::scenario::watch_run::verdicts::Outcome;
+use crate::scenario::{connections_of, targets, wiring};
+use crate::swarm::Swarm;
+use crate::verify::reference::{Reference, State};
+use crate::watcher::Plan;
+
+/// How often orders and counts are passed on.
+const RELAY_EVERY: Duration = Duration::from_millis(10);
+/// How long an answer may take that is waited for: a verdict over millions of events.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// What a part has to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// Its watchers.
+    pub crowd: Crowd,
+    /// Path of the collection.
+    pub path: String,
+    /// Version that all begin after.
+    pub start: u64,
+    /// What there is at that version.
+    pub initial: State,
+    /// As in [`Wiring`](crate::swarm::Wiring).
+    pub streams_per_connection: Option<usize>,
+    /// As in [`Wiring`](crate::swarm::Wiring).
+    pub stream_window: Option<u32>,
+}
+
+/// What a part is told while it runs.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Orders {
+    stop: bool,
+    stalled: bool,
+    measure_from_ns: u64,
+    measure_until_ns: u64,
+    goals: Vec<u64>,
+}
+
+/// What a part counts while it runs.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+struct Status {
+    ready: usize,
+    progress: usize,
+    delivered: u64,
+    bytes: u64,
+    last_delivery_ns: u64,
+}
+
+/// What a part has counted when it stops.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Latencies and ends.
+    pub counts: Counts,
+    /// The newest version that any of its watchers saw.
+    pub furthest: u64,
+}
+
+/// What a part says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    Status(Status),
+    Stopped(Stopped),
+    Outcome(Outcome),
+}
+
+/// A part as its owner sees it.
+#[derive(Debug)]
+pub struct Part {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Part {
+    /// Starts the process and tells it its task. The second part takes the second 256 local addresses, and so on.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub async fn start(server: &Server, number: usize, task: &Task) -> Result<Self> {
+        let source = u32::from(server.source) + u32::try_from(number)? * 256;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["part", "--target", &server.target])
+            .args(["--threads", &server.threads.to_string()])
+            .args(["--source", &std::net::Ipv4Addr::from(source).to_string()]);
+        if let Some(ca) = &server.ca {
+            command.arg("--ca").arg(ca);
+        }
+        if let Some(token) = &server.token {
+            // Arguments can be read by others.
+            command.env("LOADTEST_TOKEN", token);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let input = child.stdin.take().context("invariant: stdin is piped")?;
+        let output = child.stdout.take().context("invariant: stdout is piped")?;
+        let mut part = Self {
+            child,
+            input,
+            output: BufReader::new(output).lines(),
+        };
+        part.tell(&serde_json::to_string(task)?).await?;
+        Ok(part)
+    }
+
+    /// The process, while it has not ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Passes on orders and counts until the part has stopped.
+    ///
+    /// # Errors
+    /// If the process ends before.
+    pub async fn relay(
+        mut self,
+        plans: Vec<Arc<Plan>>,
+        control: Arc<Control>,
+    ) -> Result<(Self, Stopped)> {
+        let (mut told, mut last) = (Orders::default(), Status::default());
+        let mut tick = tokio::time::interval(RELAY_EVERY);
+        loop {
+            tokio::select! {
+                // Both can be cancelled without loss.
+                said = self.output.next_line() => match parse(said?)? {
+                    Said::Status(status) => {
+                        status.add_since(&last, &control);
+                        last = status;
+                    }
+                    Said::Stopped(stopped) => return Ok((self, stopped)),
+                    Said::Outcome(_) => bail!("a verdict before there is a reference"),
+                },
+                _ = tick.tick() => {
+                    let orders = Orders::of(&plans, &control);
+                    if orders != told {
+                        self.tell(&serde_json::to_string(&orders)?).await?;
+                        told = orders;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets a part that has stopped compare its watchers with the reference.
+    ///
+    /// # Errors
+    /// If it does not answer in time.
+    pub async fn judge(mut self, reference: &str) -> Result<Outcome> {
+        let judging = async {
+            self.tell(reference).await?;
+            loop {
+                match parse(self.output.next_line().await?)? {
+                    Said::Outcome(outcome) => return Ok(outcome),
+                    Said::Status(_) | Said::Stopped(_) => {}
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(ANSWER_WAIT, judging)
+            .await
+            .context("no verdict of a part")?;
+        self.child.wait().await?;
+        outcome
+    }
+
+    async fn tell(&mut self, line: &str) -> Result<()> {
+        self.input.write_all(line.as_bytes()).await?;
+        self.input.write_all(b"\n").await?;
+        Ok(self.input.flush().await?)
+    }
+}
+
+fn parse(line: Option<String>) -> Result<Said> {
+    let line = line.context("a part of the swarm has ended")?;
+    serde_json::from_str(&line).with_context(|| line.chars().take(200).collect::<String>())
+}
+
+impl Orders {
+    fn of(plans: &[Arc<Plan>], control: &Control) -> Self {
+        Self {
+            stop: control.stop.load(Ordering::Relaxed),
+            stalled: control.stalled.load(Ordering::Relaxed),
+            measure_from_ns: control.measure_from_ns.load(Ordering::Relaxed),
+            measure_until_ns: control.measure_until_ns.load(Ordering::Relaxed),
+            goals: plans.iter().map(|plan| plan.goal().unwrap_or(0)).collect(),
+        }
+    }
+
+    fn give(&self, plans: &[Arc<Plan>], control: &Control) {
+        control.stalled.store(self.stalled, Ordering::Relaxed);
+        let (from, until) = (self.measure_from_ns, self.measure_until_ns);
+        control.measure_until_ns.store(until, Ordering::Relaxed);
+        control.measure_from_ns.store(from, Ordering::Relaxed);
+        for (plan, goal) in plans.iter().zip(&self.goals) {
+            plan.set_goal(*goal);
+        }
+    }
+}
+
+impl Status {
+    fn of(control: &Control) -> Self {
+        Self {
+            ready: control.ready.load(Ordering::Relaxed),
+            progress: control.progress.load(Ordering::Relaxed),
+            delivered: control.delivered.load(Ordering::Relaxed),
+            bytes: control.bytes.load(Ordering::Relaxed),
+            last_delivery_ns: control.last_delivery_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    fn add_since(&self, last: &Self, control: &Control) {
+        let (delivered, bytes) = (self.delivered - last.delivered, self.bytes - last.bytes);
+        control.add_delivered(delivered, bytes, self.last_delivery_ns);
+        control
+            .ready
+            .fetch_add(self.ready.saturating_sub(last.ready), Ordering::Relaxed);
+        // Wraps around where it has gone back.
+        let progress = self.progress.wrapping_sub(last.progress);
+        control.progress.fetch_add(progress, Ordering::Relaxed);
+    }
+}
+
+/// What the process of a part does.
+///
+/// # Errors
+/// If the swarm cannot be run, or the owner is gone.
+pub async fn run(server: &Server) -> Result<()> {
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let mut output = tokio::io::stdout();
+    let line = input.next_line().await?.context("no task")?;
+    let task: Task = serde_json::from_str(&line)?;
+    let (target, _) = targets(server)?;
+    let mut wiring = wiring(server, None, target);
+    wiring.streams_per_connection = task.streams_per_connection;
+    wiring.stream_window = task.stream_window;
+    raise_open_files(connections_of(
+        task.crowd.watchers,
+        task.streams_per_connection,
+    ))?;
+    let plans = task.crowd.plans(&task.path, task.start);
+    let watchers = task.crowd.recruit(&plans, &Arc::new(task.initial));
+    let control = Arc::new(Control::default());
+    let swarm = Swarm::start(watchers, &wiring, control.clone())?;
+    let mut tick = tokio::time::interval(RELAY_EVERY);
+    loop {
+        tokio::select! {
+            // Both can be cancelled without loss.
+            line = input.next_line() => {
+                let orders: Orders = serde_json::from_str(&line?.context("the owner is gone")?)?;
+                orders.give(&plans, &control);
+                if orders.stop {
+                    break;
+                }
+            }
+            _ = tick.tick() => say(&mut output, &Said::Status(Status::of(&control))).await?,
+        }
+    }
+    let (watchers, recorder) = swarm.finish()?;
+    let last = watchers.iter().map(|watcher| watcher.track().last());
+    let stopped = Stopped {
+        counts: Counts::from(&recorder),
+        furthest: last.max().unwrap_or(0),
+    };
+    say(&mut output, &Said::Stopped(stopped)).await?;
+    let line = input.next_line().await?.context("the owner is gone")?;
+    let reference: Reference = serde_json::from_str(&line)?;
+    let parts = task.crowd.parts(&reference);
+    let outcome = Outcome::of(&watchers, &plans, &parts, task.crowd.first);
+    say(&mut output, &Said::Outcome(outcome)).await
+}
+
+async fn say(output: &mut tokio::io::Stdout, said: &Said) -> Result<()> {
+    let line = serde_json::to_string(said)? + "\n";
+    output.write_all(line.as_bytes()).await?;
+    Ok(output.flush().await?)
+}

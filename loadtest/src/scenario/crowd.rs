@@ -1,0 +1,208 @@
+//! Who watches in a run: how many, what each asks for, and which of them are apart from the others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::swarm::pace::Slowness;
+use crate::verify::reference::{Reference, State};
+use crate::watcher::{Habit, Plan, Watcher};
+use crate::writer::shape::{node_name, node_of, number_of};
+
+/// One watcher in so many is sampled.
+const SAMPLED_EVERY: usize = 50;
+/// Longer than any run: streams shall not end by themselves.
+const STREAM_TIMEOUT_S: u64 = 3_600;
+
+/// What watchers ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Select {
+    /// The whole collection.
+    All,
+    /// Watcher `i` the pods of node `i`, out of so many nodes.
+    Nodes(usize),
+}
+
+/// The watchers of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Crowd {
+    /// Number of watchers.
+    pub watchers: usize,
+    /// What they ask for.
+    pub select: Select,
+    /// So many have no say in latency, whether they are slow or not, so that two runs compare the same others.
+    pub apart: usize,
+    /// How those are slow, if they are.
+    pub slowness: Option<Slowness>,
+    /// Whether all come and go.
+    pub visits: bool,
+    /// See [`Plan::line_len_max`].
+    pub line_len_max: Option<usize>,
+    /// The number of the first, where others play those before.
+    pub first: usize,
+    /// Watchers of all shares together.
+    pub of_all: usize,
+}
+
+impl Crowd {
+    /// Watchers of the whole collection who all read.
+    pub fn of(watchers: usize) -> Self {
+        Self {
+            watchers,
+            select: Select::All,
+            apart: 0,
+            slowness: None,
+            visits: false,
+            line_len_max: None,
+            first: 0,
+            of_all: watchers,
+        }
+    }
+
+    /// The same crowd in so many shares.
+    pub fn shares(&self, count: usize) -> Vec<Self> {
+        let share = self.watchers.div_ceil(count.max(1)).max(1);
+        let firsts = (0..self.watchers).step_by(share);
+        let part = |first: usize| Self {
+            watchers: share.min(self.watchers - first),
+            first,
+            ..self.clone()
+        };
+        firsts.map(part).collect()
+    }
+
+    /// The plans: one for all, or one for each node.
+    pub fn plans(&self, path: &str, start: u64) -> Vec<Arc<Plan>> {
+        let plan = |selector: String| {
+            let mut plan = Plan::new(path, start, STREAM_TIMEOUT_S);
+            plan.selector = selector;
+            plan.line_len_max = self.line_len_max;
+            Arc::new(plan)
+        };
+        match self.select {
+            Select::All => vec![plan(String::new())],
+            Select::Nodes(nodes) => (0..nodes.max(1))
+                .map(|node| {
+                    plan(format!(
+                        "&fieldSelector=spec.nodeName%3D{}",
+                        node_name(node)
+                    ))
+                })
+                .collect(),
+        }
+    }
+
+    /// The watchers, who hold `initial` at their plan's start.
+    pub fn recruit(&self, plans: &[Arc<Plan>], initial: &Arc<State>) -> Vec<Watcher> {
+        (self.first..self.first + self.watchers)
+            .map(|number| {
+                let plan = plans[number % plans.len()].clone();
+                Watcher::new(plan, self.habit(number), initial)
+            })
+            .collect()
+    }
+
+    /// Sets for every plan the newest version that its watchers will see.
+    pub fn set_goals(&self, plans: &[Arc<Plan>], reference: &Reference, start: u64) {
+        if self.select == Select::All {
+            return plans
+                .iter()
+                .for_each(|plan| plan.set_goal(reference.last().max(start)));
+        }
+        let parts = self.parts(reference);
+        for (group, plan) in plans.iter().enumerate() {
+            let last = parts.get(&group).map_or(0, Reference::last);
+            plan.set_goal(last.max(start));
+        }
+    }
+
+    /// What the watchers of each plan must have seen.
+    pub fn parts(&self, reference: &Reference) -> HashMap<usize, Reference> {
+        match self.select {
+            Select::All => reference.split(|_| 0),
+            Select::Nodes(nodes) => reference
+                .split(|name| number_of(name).map_or(usize::MAX, |number| node_of(number, nodes))),
+        }
+    }
+
+    fn habit(&self, number: usize) -> Habit {
+        if self.visits {
+            return Habit::Visits {
+                seed: number as u64,
+            };
+        }
+        // Spread evenly: over HTTP/2 they share connections with the others.
+        let apart_every = self.of_all / self.apart.clamp(1, self.of_all.max(1));
+        let is_apart = self.apart > 0 && (number + 1).is_multiple_of(apart_every.max(1));
+        match self.slowness {
+            Some(slowness) if is_apart => Habit::Slow(slowness),
+            None if is_apart => Habit::SetApart,
+            _ if number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all => {
+                Habit::Sampled
+            }
+            _ => Habit::Reads,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who is apart, and who must see what.
+
+    use super::*;
+    use crate::swarm::pace::Pace;
+    use crate::verify::reference::Entry;
+    use crate::wire::event::Kind;
+
+    #[test]
+    fn those_apart_are_as_many_as_asked_for_and_leave_some_to_sample() {
+        for (watchers, apart) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
+            let slowness = Some(Slowness {
+                pace: Pace::Never,
+                receive_buffer: 4_096,
+            });
+            let crowd = Crowd {
+                apart,
+                slowness,
+                ..Crowd::of(watchers)
+            };
+            let habits: Vec<_> = (0..watchers).map(|number| crowd.habit(number)).collect();
+            let shares = crowd.shares(3);
+            let in_shares: Vec<_> = shares
+                .iter()
+                .flat_map(|share| {
+                    (share.first..share.first + share.watchers).map(|one| share.habit(one))
+                })
+                .collect();
+            assert_eq!(in_shares, habits);
+            let slow = habits.iter().filter(|one| matches!(one, Habit::Slow(_)));
+            assert_eq!(slow.count(), apart);
+            assert!(apart == watchers || habits.contains(&Habit::Sampled));
+        }
+    }
+
+    #[test]
+    fn with_node_selectors_each_watcher_is_held_to_its_own_part() {
+        let crowd = Crowd {
+            select: Select::Nodes(2),
+            ..Crowd::of(2)
+        };
+        let mut reference = Reference::begin(State::new());
+        for version in 11..=15 {
+            let object = reference.object(&format!("n/cm-{}", version % 2));
+            assert!(reference.push(Entry {
+                version,
+                kind: Kind::Modified,
+                body_hash: 0,
+                object
+            }));
+        }
+        let plans = crowd.plans("/p", 10);
+        crowd.set_goals(&plans, &reference, 10);
+        assert_eq!((plans[0].goal(), plans[1].goal()), (Some(14), Some(15)));
+        assert!(plans[1].selector.ends_with("spec.nodeName%3Dnode-00001"));
+        let parts = crowd.parts(&reference);
+        assert_eq!((parts[&0].len(), parts[&1].len()), (2, 3));
+    }
+}

@@ -1,0 +1,46 @@
+//! `node-selectors`: as kubelets do, each watcher asks for the pods of one node; a few of them first, then all: the server's work for an
+//! event shall hardly depend on how many there are.
+
+use anyhow::Result;
+
+use super::crowd::{Crowd, Select};
+use super::watch_run::WatchRun;
+use super::watch_run::window::SERVER_PER_UPSTREAM_EVENT;
+use crate::cli::players::NodeSelectors;
+use crate::sheet::Sheet;
+use crate::writer::shape::Shape;
+
+/// Runs the scenario.
+///
+/// # Errors
+/// If it could not be run; faults of the server are in the sheet.
+pub async fn run(flags: &NodeSelectors) -> Result<Sheet> {
+    let NodeSelectors {
+        server,
+        watching,
+        churning,
+        reference_watchers,
+        nodes,
+    } = flags;
+    let nodes = nodes.unwrap_or(watching.watchers);
+    let mut sheet = Sheet::new("node-selectors");
+    let crowd = |watchers: usize| Crowd {
+        select: Select::Nodes(nodes),
+        ..Crowd::of(watchers)
+    };
+    let few = format!("{reference_watchers} watchers");
+    let many = format!("{} watchers", watching.watchers);
+    let mut run =
+        WatchRun::of(&few, server, crowd(*reference_watchers), watching)?.churning(churning);
+    if let Some(churn) = &mut run.churn {
+        churn.shape = Shape::Pod { nodes };
+        churn.prefix = "pod".to_owned();
+    }
+    run.run(&mut sheet).await?;
+    run.name = &many;
+    run.crowd = crowd(watching.watchers);
+    run.run(&mut sheet).await?;
+    run.clean(churning).await;
+    sheet.ratios(SERVER_PER_UPSTREAM_EVENT);
+    Ok(sheet)
+}

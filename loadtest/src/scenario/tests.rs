@@ -1,0 +1,165 @@
+//! Each player finds nothing wrong with the embedded API server, at the smallest size that proves something.
+
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+use kube_fanout::apiserver::{Apiserver, Options, start};
+use tokio::net::TcpListener;
+
+use crate::cli::Flags;
+use crate::sheet::Sheet;
+
+/// A hang shall fail here, not in the runner of the tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn server(options: Options) -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(listener, options).unwrap()
+}
+
+async fn play(server: &Apiserver, arguments: &str) -> Sheet {
+    let target = format!("http://{}", server.address());
+    let words = arguments.split_whitespace();
+    let mut all = vec!["kube-fanout-loadtest"];
+    all.extend(words);
+    all.extend(["--target", &target]);
+    let flags = Flags::try_parse_from(all).unwrap();
+    let playing = tokio::time::timeout(PATIENCE, crate::play(&flags.scenario));
+    let (mut sheets, _) = playing.await.unwrap().unwrap();
+    sheets.remove(0)
+}
+
+#[track_caller]
+fn proves(sheet: &Sheet, row: &str, least: f64) {
+    assert!(sheet.is_clean(), "{sheet}");
+    let value = sheet.value(row, 0).unwrap_or(0.0);
+    assert!(value >= least, "{row} is {value}, not {least}\n{sheet}");
+}
+
+#[test]
+fn the_flags_are_well_formed() {
+    Flags::command().debug_assert();
+    let of = |arguments: [&str; 4]| Flags::try_parse_from(arguments).is_ok();
+    assert!(of([
+        "x",
+        "node-selectors",
+        "--target",
+        "http://127.0.0.1:1"
+    ]));
+    assert!(!of(["x", "slow", "--kind", "fast"]));
+}
+
+#[tokio::test]
+async fn a_burst_reaches_all() {
+    let server = server(Options::default()).await;
+    let sheet = play(
+        &server,
+        "burst --watchers 10 --writes 40 --bursts 2 --quiet 0.05",
+    )
+    .await;
+    proves(&sheet, "events verified", 10.0 * 80.0);
+}
+
+#[tokio::test]
+async fn a_big_object_reaches_all_over_both_protocols() {
+    for protocol in ["", "--http2"] {
+        let server = server(Options::default()).await;
+        let sheet = play(
+            &server,
+            &format!("big-object --watchers 6 --bursts 2 --quiet 0.05 {protocol}"),
+        )
+        .await;
+        proves(&sheet, "bytes an event", 600_000.0);
+        proves(&sheet, "events verified", 12.0);
+    }
+}
+
+#[tokio::test]
+async fn each_nodes_watcher_sees_its_pods() {
+    let server = server(Options::default()).await;
+    let arguments = "node-selectors --watchers 20 --reference-watchers 2 --objects 40 --write-rate 200 --duration 0.4 --warm-up 0.05";
+    let sheet = play(&server, arguments).await;
+    proves(&sheet, "events verified", 2.0);
+    let many = sheet.value("events verified", 1).unwrap_or(0.0);
+    assert!(many >= 20.0, "{sheet}");
+}
+
+#[tokio::test]
+async fn streamed_lists_are_whole_over_both_protocols() {
+    for protocol in ["", "--streams-per-connection 4"] {
+        let server = server(Options::default()).await;
+        let arguments = "watch-list-herd --clients 8 --rounds 2 --objects 50 --object-size 600";
+        let sheet = play(&server, &format!("{arguments} {protocol}")).await;
+        proves(&sheet, "lists", 8.0);
+        proves(&sheet, "items a list", 50.0);
+    }
+}
+
+#[tokio::test]
+async fn those_who_come_and_go_end_with_the_servers_state() {
+    let server = server(Options::default()).await;
+    let arguments =
+        "joiners --watchers 10 --write-rate 400 --objects 20 --duration 1 --warm-up 0.05";
+    proves(&play(&server, arguments).await, "events verified", 100.0);
+}
+
+#[tokio::test]
+async fn the_servers_own_churn_is_followed() {
+    let options = Options {
+        objects: vec!["configmaps=50".parse().unwrap()],
+        object_len: 600,
+        churn_per_second: 500,
+        ..Options::default()
+    };
+    let server = server(options).await;
+    let arguments = "rate --watchers 3 --path /api/v1/configmaps --duration 0.5 --warm-up 0.05";
+    proves(&play(&server, arguments).await, "events verified", 300.0);
+}
+
+#[tokio::test]
+async fn long_lists_are_whole() {
+    let server = server(Options::default()).await;
+    let arguments = "big-lists --clients 2 --rounds 1 --objects 20 --object-size 50000";
+    let sheet = play(&server, arguments).await;
+    proves(&sheet, "items a list", 20.0);
+    proves(&sheet, "MiB received", 1.8);
+}
+
+#[tokio::test]
+async fn a_server_within_its_capacity_is_not_overloaded() {
+    let server = server(Options::default()).await;
+    let arguments = "overload --watchers 10 --listers 4 --late-watchers 3 --ballast-objects 50 --write-rate 50 --objects 10 --duration 0.5";
+    let sheet = play(&server, arguments).await;
+    proves(&sheet, "lists complete", 4.0);
+    proves(&sheet, "watchers that got events", 10.0);
+}
+
+/// Waits for some watches, so that the lists before them are spared, and orders a fault.
+async fn order_when_watched(server: &Apiserver, order: &str) {
+    while server.watch_count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    server.order(serde_json::from_str(order).unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn requests_that_are_shed_are_counted_and_come_again() {
+    let server = server(Options::default()).await;
+    let arguments = "overload --watchers 5 --listers 4 --late-watchers 3 --ballast-objects 20 --write-rate 50 --objects 10 --duration 0.5";
+    let order =
+        r#"{"fault":{"refuse":{"code":429}},"verb":"list","resource":"configmaps","count":3}"#;
+    let (sheet, ()) = tokio::join!(play(&server, arguments), order_when_watched(&server, order));
+    proves(&sheet, "lists shed with 429", 3.0);
+}
+
+#[tokio::test]
+async fn a_streamed_list_that_is_cut_or_garbled_is_a_fault() {
+    for fault in ["\"garbageFrame\"", r#"{"cutWatch":{"afterBytes":900}}"#] {
+        let server = server(Options::default()).await;
+        let order = format!(r#"{{"fault":{fault},"resource":"configmaps"}}"#);
+        server.order(serde_json::from_str(&order).unwrap()).unwrap();
+        let arguments = "watch-list-herd --clients 4 --rounds 1 --objects 20 --object-size 600";
+        let sheet = play(&server, arguments).await;
+        assert!(!sheet.is_clean(), "{fault}\n{sheet}");
+    }
+}

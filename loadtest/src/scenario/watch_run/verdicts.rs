@@ -1,0 +1,107 @@
+//! What all watchers of a run came to, compared with the reference.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sheet::Sheet;
+use crate::verify::reference::Reference;
+use crate::watcher::{Plan, Watcher};
+
+/// Faulty watchers that are described; the rest is counted.
+const DESCRIBED_MAX: usize = 10;
+
+/// The sum of all verdicts.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Faults of the first few faulty watchers.
+    pub described: Vec<String>,
+    /// Watchers that got something wrong.
+    pub faulty: usize,
+    /// Events that all of them took.
+    pub verified: u64,
+    /// Watchers that were told 410.
+    pub expired: usize,
+    /// Streams that ended, of those who read.
+    pub ended: u64,
+    /// Streams that ended, of the slow.
+    pub ended_slow: u64,
+}
+
+impl Outcome {
+    /// Compares every watcher with the part of the reference that belongs to its plan; the first has this number.
+    pub fn of(
+        watchers: &[Watcher],
+        plans: &[Arc<Plan>],
+        parts: &HashMap<usize, Reference>,
+        first: usize,
+    ) -> Self {
+        let nothing = Reference::default();
+        let prints: HashMap<_, _> = parts
+            .iter()
+            .map(|(group, part)| (group, part.fingerprints()))
+            .collect();
+        let no_prints = nothing.fingerprints();
+        let mut outcome = Self::default();
+        for (number, watcher) in (first..).zip(watchers) {
+            let group = number % plans.len();
+            let part = parts.get(&group).unwrap_or(&nothing);
+            let goal = plans[group].goal().unwrap_or(0);
+            let states = prints.get(&group).unwrap_or(&no_prints);
+            outcome.count(watcher);
+            if let Some(fault) = watcher.verdict(part, states, goal) {
+                outcome.faulty += 1;
+                if outcome.faulty <= DESCRIBED_MAX {
+                    let habit = watcher.habit();
+                    outcome
+                        .described
+                        .push(format!("watcher {number} ({habit:?}): {fault}"));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Adds another share's.
+    pub fn add(&mut self, other: Self) {
+        let room = DESCRIBED_MAX.saturating_sub(self.described.len());
+        self.described
+            .extend(other.described.into_iter().take(room));
+        self.faulty += other.faulty;
+        self.verified += other.verified;
+        self.expired += other.expired;
+        self.ended += other.ended;
+        self.ended_slow += other.ended_slow;
+    }
+
+    fn count(&mut self, watcher: &Watcher) {
+        self.verified += watcher.track().count();
+        self.expired += usize::from(watcher.expired() > 0);
+        if watcher.is_slow() {
+            self.ended_slow += watcher.streams_ended();
+        } else {
+            self.ended += watcher.streams_ended();
+        }
+    }
+
+    /// Puts all into the newest column, and the faults into the sheet.
+    pub fn report(&self, sheet: &mut Sheet, name: &str, reference_events: usize) {
+        for fault in &self.described {
+            sheet.fault(format!("{name}: {fault}"));
+        }
+        if self.faulty > self.described.len() {
+            let more = self.faulty - self.described.len();
+            sheet.fault(format!("{name}: and {more} more watchers"));
+        }
+        sheet.figure("reference events", reference_events as f64);
+        sheet.figure("events verified", self.verified as f64);
+        sheet.figure("watchers told 410", self.expired as f64);
+        sheet.figure("streams ended, readers", self.ended as f64);
+        sheet.figure("streams ended, stalled", self.ended_slow as f64);
+        sheet.figure("faulty watchers", self.faulty as f64);
+        if reference_events == 0 {
+            sheet.fault(format!("{name}: no events at all: nothing was proven"));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What happened between two moments of a run, as figures.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::WatchRun;
+use crate::process::Usage;
+use crate::recorder::Recorder;
+use crate::sheet::Sheet;
+
+/// State of things at one moment.
+#[derive(Debug)]
+pub struct Edge {
+    /// The moment.
+    pub at: Instant,
+    /// Events that the reference has seen.
+    pub upstream_events: usize,
+    /// Events delivered to all watchers.
+    pub delivered: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The load test itself.
+    pub own: Usage,
+    /// The server under test.
+    pub server: Option<Usage>,
+    /// The API server behind it.
+    pub upstream: Option<Usage>,
+}
+
+/// Row that compares servers.
+pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
+/// Row that compares numbers of watchers whose views are disjoint.
+pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
+/// Rows that compare runs.
+pub const LATENCY_P50: &str = "latency p50, ms";
+/// See [`LATENCY_P50`].
+pub const LATENCY_P99: &str = "latency p99, ms";
+/// What a socket loop of the same rate delivers.
+pub const EVENTS_A_SECOND: &str = "events delivered a second";
+/// What a socket loop of the same size delivers.
+pub const EVENT_LEN: &str = "bytes an event";
+
+impl WatchRun<'_> {
+    /// Puts the figures of a window into the newest column.
+    pub fn window(&self, sheet: &mut Sheet, [from, until]: &[Edge; 2]) {
+        let seconds = until.at.duration_since(from.at).as_secs_f64();
+        let delivered = until.delivered - from.delivered;
+        let upstream_events = until.upstream_events.saturating_sub(from.upstream_events);
+        let per = |cpu: Duration, count: f64| cpu.as_secs_f64() * 1e6 / count.max(1.0);
+        let bytes = (until.bytes - from.bytes) as f64;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        sheet.figure("watchers", self.crowd.watchers as f64);
+        sheet.figure("upstream events a second", upstream_events as f64 / seconds);
+        sheet.figure("events delivered in the window", delivered as f64);
+        sheet.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
+        sheet.figure(
+            "MiB delivered a second",
+            bytes / seconds / f64::from(1 << 20),
+        );
+        sheet.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
+        let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
+        if let (Some(a), Some(b)) = (from.server, until.server) {
+            let cpu = b.cpu.saturating_sub(a.cpu);
+            sheet.figure("server CPU, % of a core", percent(cpu));
+            sheet.figure(SERVER_PER_EVENT, per(cpu, delivered as f64));
+            sheet.figure(SERVER_PER_UPSTREAM_EVENT, per(cpu, upstream_events as f64));
+            sheet.figure("server RSS, MiB", mib(b.rss));
+            sheet.figure("server RSS peak, MiB", mib(b.peak_rss));
+        }
+        if let (Some(a), Some(b)) = (from.upstream, until.upstream) {
+            let cpu = b.cpu.saturating_sub(a.cpu);
+            sheet.figure("upstream CPU, % of a core", percent(cpu));
+        }
+        let own = until.own.cpu.saturating_sub(from.own.cpu);
+        sheet.figure("load test CPU, % of a core", percent(own));
+        sheet.figure(
+            "load test CPU per delivered event, µs",
+            per(own, delivered as f64),
+        );
+    }
+}
+
+/// Puts the latencies into the newest column.
+pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
+    let latency = &recorder.latency;
+    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
+    sheet.figure("latencies counted", latency.len() as f64);
+    sheet.figure(LATENCY_P50, ms(0.5));
+    sheet.figure("latency p90, ms", ms(0.9));
+    sheet.figure(LATENCY_P99, ms(0.99));
+    sheet.figure("latency p999, ms", ms(0.999));
+    sheet.figure("latency max, ms", latency.max() as f64 / 1e3);
+    sheet.distribution("latency, ms", latency);
+    sheet.figure("bookmarks", recorder.bookmarks as f64);
+}
+
+/// Puts into the newest column what is the API server's own share of the latencies.
+pub fn latencies_at_reference(sheet: &mut Sheet, latency: &Histogram<u64>) {
+    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
+    sheet.figure("latency at the reference p50, ms", ms(0.5));
+    sheet.figure("latency at the reference p99, ms", ms(0.99));
+}

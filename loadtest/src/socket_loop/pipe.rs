@@ -1,0 +1,134 @@
+//! The bytes of one client of the loop, plain or TLS: what is sent goes out with one system call, or waits for room.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use anyhow::Result;
+use mio::net::TcpStream;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
+
+/// A client's socket.
+pub struct Pipe {
+    /// For the poller.
+    pub socket: TcpStream,
+    tls: Option<Box<ServerConnection>>,
+    writable: bool,
+}
+
+impl Pipe {
+    /// A pipe over a socket that was just accepted.
+    pub fn new(socket: TcpStream, tls: Option<&Arc<ServerConfig>>) -> Result<Self> {
+        let tls = match tls {
+            None => None,
+            Some(config) => {
+                let mut tls = Box::new(ServerConnection::new(config.clone())?);
+                // Bounded by the loop: nothing is given to it before the last piece is out.
+                tls.set_buffer_limit(None);
+                Some(tls)
+            }
+        };
+        Ok(Self {
+            socket,
+            tls,
+            writable: true,
+        })
+    }
+
+    /// The poller says that there is room.
+    pub fn has_room(&mut self) {
+        self.writable = true;
+    }
+
+    /// Whether anything can be sent now.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Appends what has arrived; false when the client is gone.
+    pub fn read(&mut self, into: &mut Vec<u8>) -> bool {
+        let mut buffer = [0; 2048];
+        loop {
+            let got = match &mut self.tls {
+                None => self.socket.read(&mut buffer),
+                Some(tls) => tls.read_tls(&mut self.socket),
+            };
+            let len = match got {
+                Ok(0) => return false,
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            };
+            let Some(tls) = &mut self.tls else {
+                into.extend_from_slice(&buffer[..len]);
+                continue;
+            };
+            let Ok(state) = tls.process_new_packets() else {
+                return false;
+            };
+            let mut plain = vec![0; state.plaintext_bytes_to_read()];
+            if tls.reader().read_exact(&mut plain).is_err() {
+                return false;
+            }
+            into.extend_from_slice(&plain);
+            // The handshake answers.
+            if self.flush().is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Sends some of `bytes`, or none for want of room; says how many.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return match self.socket.write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    Ok(0)
+                }
+                result => result,
+            };
+        };
+        if tls.wants_write() {
+            self.flush()?;
+            return Ok(0);
+        }
+        tls.writer().write_all(bytes)?;
+        self.flush()?;
+        Ok(bytes.len())
+    }
+
+    /// Sends what was encrypted and found no room.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
+        while self.writable && tls.wants_write() {
+            match tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A certificate for `host` that nobody else has, in PEM, and what a server needs to show it.
+///
+/// # Errors
+/// If the host is no name for a certificate.
+pub fn certified(host: &str) -> Result<(String, Arc<ServerConfig>)> {
+    let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    Ok((made.cert.pem(), Arc::new(config)))
+}

@@ -1,0 +1,133 @@
+//! What watchers have in common, how single ones behave, and when those that come and go do so.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::swarm::pace::Slowness;
+
+/// What all watchers of a group have in common.
+#[derive(Debug)]
+pub struct Plan {
+    /// Path of the collection, such as `/api/v1/namespaces/default/configmaps`.
+    pub path: String,
+    /// What a watcher asks besides, such as `&fieldSelector=spec.nodeName%3Dnode-1`, or nothing.
+    pub selector: String,
+    /// Version that all begin after.
+    pub start: u64,
+    /// How long the server is asked to keep the stream.
+    pub timeout_s: u64,
+    /// Bytes of an event's line that are looked at, if not all: thousands of clients in the middle of a long one would keep it.
+    pub line_len_max: Option<usize>,
+    goal: AtomicU64,
+}
+
+impl Plan {
+    /// For watchers of a whole collection.
+    pub fn new(path: &str, start: u64, timeout_s: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            selector: String::new(),
+            start,
+            timeout_s,
+            line_len_max: None,
+            goal: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells the watchers the version that they must reach.
+    pub fn set_goal(&self, version: u64) {
+        // Relaxed: stands alone.
+        self.goal.store(version, Ordering::Relaxed);
+    }
+
+    /// That version, once it is known.
+    pub fn goal(&self) -> Option<u64> {
+        // Relaxed: stands alone.
+        Some(self.goal.load(Ordering::Relaxed)).filter(|goal| *goal != 0)
+    }
+}
+
+/// How one watcher behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    /// Reads, and its latencies count.
+    Reads,
+    /// As `Reads`, and a sample of its events is checked byte by byte.
+    Sampled,
+    /// Reads, but its latencies do not count: it stands for one that is slow in another run.
+    SetApart,
+    /// Is slow when told to; its latencies do not count, its state is compared at the end.
+    Slow(Slowness),
+    /// Comes and goes until the goal is known; its latencies do not count, its state is compared at the end.
+    Visits {
+        /// Decides how long it stays and how it comes back.
+        seed: u64,
+    },
+}
+
+/// How a visitor comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// Watches on from where it left.
+    Resumes,
+    /// Lists what is there and watches on.
+    Lists,
+    /// Watches from the version that the run began with.
+    FromStart,
+}
+
+/// A visitor's plans.
+#[derive(Debug)]
+pub struct Visits {
+    random: u64,
+    events_left: u64,
+    fresh_starts: u32,
+}
+
+/// Events of one visit.
+const VISIT_EVENTS_MAX: u64 = 200;
+/// Fresh starts of one visitor, each a segment of its proof; afterwards it only resumes.
+const FRESH_STARTS_MAX: u32 = 48;
+
+impl Visits {
+    /// A first visit.
+    pub fn begin(seed: u64) -> Self {
+        let mut visits = Self {
+            random: seed,
+            events_left: 0,
+            fresh_starts: 0,
+        };
+        visits.events_left = visits.next() % VISIT_EVENTS_MAX + 1;
+        visits
+    }
+
+    /// An event has come.
+    pub fn event(&mut self) {
+        self.events_left = self.events_left.saturating_sub(1);
+    }
+
+    /// Whether the visit is over.
+    pub fn is_over(&self) -> bool {
+        self.events_left == 0
+    }
+
+    /// Plans the next visit.
+    pub fn come_back(&mut self) -> Return {
+        self.events_left = self.next() % VISIT_EVENTS_MAX + 1;
+        let back = match self.next() % 3 {
+            0 => Return::Resumes,
+            _ if self.fresh_starts == FRESH_STARTS_MAX => Return::Resumes,
+            1 => Return::Lists,
+            _ => Return::FromStart,
+        };
+        self.fresh_starts += u32::from(back != Return::Resumes);
+        back
+    }
+
+    /// Splitmix64: any seed is good enough here.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,67 @@
+//! What the writer writes: ConfigMaps, or pods that stand on nodes.
+
+use super::ADDED_LEN;
+use crate::recorder::now_ns;
+use crate::wire::event::WRITTEN_AT;
+
+/// Kind of the written objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// ConfigMaps, written whole.
+    ConfigMap,
+    /// Pods, spread over so many nodes, changed by patching an annotation: much of a pod may not be written twice.
+    Pod {
+        /// How many.
+        nodes: usize,
+    },
+}
+
+/// The node of pod `number`.
+pub fn node_of(number: usize, nodes: usize) -> usize {
+    number % nodes.max(1)
+}
+
+/// The name of a node.
+pub fn node_name(node: usize) -> String {
+    format!("node-{node:05}")
+}
+
+/// The number in an object's name, such as 17 in `default/pod-17`.
+pub fn number_of(name: &str) -> Option<usize> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
+impl Shape {
+    /// The object as it is created.
+    pub fn object(self, name: &str, number: usize, len: usize) -> Vec<u8> {
+        let padding = "x".repeat(len.saturating_sub(ADDED_LEN));
+        let at = now_ns();
+        match self {
+            Self::ConfigMap => format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":"{padding}"}}}}"#
+            ),
+            Self::Pod { nodes } => {
+                let node = node_name(node_of(number, nodes));
+                format!(
+                    r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}","loadtest/padding":"{padding}"}}}},"spec":{{"nodeName":"{node}","containers":[{{"name":"main","image":"registry.example.com/pause"}}]}}}}"#
+                )
+            }
+        }
+        .into_bytes()
+    }
+
+    /// The body of a merge patch that changes the object.
+    pub fn change() -> Vec<u8> {
+        let at = now_ns();
+        format!(r#"{{"metadata":{{"annotations":{{"{WRITTEN_AT}":"{at}"}}}}}}"#).into_bytes()
+    }
+
+    /// What a deletion asks for, so that it takes effect at once.
+    pub fn delete_query(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "",
+            // Without a kubelet nobody else would end it.
+            Self::Pod { .. } => "?gracePeriodSeconds=0",
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The program as scripts run it: a swarm that is split over processes, and the canary that it must find there.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use kube_fanout::apiserver::{Options, start};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_kube-fanout-loadtest");
+
+/// A process that ends with its owner.
+struct Owned(Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Plays a scenario with two processes; its exit code and what it wrote.
+async fn play(arguments: &str, target: &str) -> (i32, Value) {
+    let file = format!(
+        "{}/{}.json",
+        env!("CARGO_TARGET_TMPDIR"),
+        target.replace(['/', ':'], "-")
+    );
+    let mut command = tokio::process::Command::new(PROGRAM);
+    command
+        .args(arguments.split_whitespace())
+        .args(["--target", target, "--processes", "2", "--json", &file])
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    let status = command.status().await.unwrap();
+    let written = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    (status.code().unwrap(), written)
+}
+
+#[tokio::test]
+async fn a_split_swarm_is_judged_as_a_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = start(listener, Options::default()).unwrap();
+    let target = format!("http://{}", server.address());
+    let arguments =
+        "steady --watchers 10 --write-rate 200 --objects 10 --duration 0.5 --warm-up 0.05";
+    let (code, written) = play(arguments, &target).await;
+    assert_eq!(
+        (code, &written["passed"]),
+        (0, &Value::Bool(true)),
+        "{written}"
+    );
+    let run = &written["runs"]["target"];
+    let [each, all] = ["reference events", "events verified"].map(|row| run[row].as_f64().unwrap());
+    assert_eq!(all, each * 10.0, "{written}");
+    let latencies = written["histograms"]["target"]["latency, ms"]
+        .as_array()
+        .unwrap();
+    assert!(!latencies.is_empty(), "{written}");
+}
+
+#[tokio::test]
+async fn planted_losses_are_found() {
+    let socket_loop = Command::new(PROGRAM)
+        .args([
+            "socket-loop",
+            "--rate",
+            "200",
+            "--lose-one-in",
+            "10",
+            "--duration",
+            "60s",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut socket_loop = Owned(socket_loop.unwrap());
+    let mut url = String::new();
+    let stdout = socket_loop.0.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut url).unwrap();
+    let arguments = "steady --watchers 10 --write-rate 0 --duration 0.5 --warm-up 0.05";
+    let (code, written) = play(arguments, url.trim()).await;
+    assert_eq!(
+        (code, &written["passed"]),
+        (1, &Value::Bool(false)),
+        "{written}"
+    );
+    let faults = written["faults"].to_string();
+    assert!(faults.contains("lost: version"), "{faults}");
+}
