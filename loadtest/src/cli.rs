@@ -1,6 +1,7 @@
 //! Flags.
 
 pub mod informers;
+pub mod runner;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -38,6 +39,10 @@ pub enum Scenario {
     SeedPods(informers::SeedPods),
     /// One informer of that, in a process of its own; answers lines on its input.
     Follow(informers::Follow),
+    /// Plays scenario files against servers that it starts, side by side, and reports.
+    Run(runner::Runner),
+    /// Renders the report of an earlier run anew.
+    Report(runner::Render),
 }
 
 /// Flags of all scenarios that need a server.
@@ -208,7 +213,10 @@ pub struct SocketLoop {
 }
 
 /// Reads `30s`, `2m` or a plain number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// If it is none of these; the message says so.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let (number, factor) = match text.strip_suffix('m') {
         Some(minutes) => (minutes, 60.0),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
