@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::axis::{self, Kind};
 use super::chart::{Bar, Series, Side, bars, class, escape, lines};
-use super::markdown::{Row, figures, headings, name, ratios, remarks, targets};
+use super::markdown::{Row, figures, filled, headings, name, ratios, remarks, targets};
 use super::number::{short, unit};
 use super::{Played, Report, Run, histogram};
 
@@ -67,6 +67,7 @@ fn section(played: &Played) -> String {
     if !headings.is_empty() {
         let ratios = ratios(played);
         if !ratios.is_empty() {
+            let (headings, ratios) = filled(&headings, &ratios);
             html.push_str(&table(&headings, &ratios));
         }
         let _ = write!(

@@ -9,6 +9,9 @@ use super::{Column, Played, Report, Run};
 /// In the place of a figure that there is not.
 const NONE: &str = "–";
 
+/// Wider tables are turned.
+const COLUMNS_MAX: usize = 6;
+
 /// A table's row: a name and one cell a column.
 pub type Row = (String, Vec<String>);
 
@@ -49,10 +52,10 @@ pub fn summary(played: &Played) -> String {
         .filter(|row| played.show.contains(&row.0));
     let rows: Vec<Row> = shown.chain(ratios(played)).collect();
     if !rows.is_empty() {
-        let headings = headings(played);
+        let (headings, rows) = filled(&headings(played), &rows);
         text.push('\n');
-        // Runs of many sizes are read downwards: a table of two dozen columns fits no page.
-        text.push_str(&if played.swept.is_some() {
+        // Many runs are read downwards: a table of two dozen columns fits no page.
+        text.push_str(&if headings.len() > COLUMNS_MAX {
             turned(&headings, &rows)
         } else {
             table("", &headings, &rows)
@@ -92,6 +95,19 @@ fn details(played: &Played) -> String {
         text.push_str("```\n");
     }
     text
+}
+
+/// Only the columns that say something in these rows.
+pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
+    let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
+    let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
+    let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
+    (
+        of(headings),
+        rows.iter()
+            .map(|(name, cells)| (name.clone(), of(cells)))
+            .collect(),
+    )
 }
 
 /// What the columns of tables are called.

@@ -160,20 +160,33 @@ fn ratios_stand_under_the_figures() {
 }
 
 #[test]
-fn a_swept_scenario_is_read_downwards() {
-    let mut swept = played(vec![
-        run("gateway", Some("100"), &[("x", 2.0)]),
-        run("gateway", Some("1000"), &[("x", 3.0)]),
-    ]);
+fn many_runs_are_read_downwards() {
+    let sizes: Vec<String> = (1..=7).map(|size| format!("{size}00")).collect();
+    let runs = sizes
+        .iter()
+        .map(|size| run("gateway", Some(size), &[("x", 2.0)]));
+    let mut swept = played(runs.collect());
     swept.swept = Some("--watchers".to_owned());
     let text = markdown::summary(&swept);
     assert!(
         text.lines()
-            .any(|line| line.starts_with("| gateway at 1000 |")),
+            .any(|line| line.starts_with("| gateway at 700 |")),
         "{text}"
     );
     assert!(!text.contains("peak RSS"), "only what is shown: {text}");
     assert!(html::page(&report(vec![swept])).contains("<polyline"));
+}
+
+#[test]
+fn a_column_that_says_nothing_is_left_out() {
+    let mut played = two_servers();
+    let empty = Column {
+        name: "beyond the loop".to_owned(),
+        ..Column::default()
+    };
+    played.runs[1].columns.push(empty);
+    assert!(!markdown::summary(&played).contains("beyond the loop"));
+    assert!(markdown::page(&report(vec![played])).contains("beyond the loop"));
 }
 
 #[test]
