@@ -13,10 +13,12 @@ pub mod servers;
 pub mod words;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::runner::{Render, Runner};
@@ -44,7 +46,7 @@ pub struct Programs {
 pub fn render(flags: &Render) -> Result<()> {
     let report = Report::load(&flags.folder)?;
     report.save(&flags.folder)?;
-    println!("{}", markdown::page(&report));
+    tell(&markdown::page(&report));
     Ok(())
 }
 
@@ -65,7 +67,10 @@ pub fn run(flags: &Runner) -> Result<bool> {
     let report = runtime.block_on(play_all(flags, &programs, &scenarios))?;
     if let Some(folder) = &flags.report {
         report.save(folder)?;
-        eprintln!("report: {}", folder.join("report.html").display());
+        note(&format!(
+            "report: {}\n",
+            folder.join("report.html").display()
+        ));
     }
     Ok(report.passed())
 }
@@ -83,19 +88,16 @@ async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -
     for scenario in scenarios {
         let mut played = scenario.heading(flags.scale);
         for planned in plan::plan(scenario, flags.scale, &flags.only) {
-            eprint!("{}: {} … ", scenario.name, planned.name());
+            note(&format!("{}: {} … ", scenario.name, planned.name()));
             let run = play(&planned, programs, &folder.0, &mut signals).await;
-            eprintln!(
-                "{} after {:.0} s",
-                if run.passed() { "passed" } else { "FAILED" },
-                run.took_s
-            );
+            let outcome = if run.passed() { "passed" } else { "FAILED" };
+            note(&format!("{outcome} after {:.0} s\n", run.took_s));
             played.runs.push(run);
             if signals.came {
                 break;
             }
         }
-        println!("{}", markdown::summary(&played));
+        tell(&markdown::summary(&played));
         report.scenarios.push(played);
         if signals.came {
             break;
@@ -126,7 +128,7 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
         }
         Err(error) => {
             run.error = Some(format!("{error:#}"));
-            eprintln!("{}", servers.last_lines());
+            note(&format!("{error:#}\n{}", servers.last_lines()));
         }
     }
     run.commands = servers.commands();
@@ -135,6 +137,16 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
     }
     run.took_s = begun.elapsed().as_secs_f64();
     run
+}
+
+/// A result, on standard output. A reader that went away, such as `head`, shall not end a run with its servers there.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Progress, on standard error.
+fn note(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// The command line of this process, without the folder that the program is in.
@@ -164,23 +176,24 @@ impl Programs {
         })
     }
 
+    /// Versions by program, and the revision if this runs in a checkout.
     async fn versions(&self) -> Result<BTreeMap<String, String>> {
-        let mut command = tokio::process::Command::new(&self.gateway);
-        let output = process::output(command.arg("--version"))
-            .await
-            .context("kube-fanout --version")?;
-        let version = output
-            .trim()
-            .trim_start_matches("kube-fanout")
-            .trim()
-            .to_owned();
-        Ok(BTreeMap::from([
-            ("kube-fanout".to_owned(), version),
+        let mut command = Command::new(&self.gateway);
+        let printed = process::output(command.arg("--version"));
+        let printed = printed.await.context("kube-fanout --version")?;
+        let version = printed.trim().trim_start_matches("kube-fanout").trim();
+        let mut versions = BTreeMap::from([
+            ("kube-fanout".to_owned(), version.to_owned()),
             (
                 env!("CARGO_PKG_NAME").to_owned(),
                 env!("CARGO_PKG_VERSION").to_owned(),
             ),
-        ]))
+        ]);
+        let mut git = Command::new("git");
+        if let Ok(revision) = process::output(git.args(["describe", "--always", "--dirty"])).await {
+            versions.insert("revision".to_owned(), revision.trim().to_owned());
+        }
+        Ok(versions)
     }
 }
 

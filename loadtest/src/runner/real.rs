@@ -28,6 +28,8 @@ pub struct RealServer {
     ports: Vec<u16>,
     /// The script while it works, so that it is never interrupted between a start and the note of its process id.
     working: Option<Child>,
+    /// Whether something may run that nobody has stopped.
+    begun: bool,
 }
 
 impl RealServer {
@@ -51,6 +53,7 @@ impl RealServer {
             state,
             ports,
             working: None,
+            begun: false,
         })
     }
 
@@ -60,6 +63,7 @@ impl RealServer {
     /// If the script fails or takes too long.
     pub async fn start(&mut self) -> Result<()> {
         self.perform("install", INSTALL_WAIT).await?;
+        self.begun = true;
         self.perform("start", START_WAIT).await
     }
 
@@ -71,6 +75,7 @@ impl RealServer {
         if let Some(mut working) = self.working.take() {
             let _ = tokio::time::timeout(START_WAIT, working.wait()).await;
         }
+        self.begun = false;
         self.perform("stop", STOP_WAIT).await
     }
 
@@ -136,6 +141,21 @@ impl RealServer {
     /// What the script said.
     pub fn log(&self) -> PathBuf {
         self.state.join("script.log")
+    }
+}
+
+impl Drop for RealServer {
+    /// After a panic only: [`RealServer::stop`] does it otherwise. The script waits for a bounded time.
+    fn drop(&mut self) {
+        if self.begun {
+            let mut script = std::process::Command::new(&self.script);
+            let _ = script
+                .arg("stop")
+                .env("REAL_APISERVER_STATE", &self.state)
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
     }
 }
 

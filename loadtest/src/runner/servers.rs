@@ -28,6 +28,8 @@ pub struct Servers {
     programs: Programs,
     folder: PathBuf,
     real: Option<RealServer>,
+    /// What the real API server says it is.
+    version: String,
     /// Embedded API server and gateways, the last one under test.
     processes: Vec<Process>,
     /// The player, so that it is stopped with the others.
@@ -47,6 +49,16 @@ pub struct Reach {
     pub pid: u32,
 }
 
+impl Reach {
+    fn target(&self) -> Result<Target> {
+        let token = self
+            .token
+            .as_ref()
+            .map(|file| format!("@{}", file.display()));
+        Target::new(&self.url, token.as_deref(), self.ca.as_deref())
+    }
+}
+
 impl Servers {
     /// None yet.
     pub fn new(programs: &Programs, folder: &Path) -> Self {
@@ -54,6 +66,7 @@ impl Servers {
             programs: programs.clone(),
             folder: folder.to_owned(),
             real: None,
+            version: String::new(),
             processes: Vec::new(),
             player: None,
         }
@@ -71,6 +84,13 @@ impl Servers {
             Server::Real | Server::GatewayReal => self.real_server().await?,
         };
         self.answers(&api, planned).await?;
+        if self.real.is_some() {
+            let version = Client::new(api.target()?).json("/version").await?;
+            self.version = version["gitVersion"]
+                .as_str()
+                .unwrap_or("unknown")
+                .to_owned();
+        }
         if !planned.server.has_gateway() {
             return Ok((api, None));
         }
@@ -188,11 +208,7 @@ impl Servers {
 
     /// Waits until a server answers for a collection.
     async fn answers(&mut self, reach: &Reach, planned: &Planned) -> Result<()> {
-        let token = reach
-            .token
-            .as_ref()
-            .map(|file| format!("@{}", file.display()));
-        let target = Target::new(&reach.url, token.as_deref(), reach.ca.as_deref())?;
+        let target = reach.target()?;
         let path = words::value(&planned.play, "--path").unwrap_or(PATH);
         let path = format!("{path}?limit=1");
         let asking = async {
@@ -256,10 +272,13 @@ impl Servers {
 
     /// Every command line, in the order of their starts.
     pub fn commands(&self) -> Vec<String> {
-        let real = self
-            .real
-            .as_ref()
-            .map(|real| format!("real-apiserver.sh start  # {}", real.url()));
+        let real = self.real.as_ref().map(|real| {
+            format!(
+                "real-apiserver.sh start  # {} at {}",
+                self.version,
+                real.url()
+            )
+        });
         let processes = self
             .processes
             .iter()
