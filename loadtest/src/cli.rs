@@ -43,6 +43,9 @@ pub enum Scenario {
     Run(runner::Runner),
     /// Renders the report of an earlier run anew.
     Report(runner::Render),
+    /// Runs a program that ends with the runner.
+    #[command(hide = true)]
+    Guarded(runner::Guarded),
 }
 
 /// Flags of all scenarios that need a server.

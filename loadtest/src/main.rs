@@ -59,6 +59,7 @@ fn run(scenario: &Scenario) -> Result<bool> {
         Scenario::Follow(flags) => return follow::run(flags).map(|()| true),
         Scenario::Run(flags) => return runner::run(flags),
         Scenario::Report(flags) => return runner::render(flags).map(|()| true),
+        Scenario::Guarded(flags) => match runner::guarded::become_program(flags)? {},
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -106,7 +107,11 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
         Scenario::SeedPods(flags) => (scenario::informers::seed(flags).await?, None),
-        Scenario::SocketLoop(_) | Scenario::Follow(_) | Scenario::Run(_) | Scenario::Report(_) => {
+        Scenario::SocketLoop(_)
+        | Scenario::Follow(_)
+        | Scenario::Run(_)
+        | Scenario::Report(_)
+        | Scenario::Guarded(_) => {
             anyhow::bail!("invariant: served above")
         }
     };
@@ -129,6 +134,8 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,
-        Scenario::Follow(_) | Scenario::Run(_) | Scenario::Report(_) => Duration::MAX,
+        Scenario::Follow(_) | Scenario::Run(_) | Scenario::Report(_) | Scenario::Guarded(_) => {
+            Duration::MAX
+        }
     }
 }

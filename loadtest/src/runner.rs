@@ -4,6 +4,7 @@
 //! whatever happens. Nothing of what is measured happens in this process.
 
 pub mod file;
+pub mod guarded;
 pub mod machine;
 pub mod plan;
 pub mod player;
@@ -131,7 +132,7 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
             note(&format!("{error:#}\n{}", servers.last_lines()));
         }
     }
-    run.commands = servers.commands();
+    run.commands = std::mem::take(&mut servers.commands);
     if let Err(error) = servers.stop().await {
         run.notes.push(format!("stopping: {error:#}"));
     }

@@ -1,5 +1,6 @@
 //! Flags of `run` and `report`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -32,6 +33,19 @@ pub struct Runner {
 pub struct Render {
     /// Folder of an earlier run's --report.
     pub folder: PathBuf,
+}
+
+/// Flags of `guarded`.
+#[derive(Debug, Clone, Args)]
+pub struct Guarded {
+    /// The process to end with.
+    #[arg(long)]
+    pub parent: u32,
+    /// What to run.
+    pub program: PathBuf,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 fn factor(text: &str) -> Result<f64, String> {

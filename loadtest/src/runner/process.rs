@@ -9,8 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-use super::words;
-
 /// How often something that is awaited is looked at.
 pub const LOOK: Duration = Duration::from_millis(50);
 /// From SIGTERM to SIGKILL.
@@ -25,41 +23,29 @@ const LAST_LINES: usize = 12;
 pub struct Process {
     /// What it is.
     pub name: String,
-    /// Its command line.
-    pub command: String,
     log: PathBuf,
     child: Child,
 }
 
 impl Process {
-    /// Starts a program; its output goes to a file in `folder`, named after it.
+    /// Starts a command; its output goes to a file in `folder`, named after it.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(name: &str, program: &Path, arguments: &[String], folder: &Path) -> Result<Self> {
+    pub fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
             // A group of its own: a terminal's Ctrl-C is for the runner, which ends the others in order, and what this starts ends with it.
             .process_group(0)
-            .kill_on_drop(true);
-        let child = command
+            .kill_on_drop(true)
             .spawn()
-            .with_context(|| program.display().to_string())?;
-        let base = program
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let line = words::joined(&[vec![base], arguments.to_vec()].concat());
+            .with_context(|| name.to_owned())?;
         Ok(Self {
             name: name.to_owned(),
-            command: line,
             log,
             child,
         })
@@ -184,15 +170,10 @@ mod tests {
     }
 
     fn shell(script: &str) -> Process {
-        let folder = std::env::temp_dir();
         let name = format!("kube-fanout-runner-{}-{}", std::process::id(), script.len());
-        Process::start(
-            &name,
-            Path::new("/bin/sh"),
-            &["-c".to_owned(), script.to_owned()],
-            &folder,
-        )
-        .unwrap()
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Process::start(&name, command, &std::env::temp_dir()).unwrap()
     }
 
     #[tokio::test]

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tokio::process::Command;
 
 use super::file::Server;
+use super::guarded;
 use super::machine;
 use super::plan::Planned;
 use super::process::{LOOK, Process};
@@ -28,8 +30,8 @@ pub struct Servers {
     programs: Programs,
     folder: PathBuf,
     real: Option<RealServer>,
-    /// What the real API server says it is.
-    version: String,
+    /// Every command line, in the order of their starts.
+    pub commands: Vec<String>,
     /// Embedded API server and gateways, the last one under test.
     processes: Vec<Process>,
     /// The player, so that it is stopped with the others.
@@ -66,7 +68,7 @@ impl Servers {
             programs: programs.clone(),
             folder: folder.to_owned(),
             real: None,
-            version: String::new(),
+            commands: Vec::new(),
             processes: Vec::new(),
             player: None,
         }
@@ -86,10 +88,9 @@ impl Servers {
         self.answers(&api, planned).await?;
         if self.real.is_some() {
             let version = Client::new(api.target()?).json("/version").await?;
-            self.version = version["gitVersion"]
-                .as_str()
-                .unwrap_or("unknown")
-                .to_owned();
+            let version = version["gitVersion"].as_str().unwrap_or("unknown");
+            let line = format!("real-apiserver.sh start  # {version} at {}", api.url);
+            self.commands.push(line);
         }
         if !planned.server.has_gateway() {
             return Ok((api, None));
@@ -107,8 +108,19 @@ impl Servers {
     /// # Errors
     /// If it does not start.
     pub fn play(&mut self, arguments: &[String]) -> Result<&mut Process> {
-        let player = Process::start("player", &self.programs.player, arguments, &self.folder)?;
+        let program = self.programs.player.clone();
+        let player = self.spawn("player", &program, arguments)?;
         Ok(self.player.insert(player))
+    }
+
+    /// Starts a program that ends with this one.
+    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+        let base = program.file_name().unwrap_or_default().to_string_lossy();
+        let line = [&[base.into_owned()], arguments].concat();
+        self.commands.push(words::joined(&line));
+        let mut command = Command::new(&self.programs.player);
+        command.args(guarded::arguments(program, arguments));
+        Process::start(name, command, &self.folder)
     }
 
     /// Where the player writes its figures.
@@ -189,12 +201,9 @@ impl Servers {
     }
 
     async fn launch(&mut self, name: &str, arguments: &[String]) -> Result<(String, u32)> {
-        self.processes.push(Process::start(
-            name,
-            &self.programs.gateway,
-            arguments,
-            &self.folder,
-        )?);
+        let program = self.programs.gateway.clone();
+        let started = self.spawn(name, &program, arguments)?;
+        self.processes.push(started);
         let process = self
             .processes
             .last_mut()
@@ -268,23 +277,6 @@ impl Servers {
             put("upstream", *first);
         }
         figures
-    }
-
-    /// Every command line, in the order of their starts.
-    pub fn commands(&self) -> Vec<String> {
-        let real = self.real.as_ref().map(|real| {
-            format!(
-                "real-apiserver.sh start  # {} at {}",
-                self.version,
-                real.url()
-            )
-        });
-        let processes = self
-            .processes
-            .iter()
-            .chain(&self.player)
-            .map(|process| process.command.clone());
-        real.into_iter().chain(processes).collect()
     }
 
     /// The ends of all logs, for a run that failed.
