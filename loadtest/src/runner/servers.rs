@@ -17,8 +17,8 @@ use super::{Programs, words};
 use crate::client::Client;
 use crate::target::Target;
 
-/// From a server's start to its first answer.
-const READY_WAIT: Duration = Duration::from_secs(30);
+/// From a server's start to its first answer, with 150,000 objects to make first.
+const READY_WAIT: Duration = Duration::from_secs(120);
 /// The collection that is asked for when the player names none, to see that a server answers.
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 /// Log lines as JSON, which tell the address.

@@ -130,6 +130,7 @@ const AWAITED: &[&str] = &[
     "rate",
     "overload",
     "--writes-at-once",
+    "--processes",
 ];
 
 /// Whether a scenario is played by something of which that is true.
