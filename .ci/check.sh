@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy tidy test loom doc bench fuzz manifests deny real)
+STEPS=(fmt clippy tidy test scenarios loom doc bench fuzz manifests deny real)
 export CLIPPY_CONF_DIR="$PWD/.ci"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 # Nothing here asks a question; a tool that would must see the end of its input instead of waiting.
@@ -38,6 +38,13 @@ step_test() {
     else
         cargo test --locked --workspace --no-fail-fast
     fi
+}
+
+# Two tiny scenarios by the runner, unoptimised: that it starts, plays and stops things. The figures mean nothing.
+step_scenarios() {
+    cargo build --locked --quiet --package kube-fanout --package kube-fanout-loadtest --bins || return
+    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.02 --only embedded,gateway-tls \
+        loadtest/scenarios/steady.yaml loadtest/scenarios/relist-herd.yaml
 }
 
 # The models need their own cfg, which rebuilds everything: a target directory of its own keeps the other one warm. They are the tests in

@@ -2,6 +2,7 @@
 
 pub mod informers;
 pub mod players;
+pub mod runner;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -60,6 +61,13 @@ pub enum Scenario {
     Part(Server),
     /// One informer of that, in a process of its own; answers lines on its input.
     Follow(informers::Follow),
+    /// Plays scenario files against servers that it starts, side by side, and reports.
+    Run(runner::Runner),
+    /// Renders the report of an earlier run anew.
+    Report(runner::Render),
+    /// Runs a program that ends with the runner.
+    #[command(hide = true)]
+    Guarded(runner::Guarded),
 }
 
 /// Flags of all scenarios that need a server.
@@ -242,7 +250,10 @@ pub struct SocketLoop {
 }
 
 /// Reads `30s`, `2m` or a plain number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// If it is none of these; the message says so.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let (number, factor) = match text.strip_suffix('m') {
         Some(minutes) => (minutes, 60.0),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),

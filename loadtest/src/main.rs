@@ -11,6 +11,8 @@ mod pods;
 mod process;
 mod recorder;
 mod recording;
+mod report;
+mod runner;
 mod scenario;
 mod sheet;
 mod socket_loop;
@@ -59,6 +61,9 @@ fn run(scenario: &Scenario) -> Result<bool> {
     match scenario {
         Scenario::SocketLoop(flags) => return socket_loop::run(flags).map(|()| true),
         Scenario::Follow(flags) => return follow::run(flags).map(|()| true),
+        Scenario::Run(flags) => return runner::run(flags),
+        Scenario::Report(flags) => return runner::render(flags).map(|()| true),
+        Scenario::Guarded(flags) => match runner::guarded::become_program(flags)? {},
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -143,7 +148,12 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
         Scenario::SeedPods(flags) => (scenario::informers::seed(flags).await?, None),
-        Scenario::SocketLoop(_) | Scenario::Follow(_) | Scenario::Part(_) => {
+        Scenario::SocketLoop(_)
+        | Scenario::Follow(_)
+        | Scenario::Part(_)
+        | Scenario::Run(_)
+        | Scenario::Report(_)
+        | Scenario::Guarded(_) => {
             anyhow::bail!("invariant: served above")
         }
     };
@@ -190,6 +200,10 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,
-        Scenario::Follow(_) | Scenario::Part(_) => Duration::MAX,
+        Scenario::Follow(_)
+        | Scenario::Part(_)
+        | Scenario::Run(_)
+        | Scenario::Report(_)
+        | Scenario::Guarded(_) => Duration::MAX,
     }
 }

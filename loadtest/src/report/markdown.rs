@@ -1,0 +1,265 @@
+//! The report as Markdown: tables that also read well on a terminal.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::number::{quantity, short};
+use super::{Column, Played, Report, Run};
+
+/// In the place of a figure that there is not.
+const NONE: &str = "–";
+
+/// Wider tables are turned.
+const COLUMNS_MAX: usize = 6;
+
+/// A table's row: a name and one cell a column.
+pub type Row = (String, Vec<String>);
+
+/// The whole report.
+pub fn page(report: &Report) -> String {
+    let machine = &report.machine;
+    let mut text = format!(
+        "# Load test of {}\n\n`{}`\n\n{} processors ({}), {} MiB, Linux {}",
+        report.begun_at,
+        report.command,
+        machine.cores,
+        machine.processor,
+        machine.memory_mib,
+        machine.kernel
+    );
+    for (program, version) in &report.versions {
+        let _ = write!(text, "; {program} {version}");
+    }
+    text.push('\n');
+    for played in &report.scenarios {
+        let _ = write!(text, "\n{}{}", summary(played), details(played));
+    }
+    text
+}
+
+/// One scenario: what it shows, its targets, and what is to be said.
+pub fn summary(played: &Played) -> String {
+    let mut text = format!("## {}\n\n{}\n", played.name, played.about.trim());
+    if played.scale != 1.0 {
+        let factor = short(played.scale);
+        let _ = writeln!(
+            text,
+            "\nCounts and times × {factor}: what scenarios are compared by holds at 1."
+        );
+    }
+    let shown = figures(played)
+        .into_iter()
+        .filter(|row| played.show.contains(&row.0));
+    let rows: Vec<Row> = shown.chain(ratios(played)).collect();
+    if !rows.is_empty() {
+        let (headings, rows) = filled(&headings(played), &rows);
+        text.push('\n');
+        // Many runs are read downwards: a table of two dozen columns fits no page.
+        text.push_str(&if headings.len() > COLUMNS_MAX {
+            turned(&headings, &rows)
+        } else {
+            table("", &headings, &rows)
+        });
+    }
+    if !played.targets.is_empty() {
+        let headings = ["measured", "target", ""].map(str::to_owned);
+        text.push('\n');
+        text.push_str(&table("target", &headings, &targets(played)));
+    }
+    for run in &played.runs {
+        for (kind, what) in remarks(run) {
+            let _ = writeln!(text, "\n{kind} ({}): {what}", name(run));
+        }
+    }
+    text
+}
+
+/// All figures of a scenario, and its commands.
+fn details(played: &Played) -> String {
+    let mut text = String::new();
+    let rows = figures(played);
+    if !rows.is_empty() {
+        let _ = write!(
+            text,
+            "\n### All figures\n\n{}",
+            table("", &headings(played), &rows)
+        );
+    }
+    text.push_str("\n### Commands\n");
+    for run in &played.runs {
+        let (took, load) = (short(run.took_s), &run.load_before);
+        let _ = writeln!(text, "\n{}: {took} s, load before {load}\n\n```", name(run));
+        for command in &run.commands {
+            let _ = writeln!(text, "{}", command.replace("```", "` ` `"));
+        }
+        text.push_str("```\n");
+    }
+    text
+}
+
+/// Only the columns that say something in these rows.
+pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
+    let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
+    let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
+    let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
+    (
+        of(headings),
+        rows.iter()
+            .map(|(name, cells)| (name.clone(), of(cells)))
+            .collect(),
+    )
+}
+
+/// What the columns of tables are called.
+pub fn headings(played: &Played) -> Vec<String> {
+    played
+        .columns()
+        .map(|(run, column)| run.heading(column))
+        .collect()
+}
+
+/// What a run is called.
+pub fn name(run: &Run) -> String {
+    run.heading(&Column {
+        name: super::TARGET_COLUMN.to_owned(),
+        ..Column::default()
+    })
+}
+
+/// What was wrong with a run, and what is worth reading besides.
+pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
+    let not_played = run.error.iter().map(|error| ("NOT PLAYED", error.as_str()));
+    let faults = run.faults.iter().map(|fault| ("FAULT", fault.as_str()));
+    let notes = run.notes.iter().map(|note| ("note", note.as_str()));
+    not_played.chain(faults).chain(notes)
+}
+
+/// All figures: those to be shown first, then the others by name.
+pub fn figures(played: &Played) -> Vec<Row> {
+    let mut names: Vec<&str> = played.show.iter().map(String::as_str).collect();
+    let shown: BTreeSet<&str> = names.iter().copied().collect();
+    let all: BTreeSet<&str> = played
+        .columns()
+        .flat_map(|(run, column)| column.figures.keys().chain(run.whole.keys()))
+        .map(String::as_str)
+        .collect();
+    names.retain(|name| all.contains(name));
+    names.extend(all.difference(&shown));
+    names
+        .into_iter()
+        .map(|name| {
+            (
+                name.to_owned(),
+                cells(played, |run, column| Played::figure(run, column, name)),
+            )
+        })
+        .collect()
+}
+
+/// The ratios that the scenario asks for, of those that there are.
+pub fn ratios(played: &Played) -> Vec<Row> {
+    let row = |comparison: &super::target::Comparison| {
+        let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
+        (
+            name,
+            cells(played, |run, column| comparison.ratio(played, run, column)),
+        )
+    };
+    let rows = played.compare.iter().map(row);
+    rows.filter(|(_, cells)| cells.iter().any(|cell| cell != NONE))
+        .collect()
+}
+
+/// The targets: measured, bound, verdict.
+pub fn targets(played: &Played) -> Vec<Row> {
+    let row = |target: &super::target::Target| {
+        let value = target.value(played).map_or(NONE.to_owned(), short);
+        (
+            target.what.clone(),
+            vec![
+                value,
+                target.bound(),
+                target.verdict(played).word().to_owned(),
+            ],
+        )
+    };
+    played.targets.iter().map(row).collect()
+}
+
+fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<f64>) -> Vec<String> {
+    played
+        .columns()
+        .map(|(run, column)| value(run, column).map_or(NONE.to_owned(), short))
+        .collect()
+}
+
+/// A Markdown table, its cells filled up so that it can be read as it is.
+fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
+    let first = rows
+        .iter()
+        .map(|(name, _)| width(name))
+        .chain([width(corner)])
+        .max()
+        .unwrap_or(0);
+    let widths: Vec<usize> = headings
+        .iter()
+        .enumerate()
+        .map(|(at, heading)| {
+            rows.iter()
+                .map(|(_, cells)| width(&cells[at]))
+                .chain([width(heading), 3])
+                .max()
+                .unwrap_or(3)
+        })
+        .collect();
+    let line = |name: &str, cells: &[String]| {
+        let cells = cells.iter().zip(&widths).map(|(cell, wide)| {
+            format!(
+                " {}{} |",
+                " ".repeat(wide.saturating_sub(width(cell))),
+                safe(cell)
+            )
+        });
+        format!(
+            "| {}{} |{}\n",
+            safe(name),
+            " ".repeat(first.saturating_sub(width(name))),
+            cells.collect::<String>()
+        )
+    };
+    let mut text = line(corner, headings);
+    let rules: String = widths
+        .iter()
+        .map(|wide| format!("{}:|", "-".repeat(wide + 1)))
+        .collect();
+    let _ = writeln!(text, "|{}|{rules}", "-".repeat(first + 2));
+    for (name, cells) in rows {
+        text.push_str(&line(name, cells));
+    }
+    text
+}
+
+/// The same table with rows and columns exchanged.
+fn turned(headings: &[String], rows: &[Row]) -> String {
+    let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
+    let lines: Vec<Row> = headings
+        .iter()
+        .enumerate()
+        .map(|(at, heading)| {
+            (
+                heading.clone(),
+                rows.iter().map(|(_, cells)| cells[at].clone()).collect(),
+            )
+        })
+        .collect();
+    table("", &names, &lines)
+}
+
+fn width(text: &str) -> usize {
+    safe(text).chars().count()
+}
+
+/// A cell must not end its own column or row.
+fn safe(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}

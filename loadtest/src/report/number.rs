@@ -1,0 +1,86 @@
+//! Figures as people read them: as many digits as say something, and the unit taken off the name.
+
+/// A figure with three or four digits that count.
+pub fn short(value: f64) -> String {
+    let size = value.abs();
+    if value == value.trunc() && size < 1e6 {
+        return format!("{value:.0}");
+    }
+    let (digits, rest) = match size {
+        1e9.. => (format!("{:.2}", value / 1e9), " G"),
+        1e6.. => (format!("{:.2}", value / 1e6), " M"),
+        100.0.. => return format!("{value:.0}"),
+        10.0.. => (format!("{value:.1}"), ""),
+        0.1.. => (format!("{value:.2}"), ""),
+        0.001.. => (format!("{value:.4}"), ""),
+        _ => return format!("{value:.1e}").replace(".0e", "e"),
+    };
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    format!("{digits}{rest}")
+}
+
+/// What may follow the last comma of a figure's name and is a unit; else it is part of the name.
+const UNITS: &[&str] = &[
+    "s",
+    "ms",
+    "µs",
+    "ns",
+    "B",
+    "KiB",
+    "MiB",
+    "GiB",
+    "%",
+    "% of a core",
+];
+
+/// A name without its unit: `latency p99, ms` is about `latency p99`.
+pub fn quantity(name: &str) -> &str {
+    parts(name).0
+}
+
+/// The unit of a name, or nothing.
+pub fn unit(name: &str) -> &str {
+    parts(name).1
+}
+
+fn parts(name: &str) -> (&str, &str) {
+    let parts = name.rsplit_once(", ");
+    parts
+        .filter(|(_, unit)| UNITS.contains(unit))
+        .unwrap_or((name, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: f64, text: &str) {
+        assert_eq!(short(value), text);
+    }
+
+    #[test]
+    fn figures_keep_the_digits_that_say_something() {
+        check(0.0, "0");
+        check(5_000.0, "5000");
+        check(12_345_678.0, "12.35 M");
+        check(2.5e9, "2.5 G");
+        check(1_234.567, "1235");
+        check(12.345, "12.3");
+        check(0.349, "0.35");
+        check(0.001_34, "0.0013");
+        check(0.09, "0.09");
+        check(0.000_012, "1.2e-5");
+        check(0.000_1, "1e-4");
+        check(9.999, "10");
+        check(-3.25, "-3.25");
+    }
+
+    #[test]
+    fn the_unit_follows_the_last_comma() {
+        let (settled, ms) = ("KiB per watch, settled", "latency p99, ms");
+        assert_eq!((quantity(settled), unit(settled)), (settled, ""));
+        assert_eq!((quantity(ms), unit(ms)), ("latency p99", "ms"));
+        assert_eq!((quantity("watchers"), unit("watchers")), ("watchers", ""));
+    }
+}

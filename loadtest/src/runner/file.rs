@@ -1,0 +1,287 @@
+//! Scenario files: what is played, against which servers, and what is looked at. Every key is in README.md.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::words;
+use crate::report::Played;
+use crate::report::target::{Comparison, Target};
+
+/// The longest of ours takes 2 KB; a mistaken path to something huge must not fill the memory.
+const FILE_LEN_MAX: u64 = 1 << 20;
+/// How long a player may take unless the file says otherwise.
+const LIMIT: Duration = Duration::from_secs(300);
+/// More gateways in a row than anybody stacks.
+const TIERS_MAX: usize = 8;
+
+/// A scenario file, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The file's name without its ending.
+    pub name: String,
+    /// What it is about.
+    pub about: String,
+    /// The player: a subcommand and its flags.
+    pub play: Vec<String>,
+    /// Against which servers.
+    pub runs: Vec<Servers>,
+    /// Flags of the embedded API server.
+    pub apiserver: Vec<String>,
+    /// Flags of gateways.
+    pub gateway: Vec<String>,
+    /// A flag with several values.
+    pub sweep: Option<Sweep>,
+    /// Flags of the player that `--scale` multiplies.
+    pub scaled: Vec<String>,
+    /// Longest time of the player in one run.
+    pub limit: Duration,
+    /// Figures to show first and to draw.
+    pub show: Vec<String>,
+    /// Ratios to compute.
+    pub compare: Vec<Comparison>,
+    /// What ought to be reached.
+    pub targets: Vec<Target>,
+}
+
+/// What a run's swarm talks to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Server {
+    /// The embedded API server.
+    Embedded,
+    /// A gateway before it, plain HTTP.
+    Gateway,
+    /// The same with TLS towards clients.
+    GatewayTls,
+    /// A real API server.
+    Real,
+    /// A gateway before that, TLS on both sides.
+    GatewayReal,
+}
+
+/// The servers of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Servers {
+    /// What the swarm talks to.
+    pub server: Server,
+    /// What this is called, if not after the server.
+    #[serde(default)]
+    label: Option<String>,
+    /// More flags of the player.
+    #[serde(default)]
+    play: String,
+    /// More flags of gateways.
+    #[serde(default)]
+    gateway: String,
+    /// Gateways in a row.
+    #[serde(default = "one")]
+    pub tiers: usize,
+}
+
+/// One flag, several values: a run each.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Whose flag.
+    #[serde(default)]
+    pub of: Owner,
+    /// The flag.
+    pub flag: String,
+    /// Its values.
+    pub values: Vec<String>,
+}
+
+/// Whose flag is swept over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// The player's.
+    #[default]
+    Play,
+    /// The embedded API server's.
+    Apiserver,
+    /// The gateways'.
+    Gateway,
+}
+
+/// A file as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    about: String,
+    play: String,
+    runs: Vec<Servers>,
+    #[serde(default)]
+    apiserver: String,
+    #[serde(default)]
+    gateway: String,
+    #[serde(default)]
+    sweep: Option<Sweep>,
+    #[serde(default)]
+    scaled: Vec<String>,
+    #[serde(default)]
+    limit: Option<String>,
+    #[serde(default)]
+    show: Vec<String>,
+    #[serde(default)]
+    compare: Vec<Comparison>,
+    #[serde(default)]
+    targets: Vec<Target>,
+}
+
+const fn one() -> usize {
+    1
+}
+
+impl Server {
+    /// As it is written in files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Gateway => "gateway",
+            Self::GatewayTls => "gateway-tls",
+            Self::Real => "real",
+            Self::GatewayReal => "gateway-real",
+        }
+    }
+
+    /// Whether a gateway stands before the API server.
+    pub const fn has_gateway(self) -> bool {
+        matches!(self, Self::Gateway | Self::GatewayTls | Self::GatewayReal)
+    }
+}
+
+impl Servers {
+    /// What the run is called.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.server.name())
+    }
+
+    /// More flags of the player.
+    pub fn play(&self) -> Vec<String> {
+        words::split(&self.play)
+    }
+
+    /// More flags of gateways.
+    pub fn gateway(&self) -> Vec<String> {
+        words::split(&self.gateway)
+    }
+}
+
+impl Scenario {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it is not there or not a scenario; the message tells the line.
+    pub fn read(file: &Path) -> Result<Self> {
+        let mut text = String::new();
+        std::fs::File::open(file)
+            .and_then(|opened| opened.take(FILE_LEN_MAX).read_to_string(&mut text))
+            .with_context(|| file.display().to_string())?;
+        Self::parse(file, &text)
+    }
+
+    /// [`Self::read`], given the text.
+    ///
+    /// # Errors
+    /// If it is not a scenario.
+    pub fn parse(file: &Path, text: &str) -> Result<Self> {
+        let written: Written = serde_saphyr::from_str(text).map_err(|error| {
+            let message = error.without_snippet().to_string();
+            let line = error.location().map_or(1, |location| location.line());
+            anyhow::anyhow!(
+                "{}:{line}: {}",
+                file.display(),
+                message.lines().next().unwrap_or("not YAML")
+            )
+        })?;
+        let name = file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Self::check(name, written).with_context(|| file.display().to_string())
+    }
+
+    fn check(name: String, written: Written) -> Result<Self> {
+        let play = words::split(&written.play);
+        ensure!(!play.is_empty(), "play: no player");
+        ensure!(!written.runs.is_empty(), "runs: none");
+        let mut labels: Vec<&str> = Vec::new();
+        for run in &written.runs {
+            ensure!(
+                !labels.contains(&run.label()),
+                "runs: two are called {}",
+                run.label()
+            );
+            ensure!(
+                (1..=TIERS_MAX).contains(&run.tiers),
+                "{}: tiers: 1 to {TIERS_MAX}",
+                run.label()
+            );
+            ensure!(
+                run.server.has_gateway() || run.tiers == 1,
+                "{}: tiers without a gateway",
+                run.label()
+            );
+            labels.push(run.label());
+        }
+        for place in written
+            .targets
+            .iter()
+            .flat_map(|target| [Some(&target.of), target.to.as_ref(), target.less.as_ref()])
+            .flatten()
+            .chain(written.compare.iter().map(|comparison| &comparison.to))
+        {
+            let label = place.split(" / ").next().unwrap_or_default();
+            ensure!(labels.contains(&label), "{place}: no run is called {label}");
+        }
+        if written
+            .sweep
+            .as_ref()
+            .is_some_and(|sweep| sweep.values.is_empty())
+        {
+            bail!("sweep: no values");
+        }
+        let limit = written
+            .limit
+            .as_deref()
+            .map_or(Ok(LIMIT), crate::cli::seconds);
+        Ok(Self {
+            name,
+            play,
+            about: written.about,
+            runs: written.runs,
+            apiserver: words::split(&written.apiserver),
+            gateway: words::split(&written.gateway),
+            sweep: written.sweep,
+            scaled: written.scaled,
+            limit: limit.map_err(|error| anyhow::anyhow!("limit: {error}"))?,
+            show: written.show,
+            compare: written.compare,
+            targets: written.targets,
+        })
+    }
+
+    /// The report of this scenario before any run.
+    pub fn heading(&self, scale: f64) -> Played {
+        Played {
+            name: self.name.clone(),
+            about: self.about.clone(),
+            scale,
+            swept: self.sweep.as_ref().map(|sweep| sweep.flag.clone()),
+            show: self.show.clone(),
+            compare: self.compare.clone(),
+            targets: self.targets.clone(),
+            runs: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! What the system says about the machine, its load, and processes at their end.
+
+use std::fs::read_to_string;
+
+use crate::process::Usage;
+use crate::report::Machine;
+
+/// The machine that runs are made on.
+pub fn facts() -> Machine {
+    let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
+    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    Machine {
+        cores: std::thread::available_parallelism().map_or(1, Into::into),
+        processor,
+        memory_mib: kib(&memory) / 1_024,
+        kernel: read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+    }
+}
+
+/// Load averages over 1, 5 and 15 minutes.
+pub fn load() -> String {
+    let text = read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// The moment, RFC 3339, to the second.
+pub fn now() -> String {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// CPU time in seconds, resident memory and its peak in MiB; none of a process that is gone.
+pub fn usage(pid: u32) -> Option<(f64, f64, f64)> {
+    let usage = Usage::of(pid).ok()?;
+    let peak = field(&format!("/proc/{pid}/status"), "VmHWM")?;
+    let rss_mib = usage.rss as f64 / f64::from(1 << 20);
+    Some((
+        usage.cpu.as_secs_f64(),
+        rss_mib,
+        kib(&peak) as f64 / 1_024.0,
+    ))
+}
+
+/// The first value of a `name: value` file.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = read_to_string(file).ok()?;
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+fn kib(text: &str) -> u64 {
+    text.trim_end_matches(" kB").parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_and_this_process_are_known() {
+        let machine = facts();
+        assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty());
+        let (_, rss, peak) = usage(std::process::id()).unwrap();
+        assert!(rss > 0.0 && peak > 0.0);
+        assert_eq!(load().split(' ').count(), 3);
+        assert!(usage(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_moment_is_written_to_the_second() {
+        let now = now();
+        assert!(
+            now.len() == 20 && now.ends_with('Z') && now.as_bytes()[10] == b'T',
+            "{now}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! From a scenario to its runs: servers times sizes, scaled.
+
+use std::time::Duration;
+
+use super::file::{Owner, Scenario, Server};
+use super::words;
+
+/// One run to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// What its servers are called.
+    pub label: String,
+    /// Value of the swept flag.
+    pub size: Option<String>,
+    /// What the swarm talks to.
+    pub server: Server,
+    /// Gateways in a row.
+    pub tiers: usize,
+    /// The player with its flags.
+    pub play: Vec<String>,
+    /// Flags of the embedded API server.
+    pub apiserver: Vec<String>,
+    /// Flags of gateways.
+    pub gateway: Vec<String>,
+    /// Longest time of the player.
+    pub limit: Duration,
+}
+
+impl Planned {
+    /// Its label with its size.
+    pub fn name(&self) -> String {
+        self.size.as_ref().map_or_else(
+            || self.label.clone(),
+            |size| format!("{} at {size}", self.label),
+        )
+    }
+}
+
+/// All runs of a scenario, sizes outermost so that servers of one size meet the same hour; `only` names labels or servers, none
+/// of it means all.
+pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    for size in sizes(scenario, scale) {
+        for servers in &scenario.runs {
+            let (label, server) = (servers.label(), servers.server);
+            if !only.is_empty()
+                && !only
+                    .iter()
+                    .any(|name| name == label || name == server.name())
+            {
+                continue;
+            }
+            let mut run = Planned {
+                label: label.to_owned(),
+                size: size.clone(),
+                server,
+                tiers: servers.tiers,
+                play: scenario.play.clone(),
+                apiserver: scenario.apiserver.clone(),
+                gateway: scenario.gateway.clone(),
+                limit: scenario.limit,
+            };
+            words::add(&mut run.play, &servers.play());
+            words::add(&mut run.gateway, &servers.gateway());
+            shrink(&mut run.play, &scenario.scaled, scale);
+            if let Some((sweep, size)) = scenario.sweep.as_ref().zip(size.as_ref()) {
+                let words = match sweep.of {
+                    Owner::Play => &mut run.play,
+                    Owner::Apiserver => &mut run.apiserver,
+                    Owner::Gateway => &mut run.gateway,
+                };
+                words::set(words, &sweep.flag, size);
+            }
+            planned.push(run);
+        }
+    }
+    planned
+}
+
+/// The values of the sweep, scaled if it is over a flag that is; one run without a size if there is no sweep.
+fn sizes(scenario: &Scenario, scale: f64) -> Vec<Option<String>> {
+    let Some(sweep) = &scenario.sweep else {
+        return vec![None];
+    };
+    let is_scaled = scale != 1.0 && scenario.scaled.contains(&sweep.flag);
+    let value = |value: &String| {
+        Some(if is_scaled {
+            words::scaled(value, scale)
+        } else {
+            value.clone()
+        })
+    };
+    let mut sizes: Vec<_> = sweep.values.iter().map(value).collect();
+    sizes.dedup();
+    sizes
+}
+
+fn shrink(play: &mut Vec<String>, flags: &[String], scale: f64) {
+    if scale == 1.0 {
+        return;
+    }
+    for flag in flags {
+        if let Some(value) = words::value(play, flag) {
+            let value = words::scaled(value, scale);
+            words::set(play, flag, &value);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A player: a subcommand of this program that is told where the servers are, and writes its figures as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::plan::Planned;
+use super::servers::{Reach, Servers};
+use crate::report::{Column, TARGET_COLUMN};
+
+/// What a player found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// What was wrong.
+    pub faults: Vec<String>,
+    /// What is worth reading besides.
+    pub notes: Vec<String>,
+}
+
+/// A player's file. It may hold more.
+#[derive(Debug, Deserialize)]
+struct Written {
+    runs: BTreeMap<String, BTreeMap<String, f64>>,
+    #[serde(default)]
+    histograms: BTreeMap<String, BTreeMap<String, Vec<(f64, u64)>>>,
+    #[serde(default)]
+    faults: Vec<String>,
+    #[serde(default)]
+    notes: Vec<String>,
+    passed: bool,
+}
+
+/// Starts the servers, plays, and reads the figures. What has started is in `servers`, also when this is dropped.
+///
+/// # Errors
+/// If a server or the player could not do its part; wrong answers are no error but faults.
+pub async fn play(planned: &Planned, servers: &mut Servers) -> Result<Found> {
+    let (api, gateway) = servers.start(planned).await?;
+    let json = servers.json();
+    // What an earlier run left must not be taken for this one's.
+    let _ = std::fs::remove_file(&json);
+    let player = servers.play(&arguments(planned, &api, gateway.as_ref(), &json))?;
+    let status = player.ended(planned.limit).await?;
+    let text = std::fs::read(&json)
+        .with_context(|| format!("the player ended without figures: {status}"))?;
+    let found = read(&text).with_context(|| json.display().to_string())?;
+    if !status.success() && found.faults.is_empty() {
+        bail!("the player failed without saying why: {status}");
+    }
+    Ok(found)
+}
+
+/// The player's command line: its own flags, and where the servers are.
+pub fn arguments(
+    planned: &Planned,
+    api: &Reach,
+    gateway: Option<&Reach>,
+    json: &Path,
+) -> Vec<String> {
+    let mut words = planned.play.clone();
+    let mut put = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    let under_test = gateway.unwrap_or(api);
+    put("--target", under_test.url.clone());
+    if let Some(ca) = &under_test.ca {
+        put("--ca", ca.display().to_string());
+    }
+    if let Some(token) = &under_test.token {
+        put("--token", format!("@{}", token.display()));
+    }
+    put("--server-pid", under_test.pid.to_string());
+    if gateway.is_some() {
+        put("--reference", api.url.clone());
+        if let Some(ca) = &api.ca {
+            put("--reference-ca", ca.display().to_string());
+        }
+        put("--upstream-pid", api.pid.to_string());
+    }
+    put("--json", json.display().to_string());
+    words
+}
+
+fn read(text: &[u8]) -> Result<Found> {
+    let mut written: Written = serde_json::from_slice(text)?;
+    let column = |(name, figures): (String, BTreeMap<String, f64>)| {
+        let histograms = written.histograms.remove(&name).unwrap_or_default();
+        Column {
+            name,
+            figures,
+            histograms,
+        }
+    };
+    let mut columns: Vec<Column> = written.runs.into_iter().map(column).collect();
+    // What it is compared with follows.
+    columns.sort_by_key(|column| column.name != TARGET_COLUMN);
+    let mut faults = written.faults;
+    if !written.passed && faults.is_empty() {
+        faults.push("not passed".to_owned());
+    }
+    Ok(Found {
+        columns,
+        faults,
+        notes: written.notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_histograms_come_together_by_column() {
+        let text = br#"{"scenario": "steady", "runs": {"target": {"watchers": 5, "latency p50, ms": 0.25}, "socket loop": {}},
+            "histograms": {"target": {"delivery": [[0.5, 9], [1.0, 1]]}}, "faults": [], "notes": ["slow"], "passed": true}"#;
+        let found = read(text).unwrap();
+        assert_eq!(found.columns.len(), 2);
+        let target = found
+            .columns
+            .iter()
+            .find(|column| column.name == "target")
+            .unwrap();
+        assert_eq!(target.figures["latency p50, ms"], 0.25);
+        assert_eq!(target.histograms["delivery"], [(0.5, 9), (1.0, 1)]);
+        assert_eq!(
+            (found.faults.len(), found.notes),
+            (0, vec!["slow".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_player_without_histograms_is_understood() {
+        let found = read(br#"{"runs": {"target": {}}, "passed": true}"#).unwrap();
+        assert!(found.columns[0].histograms.is_empty());
+    }
+
+    #[test]
+    fn what_did_not_pass_has_a_fault() {
+        let found = read(br#"{"runs": {}, "passed": false}"#).unwrap();
+        assert_eq!(found.faults, ["not passed"]);
+        assert!(read(b"{}").is_err() && read(b"[]").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! A process of a run: started with its output in a file, asked to end, ended by its id if it does not.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+/// How often something that is awaited is looked at.
+pub const LOOK: Duration = Duration::from_millis(50);
+/// From SIGTERM to SIGKILL.
+const END_WAIT: Duration = Duration::from_secs(10);
+/// For a command that answers at once.
+const OUTPUT_WAIT: Duration = Duration::from_secs(10);
+/// Lines of a log that are shown when a run fails.
+const LAST_LINES: usize = 12;
+
+/// A running process.
+#[derive(Debug)]
+pub struct Process {
+    /// What it is.
+    pub name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a command; its output goes to a file in `folder`, named after it.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            // A group of its own: a terminal's Ctrl-C is for the runner, which ends the others in order, and what this starts ends with it.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| name.to_owned())?;
+        Ok(Self {
+            name: name.to_owned(),
+            log,
+            child,
+        })
+    }
+
+    /// Its id.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn pid(&self) -> Result<u32> {
+        self.child
+            .id()
+            .with_context(|| format!("{} has ended", self.name))
+    }
+
+    /// Fails if it has ended.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} has ended: {status}", self.name),
+        }
+    }
+
+    /// The address that it says it serves, in a JSON line of its log.
+    ///
+    /// # Errors
+    /// If it ends first, or says nothing in time.
+    pub async fn address(&mut self, wait: Duration) -> Result<SocketAddr> {
+        let said = async {
+            loop {
+                if let Some(address) = address_in(&std::fs::read_to_string(&self.log)?) {
+                    return Ok(address);
+                }
+                self.alive()?;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let said = tokio::time::timeout(wait, said).await;
+        said.unwrap_or_else(|_| bail!("no address within {wait:?}"))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// If it does not end in time; it still runs then.
+    pub async fn ended(&mut self, wait: Duration) -> Result<ExitStatus> {
+        let status = tokio::time::timeout(wait, self.child.wait()).await;
+        Ok(status.with_context(|| format!("{} is not over after {wait:?}", self.name))??)
+    }
+
+    /// Asks it and what it has started to end, and ends them if it does not.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub async fn stop(&mut self) -> Result<()> {
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
+        // None once it is waited for; until then the id is its own, ended or not.
+        let Some(group) = id.and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        let _ = kill_process_group(group, Signal::TERM);
+        if self.ended(END_WAIT).await.is_err() {
+            kill_process_group(group, Signal::KILL)?;
+            self.child.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// The last lines of its output.
+    pub fn last_lines(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        last_lines(&String::from_utf8_lossy(&text))
+    }
+}
+
+/// What a command prints.
+///
+/// # Errors
+/// If it fails or takes long.
+pub async fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(OUTPUT_WAIT, output)
+        .await
+        .context("no end of it")??;
+    ensure!(output.status.success(), "{}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// The first address in lines such as `{"fields":{"message":"serving","address":"127.0.0.1:8001"}}`.
+fn address_in(log: &str) -> Option<SocketAddr> {
+    log.lines().find_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        line["fields"]["address"].as_str()?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_stands_in_a_line_of_the_log() {
+        let log = "not JSON\n{\"fields\":{\"message\":\"warned\"}}\n{\"fields\":{\"message\":\"serving\",\"address\":\"127.0.0.1:39897\"}}\n";
+        assert_eq!(address_in(log), Some("127.0.0.1:39897".parse().unwrap()));
+        // A line that is still being written.
+        assert_eq!(address_in(&log[..log.len() - 10]), None);
+    }
+
+    #[test]
+    fn the_last_lines_are_shown() {
+        let text: String = (0..40).map(|number| format!("{number}\n")).collect();
+        assert!(last_lines(&text).starts_with("28\n") && last_lines(&text).ends_with("\n39"));
+        assert_eq!(last_lines(""), "");
+    }
+
+    fn shell(script: &str) -> Process {
+        let name = format!("kube-fanout-runner-{}-{}", std::process::id(), script.len());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Process::start(&name, command, &std::env::temp_dir()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_early_is_noticed() {
+        let mut process = shell("echo going; exit 3");
+        let error = process.address(OUTPUT_WAIT).await.unwrap_err();
+        assert!(error.to_string().contains("has ended"), "{error}");
+        assert_eq!(process.last_lines(), "going");
+        let _ = std::fs::remove_file(&process.log);
+    }
+
+    /// Looks again and again until something is there.
+    async fn seen<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        let looking = async {
+            loop {
+                match look() {
+                    Some(found) => return found,
+                    None => tokio::task::yield_now().await,
+                }
+            }
+        };
+        tokio::time::timeout(END_WAIT, looking).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_stopped_process_is_gone_with_what_it_started() {
+        let mut process = shell("sleep 300 & echo $!; wait");
+        let child: u32 = seen(|| process.last_lines().parse().ok()).await;
+        let pid = process.pid().unwrap();
+        process.stop().await.unwrap();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        // Nobody may be there to wait for it: then it stays as a zombie.
+        seen(|| {
+            let state = std::fs::read_to_string(format!("/proc/{child}/stat"));
+            let runs = state.is_ok_and(|state| !state.contains(") Z "));
+            (!runs).then_some(())
+        })
+        .await;
+        let _ = std::fs::remove_file(&process.log);
+    }
+}

@@ -1,0 +1,190 @@
+//! A real API server for a run, by the script of the real suites, with ports and state of its own.
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::{Child, Command};
+
+/// Below the ports that the system gives to outgoing connections, so that a swarm does not take them.
+const PORTS: std::ops::Range<u16> = 21_000..30_000;
+/// HTTPS, etcd's clients, etcd's peers.
+const PORT_COUNT: usize = 3;
+/// Building it takes some minutes, the first time.
+const INSTALL_WAIT: Duration = Duration::from_secs(1_200);
+/// The script itself waits 90 s at most.
+const START_WAIT: Duration = Duration::from_secs(120);
+/// The script itself waits 15 s for each process.
+const STOP_WAIT: Duration = Duration::from_secs(45);
+
+/// The server, from before it starts until it is stopped.
+#[derive(Debug)]
+pub struct RealServer {
+    script: PathBuf,
+    state: PathBuf,
+    ports: Vec<u16>,
+    /// The script while it works, so that it is never interrupted between a start and the note of its process id.
+    working: Option<Child>,
+    /// Whether something may run that nobody has stopped.
+    begun: bool,
+}
+
+impl RealServer {
+    /// Chooses ports; starts nothing.
+    ///
+    /// # Errors
+    /// If the script is missing, or no ports are free.
+    pub fn new(script: &Path, folder: &Path) -> Result<Self> {
+        ensure!(
+            script.is_file(),
+            "{} is missing: --real-apiserver FILE",
+            script.display()
+        );
+        let state = folder.join("real");
+        // What the last run left: every run has data of its own.
+        let _ = std::fs::remove_dir_all(&state);
+        std::fs::create_dir_all(&state)?;
+        let (script, ports) = (script.canonicalize()?, free_ports()?);
+        Ok(Self {
+            script,
+            state,
+            ports,
+            working: None,
+            begun: false,
+        })
+    }
+
+    /// Builds it if need be, and starts it; returns when it is ready.
+    ///
+    /// # Errors
+    /// If the script fails or takes too long.
+    pub async fn start(&mut self) -> Result<()> {
+        self.perform("install", INSTALL_WAIT).await?;
+        self.begun = true;
+        self.perform("start", START_WAIT).await
+    }
+
+    /// Stops it and its etcd, by their ids, whatever has started.
+    ///
+    /// # Errors
+    /// If the script fails.
+    pub async fn stop(&mut self) -> Result<()> {
+        if let Some(mut working) = self.working.take() {
+            let _ = tokio::time::timeout(START_WAIT, working.wait()).await;
+        }
+        self.begun = false;
+        self.perform("stop", STOP_WAIT).await
+    }
+
+    async fn perform(&mut self, verb: &str, wait: Duration) -> Result<()> {
+        let log = self.log();
+        let file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&log)?;
+        let mut command = Command::new(&self.script);
+        command
+            .arg(verb)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0);
+        command.env("REAL_APISERVER_STATE", &self.state);
+        let names = [
+            "REAL_APISERVER_PORT",
+            "REAL_APISERVER_ETCD_PORT",
+            "REAL_APISERVER_PEER_PORT",
+        ];
+        command.envs(names.iter().zip(self.ports.iter().map(u16::to_string)));
+        let working = self.working.insert(command.spawn()?);
+        let status = tokio::time::timeout(wait, working.wait()).await;
+        let status = status.with_context(|| format!("{verb}: not over after {wait:?}"))??;
+        self.working = None;
+        ensure!(
+            status.success(),
+            "{} {verb}: {status}",
+            self.script.file_name().unwrap_or(OsStr::new("")).display()
+        );
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// A file with credentials: `ca.crt`, `admin.token`, and a certificate for 127.0.0.1, `server.crt` and `server.key`.
+    pub fn credential(&self, name: &str) -> PathBuf {
+        self.state.join("pki").join(name)
+    }
+
+    /// The kubeconfig that names it.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.credential(&format!("kubeconfig-{}", self.ports[0]))
+    }
+
+    /// The process id of the API server.
+    ///
+    /// # Errors
+    /// If it was not started.
+    pub fn pid(&self) -> Result<u32> {
+        let file = self.state.join("run/real-apiserver.pid");
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        text.trim()
+            .parse()
+            .with_context(|| file.display().to_string())
+    }
+
+    /// What the script said.
+    pub fn log(&self) -> PathBuf {
+        self.state.join("script.log")
+    }
+}
+
+impl Drop for RealServer {
+    /// After a panic only: [`RealServer::stop`] does it otherwise. The script waits for a bounded time.
+    fn drop(&mut self) {
+        if self.begun {
+            let mut script = std::process::Command::new(&self.script);
+            let _ = script
+                .arg("stop")
+                .env("REAL_APISERVER_STATE", &self.state)
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+/// Ports that were free a moment ago; all are held until the last is found, so they differ.
+fn free_ports() -> Result<Vec<u16>> {
+    // Two runs at once begin at different ports.
+    let first = PORTS.start
+        + u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
+    let mut held = Vec::new();
+    for port in (first..PORTS.end).chain(PORTS.start..first) {
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            held.push((port, listener));
+        }
+        if held.len() == PORT_COUNT {
+            return Ok(held.into_iter().map(|(port, _)| port).collect());
+        }
+    }
+    anyhow::bail!("no free ports from {} to {}", PORTS.start, PORTS.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_differ_and_are_low() {
+        let mut ports = free_ports().unwrap();
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
+        ports.dedup();
+        assert_eq!(ports.len(), PORT_COUNT);
+    }
+}

@@ -1,0 +1,323 @@
+//! The servers of one run: an API server, gateways before it if wanted, ready to be played against.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::process::Command;
+
+use super::file::Server;
+use super::guarded;
+use super::machine;
+use super::plan::Planned;
+use super::process::{LOOK, Process};
+use super::real::RealServer;
+use super::{Programs, words};
+use crate::client::Client;
+use crate::target::Target;
+
+/// From a server's start to its first answer, with 150,000 objects to make first.
+const READY_WAIT: Duration = Duration::from_secs(120);
+/// The collection that is asked for when the player names none, to see that a server answers.
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+/// Log lines as JSON, which tell the address.
+const LOG: [&str; 2] = ["--log-format", "json"];
+
+/// Servers in the order they were started; all of them know how they are stopped.
+#[derive(Debug)]
+pub struct Servers {
+    programs: Programs,
+    folder: PathBuf,
+    real: Option<RealServer>,
+    /// Every command line, in the order of their starts.
+    pub commands: Vec<String>,
+    /// Embedded API server and gateways, the last one under test.
+    processes: Vec<Process>,
+    /// The player, so that it is stopped with the others.
+    pub player: Option<Process>,
+}
+
+/// How a client reaches a server.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    /// Its URL.
+    pub url: String,
+    /// Who signed its certificate.
+    pub ca: Option<PathBuf>,
+    /// File with a bearer token.
+    pub token: Option<PathBuf>,
+    /// Its process.
+    pub pid: u32,
+}
+
+impl Reach {
+    fn target(&self) -> Result<Target> {
+        let token = self
+            .token
+            .as_ref()
+            .map(|file| format!("@{}", file.display()));
+        Target::new(&self.url, token.as_deref(), self.ca.as_deref())
+    }
+}
+
+impl Servers {
+    /// None yet.
+    pub fn new(programs: &Programs, folder: &Path) -> Self {
+        Self {
+            programs: programs.clone(),
+            folder: folder.to_owned(),
+            real: None,
+            commands: Vec::new(),
+            processes: Vec::new(),
+            player: None,
+        }
+    }
+
+    /// Starts what a run needs; the API server, and the server under test if that is another.
+    ///
+    /// # Errors
+    /// If something does not start or does not answer. What has started stays until [`Self::stop`].
+    pub async fn start(&mut self, planned: &Planned) -> Result<(Reach, Option<Reach>)> {
+        let api = match planned.server {
+            Server::Embedded | Server::Gateway | Server::GatewayTls => {
+                self.embedded(planned).await?
+            }
+            Server::Real | Server::GatewayReal => self.real_server().await?,
+        };
+        self.answers(&api, planned).await?;
+        if self.real.is_some() {
+            let version = Client::new(api.target()?).json("/version").await?;
+            let version = version["gitVersion"].as_str().unwrap_or("unknown");
+            let line = format!("real-apiserver.sh start  # {version} at {}", api.url);
+            self.commands.push(line);
+        }
+        if !planned.server.has_gateway() {
+            return Ok((api, None));
+        }
+        let mut last = api.clone();
+        for tier in 1..=planned.tiers {
+            last = self.gateway(planned, tier, &last).await?;
+            self.answers(&last, planned).await?;
+        }
+        Ok((api, Some(last)))
+    }
+
+    /// Starts a player against them.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn play(&mut self, arguments: &[String]) -> Result<&mut Process> {
+        let program = self.programs.player.clone();
+        let player = self.spawn("player", &program, arguments)?;
+        Ok(self.player.insert(player))
+    }
+
+    /// Starts a program that ends with this one.
+    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+        let base = program.file_name().unwrap_or_default().to_string_lossy();
+        let line = [&[base.into_owned()], arguments].concat();
+        self.commands.push(words::joined(&line));
+        let mut command = Command::new(&self.programs.player);
+        command.args(guarded::arguments(program, arguments));
+        Process::start(name, command, &self.folder)
+    }
+
+    /// Where the player writes its figures.
+    pub fn json(&self) -> PathBuf {
+        self.folder.join("figures.json")
+    }
+
+    async fn embedded(&mut self, planned: &Planned) -> Result<Reach> {
+        let mut arguments = words::split("apiserver --listen 127.0.0.1:0");
+        arguments.extend(LOG.map(str::to_owned));
+        arguments.extend(planned.apiserver.iter().cloned());
+        let (url, pid) = self.launch("apiserver", &arguments).await?;
+        Ok(Reach {
+            url: format!("http://{url}"),
+            ca: None,
+            token: None,
+            pid,
+        })
+    }
+
+    async fn real_server(&mut self) -> Result<Reach> {
+        let real = self
+            .real
+            .insert(RealServer::new(&self.programs.real, &self.folder)?);
+        real.start().await?;
+        Ok(Reach {
+            url: real.url(),
+            ca: Some(real.credential("ca.crt")),
+            token: Some(real.credential("admin.token")),
+            pid: real.pid()?,
+        })
+    }
+
+    /// The first gateway asks the API server, each further one the gateway before it. All but the last serve plain HTTP.
+    async fn gateway(&mut self, planned: &Planned, tier: usize, upstream: &Reach) -> Result<Reach> {
+        let mut arguments =
+            words::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
+        arguments.extend(LOG.map(str::to_owned));
+        match (&self.real, tier) {
+            (Some(real), 1) => arguments.extend([
+                "--kubeconfig".to_owned(),
+                real.kubeconfig().display().to_string(),
+            ]),
+            _ => arguments.extend(["--upstream".to_owned(), upstream.url.clone()]),
+        }
+        let last = tier == planned.tiers;
+        let certificate = match planned.server {
+            Server::GatewayTls if last => Some(self.made_certificate()?),
+            Server::GatewayReal if last => self.real.as_ref().map(|real| Certificate {
+                ca: real.credential("ca.crt"),
+                chain: real.credential("server.crt"),
+                key: real.credential("server.key"),
+            }),
+            _ => None,
+        };
+        match &certificate {
+            None => arguments.push("--plain-http".to_owned()),
+            Some(made) => arguments.extend([
+                "--tls-cert".to_owned(),
+                made.chain.display().to_string(),
+                "--tls-key".to_owned(),
+                made.key.display().to_string(),
+            ]),
+        }
+        arguments.extend(planned.gateway.iter().cloned());
+        let (address, pid) = self.launch(&format!("gateway-{tier}"), &arguments).await?;
+        let scheme = if certificate.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        Ok(Reach {
+            url: format!("{scheme}://{address}"),
+            ca: certificate.map(|made| made.ca),
+            token: upstream.token.clone(),
+            pid,
+        })
+    }
+
+    async fn launch(&mut self, name: &str, arguments: &[String]) -> Result<(String, u32)> {
+        let program = self.programs.gateway.clone();
+        let started = self.spawn(name, &program, arguments)?;
+        self.processes.push(started);
+        let process = self
+            .processes
+            .last_mut()
+            .context("invariant: just pushed")?;
+        let address = process
+            .address(READY_WAIT)
+            .await
+            .with_context(|| name.to_owned())?;
+        Ok((address.to_string(), process.pid()?))
+    }
+
+    /// Waits until a server answers for a collection.
+    async fn answers(&mut self, reach: &Reach, planned: &Planned) -> Result<()> {
+        let target = reach.target()?;
+        let path = words::value(&planned.play, "--path").unwrap_or(PATH);
+        let path = format!("{path}?limit=1");
+        let asking = async {
+            loop {
+                let Err(error) = Client::new(target.clone()).json(&path).await else {
+                    return Ok(());
+                };
+                for process in &mut self.processes {
+                    process.alive().with_context(|| error.to_string())?;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let answered = tokio::time::timeout(READY_WAIT, asking).await;
+        answered
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {READY_WAIT:?}")))
+            .with_context(|| reach.url.clone())
+    }
+
+    /// Self-signed, for 127.0.0.1 and this run.
+    fn made_certificate(&self) -> Result<Certificate> {
+        let made =
+            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let (chain, key) = (
+            self.folder.join("gateway.crt"),
+            self.folder.join("gateway.key"),
+        );
+        std::fs::write(&chain, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        Ok(Certificate {
+            ca: chain.clone(),
+            chain,
+            key,
+        })
+    }
+
+    /// CPU and memory of the server under test, and of the API server behind it, since they began.
+    pub fn usage(&self) -> BTreeMap<String, f64> {
+        let real = self.real.as_ref().and_then(|real| real.pid().ok());
+        let processes = self
+            .processes
+            .iter()
+            .filter_map(|process| process.pid().ok());
+        let pids: Vec<u32> = real.into_iter().chain(processes).collect();
+        let mut figures = BTreeMap::new();
+        let mut put = |whose: &str, pid: u32| {
+            if let Some((cpu_s, rss_mib, peak_mib)) = machine::usage(pid) {
+                figures.insert(format!("whole run: {whose} CPU, s"), cpu_s);
+                figures.insert(format!("whole run: {whose} RSS at the end, MiB"), rss_mib);
+                figures.insert(format!("whole run: {whose} peak RSS, MiB"), peak_mib);
+            }
+        };
+        if let Some(last) = pids.last() {
+            put("server", *last);
+        }
+        if let [first, _, ..] = pids.as_slice() {
+            put("upstream", *first);
+        }
+        figures
+    }
+
+    /// The ends of all logs, for a run that failed.
+    pub fn last_lines(&self) -> String {
+        let mut text = String::new();
+        if let Some(said) = self
+            .real
+            .as_ref()
+            .and_then(|real| std::fs::read_to_string(real.log()).ok())
+        {
+            text.push_str(&format!("--- real-apiserver.sh\n{said}"));
+        }
+        for process in self.processes.iter().chain(&self.player) {
+            text.push_str(&format!("--- {}\n{}\n", process.name, process.last_lines()));
+        }
+        text
+    }
+
+    /// Stops all of them, the player first and the API server last.
+    ///
+    /// # Errors
+    /// The first one that was met; the others are stopped all the same.
+    pub async fn stop(mut self) -> Result<()> {
+        let mut result = Ok(());
+        for process in self
+            .player
+            .iter_mut()
+            .chain(self.processes.iter_mut().rev())
+        {
+            result = result.and(process.stop().await);
+        }
+        match &mut self.real {
+            Some(real) => result.and(real.stop().await),
+            None => result,
+        }
+    }
+}
+
+/// Files of a server's certificate.
+struct Certificate {
+    ca: PathBuf,
+    chain: PathBuf,
+    key: PathBuf,
+}
