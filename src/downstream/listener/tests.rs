@@ -37,6 +37,8 @@ impl Resources for Upstream {
 
 fn connection() -> Connection<Upstream> {
     Connection {
+        peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        standing: Standing::Served,
         delivery: Delivery::start(1),
         tls: None,
         service: Service::new(Arc::new(Upstream)),
