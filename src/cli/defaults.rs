@@ -39,8 +39,9 @@ pub const CONNECTIONS_MAX: usize = 0;
 pub const WATCHES_MAX: usize = 250_000;
 /// Enough to fill any network with slow clients among them; each holds some 300 KiB, mostly in the kernel.
 pub const LISTS_MAX: usize = 256;
-/// One that waits costs its connection: a herd of thousands is queued instead of sent away to come again.
-pub const LISTS_WAITING_MAX: usize = 4_096;
+/// One that waits costs its connection, so about as many as there may be of these: a herd is queued, not sent away to
+/// come again.
+pub const LISTS_WAITING_MAX: usize = 16_384;
 /// Half of the minute within which the API server's answers begin.
 pub const LIST_WAIT_MAX: Span = Span(Duration::from_secs(30));
 /// What caches need is not known beforehand, so a bound is for the operator to set.

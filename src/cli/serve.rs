@@ -98,7 +98,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
     pub coalesce_delay_max: Span,
 
-    /// Most connections at once; 0 means seven eighths of the open files that the process may have. Who comes
+    /// Most connections at once; 0 means fifteen sixteenths of the open files that the process may have. Who comes
     /// beyond is answered 429 and closed.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = CONNECTIONS_MAX)]
     pub connections_max: usize,

@@ -29,7 +29,7 @@ use line::{Entry, Line};
 use memory::Memory;
 
 /// Of the files that the process may open, one in so many is left for what is not a client: upstream above all.
-const FILES_LEFT: usize = 8;
+const FILES_LEFT: usize = 16;
 /// Without a limit of open files: more than one machine's ports and memory allow.
 const CONNECTIONS_UNLIMITED: usize = 1 << 20;
 /// Clients that were sent away together shall not come back together.
