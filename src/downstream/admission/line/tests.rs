@@ -29,8 +29,8 @@ fn whoever_waits_gets_a_place_in_the_order_of_coming() {
     }
     assert!(matches!(line.enter(peer(9)), Entry::Full));
     assert!(line.admit_next().is_none());
-    for number in 2..6 {
-        line.leave(peer(if number < 4 { number as u8 - 2 } else { 2 }));
+    for (leaving, number) in [0, 1, 2, 2].into_iter().zip(2..) {
+        line.leave(peer(leaving));
         assert_eq!(line.admit_next(), Some((peer(2), number)));
         assert!(line.admit_next().is_none());
     }
