@@ -255,6 +255,16 @@ impl Object {
     /// `apiVersion`; in protobuf the field of the list's message.
     #[must_use]
     pub fn list_item(&self, layout: Layout) -> Bytes {
+        self.frame.slice(self.list_item_range(layout))
+    }
+
+    /// The same, borrowed.
+    #[must_use]
+    pub fn list_item_bytes(&self, layout: Layout) -> &[u8] {
+        &self.frame[self.list_item_range(layout)]
+    }
+
+    fn list_item_range(&self, layout: Layout) -> std::ops::Range<usize> {
         let start = self.start as usize;
         let start = match (self.encoding, layout) {
             (Encoding::Json, Layout::Typed) => start + 1 + self.type_prefix_len as usize,
@@ -262,7 +272,7 @@ impl Object {
             // Raw objects are field 2 of their wrapper, and items field 2 of their list.
             (Encoding::Protobuf, _) => start - (field_len(self.bytes().len()) - self.bytes().len()),
         };
-        self.frame.slice(start..self.end())
+        start..self.end()
     }
 
     /// The same object at another version: the last state of a deletion that was only noticed later.
