@@ -90,6 +90,8 @@ pub struct ServeSettings {
     pub ring: RingLimits,
     /// Longest wait for more events before clients are woken.
     pub coalesce_delay_max: Duration,
+    /// Bounds of what clients may take together.
+    pub admission: AdmissionLimits,
 }
 
 /// Where objects come from.
@@ -131,6 +133,23 @@ pub struct RingLimits {
     pub bytes_max: usize,
     /// Younger events stay while the other two allow.
     pub age_min: Duration,
+}
+
+/// Bounds of what clients may take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// Connections at once; 0 for what the limit of open files leaves.
+    pub connections_max: usize,
+    /// Watches at once.
+    pub watches_max: usize,
+    /// Lists sent at once.
+    pub lists_max: usize,
+    /// Lists that wait for their turn at once.
+    pub lists_waiting_max: usize,
+    /// How long one waits.
+    pub list_wait_max: Duration,
+    /// Resident bytes of the process above which no new list or watch is let in; 0 for no bound.
+    pub memory_max: usize,
 }
 
 /// Settings of the embedded API server.

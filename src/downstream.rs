@@ -1,5 +1,6 @@
 //! Towards the clients: connections, requests, lists and watches. Holds no state of a resource itself.
 
+pub mod admission;
 mod conduct;
 pub mod continue_token;
 mod delivery;

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::admin::{self, Shown};
 use crate::cache::Retention;
 use crate::config::{ServeSettings, Transport, UpstreamSource};
+use crate::downstream::admission::Admission;
 use crate::downstream::listener;
 use crate::downstream::serve::Service;
 use crate::metrics::Metrics;
@@ -64,6 +65,7 @@ pub struct Gateway {
     tls: Option<Arc<rustls::ServerConfig>>,
     listener: TcpListener,
     admin: TcpListener,
+    admission: Admission,
 }
 
 /// Runs a gateway until its drain is over.
@@ -100,6 +102,7 @@ impl Gateway {
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
         let passthrough =
             Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
+        let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings),
             client,
@@ -114,6 +117,7 @@ impl Gateway {
             tls,
             listener,
             admin,
+            admission,
         })
     }
 
@@ -141,6 +145,7 @@ impl Gateway {
             tls,
             listener,
             admin,
+            admission,
         } = self;
         if let Ok(address) = listener.local_addr() {
             warn!(
@@ -171,7 +176,7 @@ impl Gateway {
         listener::run(
             listener,
             tls,
-            Service::new(Arc::clone(&registry)),
+            Service::new(Arc::clone(&registry)).bounded(admission),
             drain.clone(),
         )
         .await;

@@ -4,6 +4,7 @@
 //! Label values come from closed sets: resources, verbs, codes and the enums of this module; never names of objects,
 //! users or addresses. Names echo the API server's where the meaning is equal; `docs/METRICS.md` lists them all.
 
+mod admission;
 mod cache;
 mod downstream;
 mod families;
@@ -17,11 +18,12 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
+pub use admission::AdmissionMetrics;
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::ByLabel;
 pub use labels::{
-    BadRequest, ConnectionFailure, FrameRejection, Label, PassthroughError, RelistReason,
+    BadRequest, ConnectionFailure, FrameRejection, Label, PassthroughError, Refused, RelistReason,
     StreamEnd, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
@@ -73,6 +75,7 @@ pub struct Metrics {
     cache: cache::Families,
     downstream: downstream::Families,
     listener: ListenerMetrics,
+    admission: AdmissionMetrics,
     passthrough: PassthroughMetrics,
 }
 
@@ -91,6 +94,7 @@ impl Metrics {
             cache: cache::Families::register(&ours)?,
             downstream: downstream::Families::register(&ours)?,
             listener: ListenerMetrics::register(&ours)?,
+            admission: AdmissionMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours)?,
             ours,
             process,
@@ -132,6 +136,12 @@ impl Metrics {
     #[must_use]
     pub fn listener(&self) -> ListenerMetrics {
         self.listener.clone()
+    }
+
+    /// Handles of what is bounded for all clients together.
+    #[must_use]
+    pub fn admission(&self) -> AdmissionMetrics {
+        self.admission.clone()
     }
 
     /// Handles of what is forwarded.

@@ -33,6 +33,20 @@ pub const IDLE_RESOURCE_TIMEOUT: Span = Span(Duration::from_secs(600));
 /// A person does not notice 2 ms and no controller acts sooner, while under load many events share one write.
 pub const COALESCE_DELAY_MAX: Span = Span(Duration::from_millis(2));
 
+/// As many as the system lets the process open, less what upstream needs.
+pub const CONNECTIONS_MAX: usize = 0;
+/// Idle ones cost 2 to 24 KiB each: a few gigabytes at most.
+pub const WATCHES_MAX: usize = 250_000;
+/// Enough to fill any network with slow clients among them; each holds some 300 KiB, mostly in the kernel.
+pub const LISTS_MAX: usize = 256;
+/// One that waits costs its connection, so about as many as there may be of these: a herd is queued, not sent away to
+/// come again.
+pub const LISTS_WAITING_MAX: usize = 16_384;
+/// Half of the minute within which the API server's answers begin.
+pub const LIST_WAIT_MAX: Span = Span(Duration::from_secs(30));
+/// What caches need is not known beforehand, so a bound is for the operator to set.
+pub const MEMORY_MAX: ByteLen = ByteLen(0);
+
 /// Kubernetes kills after 30 s unless told otherwise: 5 s remain for the last words.
 pub const DRAIN_TIMEOUT: Span = Span(Duration::from_secs(25));
 /// People start it by hand first; deployments ask for JSON.

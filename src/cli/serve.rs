@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ADMIN_LISTEN, AUTH, ByteLen, COALESCE_DELAY_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT, LISTEN,
-    PASSTHROUGH_RESOURCES, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, Span,
+    ADMIN_LISTEN, AUTH, ByteLen, COALESCE_DELAY_MAX, CONNECTIONS_MAX, FRAME_LEN_MAX,
+    IDLE_RESOURCE_TIMEOUT, LIST_WAIT_MAX, LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX,
+    PASSTHROUGH_RESOURCES, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, Span, WATCHES_MAX,
 };
 
 /// How callers are told apart and what they may see.
@@ -96,4 +97,24 @@ pub struct ServeFlags {
     /// Longest wait for more events before clients are woken, under load; an idle ring delivers at once.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
     pub coalesce_delay_max: Span,
+
+    /// Most connections at once; 0 means fifteen sixteenths of the open files that the process may have. Who comes
+    /// beyond is answered 429 and closed.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = CONNECTIONS_MAX)]
+    pub connections_max: usize,
+    /// Most watches at once; 429 beyond.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = WATCHES_MAX)]
+    pub watches_max: usize,
+    /// Most lists sent from memory at once, initial events of watches among them; more wait. Short ones are not counted.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_MAX)]
+    pub lists_max: usize,
+    /// Most lists that wait for their turn; 429 beyond.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_WAITING_MAX)]
+    pub lists_waiting_max: usize,
+    /// Longest wait of a list for its turn; 429 after it.
+    #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_WAIT_MAX)]
+    pub list_wait_max: Span,
+    /// Resident memory above which new lists and watches get 429; 0 for no such bound.
+    #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
+    pub memory_max: ByteLen,
 }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    ApiserverSettings, AuthMode, DemoSettings, RingLimits, ServeSettings, SettingsError, Transport,
-    UpstreamSource, in_range, kinds,
+    AdmissionLimits, ApiserverSettings, AuthMode, DemoSettings, RingLimits, ServeSettings,
+    SettingsError, Transport, UpstreamSource, in_range, kinds,
 };
 use crate::cli::{self, ApiserverFlags, ByteLen, DemoFlags, Span};
 
@@ -100,6 +100,14 @@ impl ServeSettings {
                 age_min: cli::RING_AGE_MIN.0,
             },
             coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
+            admission: AdmissionLimits {
+                connections_max: cli::CONNECTIONS_MAX,
+                watches_max: cli::WATCHES_MAX,
+                lists_max: cli::LISTS_MAX,
+                lists_waiting_max: cli::LISTS_WAITING_MAX,
+                list_wait_max: cli::LIST_WAIT_MAX.0,
+                memory_max: cli::MEMORY_MAX.0,
+            },
         }
     }
 }

@@ -49,6 +49,13 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "ringBytesMax", ByteLen(serve.ring.bytes_max));
     plain(&mut out, "ringAgeMin", Span(serve.ring.age_min));
     plain(&mut out, "coalesceDelayMax", Span(serve.coalesce_delay_max));
+    let admission = &serve.admission;
+    plain(&mut out, "connectionsMax", admission.connections_max);
+    plain(&mut out, "watchesMax", admission.watches_max);
+    plain(&mut out, "listsMax", admission.lists_max);
+    plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
+    plain(&mut out, "listWaitMax", Span(admission.list_wait_max));
+    plain(&mut out, "memoryMax", ByteLen(admission.memory_max));
     plain(&mut out, "logFormat", word_of(process.log_format));
     plain(&mut out, "logLevel", word_of(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{RingLimits, ServeSettings, SettingsError, Transport, UpstreamSource, in_range, kinds};
+use super::{
+    AdmissionLimits, RingLimits, ServeSettings, SettingsError, Transport, UpstreamSource, in_range,
+    kinds,
+};
 use crate::cli::{AuthMode, ByteLen, ServeFlags, Span};
 
 /// Less does not hold an ordinary object; more would let one frame take the machine's memory.
@@ -20,6 +23,13 @@ const IDLE_RANGE: (Span, Span) = (
     Span(Duration::from_secs(1)),
     Span(Duration::from_secs(7 * 86_400)),
 );
+
+/// More of anything is beyond one machine; none of it would serve nobody.
+const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
+/// Clients have given up after the API server's own minute.
+const LIST_WAIT_TOP: Span = Span(Duration::from_secs(60));
+/// Less than the process needs by itself would refuse everybody.
+const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
 
 impl ServeSettings {
     pub(super) fn resolve(flags: ServeFlags) -> Result<Self, SettingsError> {
@@ -61,6 +71,7 @@ impl ServeSettings {
                 COALESCE_DELAY_TOP,
             )?
             .0,
+            admission: admission(&flags)?,
         })
     }
 }
@@ -188,5 +199,31 @@ fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
             RING_AGE_TOP,
         )?
         .0,
+    })
+}
+
+fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
+    let (least, most) = COUNT_RANGE;
+    if flags.memory_max.0 > 0 {
+        in_range(
+            "memory-max",
+            flags.memory_max,
+            MEMORY_RANGE.0,
+            MEMORY_RANGE.1,
+        )?;
+    }
+    Ok(AdmissionLimits {
+        connections_max: in_range("connections-max", flags.connections_max, 0, most)?,
+        watches_max: in_range("watches-max", flags.watches_max, least, most)?,
+        lists_max: in_range("lists-max", flags.lists_max, least, most)?,
+        lists_waiting_max: in_range("lists-waiting-max", flags.lists_waiting_max, 0, most)?,
+        list_wait_max: in_range(
+            "list-wait-max",
+            flags.list_wait_max,
+            Span(Duration::ZERO),
+            LIST_WAIT_TOP,
+        )?
+        .0,
+        memory_max: flags.memory_max.0,
     })
 }

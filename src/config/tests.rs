@@ -127,6 +127,18 @@ fn values_out_of_range_name_their_flag() {
             "--frame-len-max must be between 64KiB and 1GiB, not 1KiB",
         ),
         (
+            "--lists-max 0",
+            "--lists-max must be between 1 and 16777216, not 0",
+        ),
+        (
+            "--list-wait-max 2m",
+            "--list-wait-max must be between 0s and 1m, not 2m",
+        ),
+        (
+            "--memory-max 1MiB",
+            "--memory-max must be between 64MiB and 1048576GiB, not 1MiB",
+        ),
+        (
             "--ring-bytes-max 1MiB",
             "--ring-bytes-max must be between 16MiB and",
         ),
@@ -306,7 +318,8 @@ fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(
         "--kubeconfig /a: --context on --tls-cert '#c --tls-key [k --auth none --listen [::1]:0 --log-format json \
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
-         --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3",
+         --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3 \
+         --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB",
     );
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",

@@ -13,8 +13,9 @@ use http_body::{Body, Frame};
 
 use super::Pieces;
 use super::continue_token::ContinueToken;
+use super::pieces::Stretch;
 use super::walk::{Walk, prefix_of};
-use crate::cache::{Kept, ObjectMap, Snapshot};
+use crate::cache::{Chunk, Kept, ObjectMap, Snapshot};
 use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
@@ -168,6 +169,11 @@ impl ItemForm {
         })
     }
 
+    /// Whether items are sent as they are in memory.
+    fn is_as_kept(self) -> bool {
+        self.cut.is_none() && !self.indented
+    }
+
     /// Under what name blocks of this form are kept. Of rare forms none are.
     fn kept(self) -> Option<Kept> {
         let metadata = Rendition {
@@ -221,6 +227,8 @@ pub struct ListBody {
     broken: Option<CutError>,
     /// Items sent, for metrics.
     items: usize,
+    /// A chunk that is sent as it is, and the first object of it that is not sent yet.
+    begun: Option<(Arc<Chunk>, usize)>,
 }
 
 /// What comes next.
@@ -250,6 +258,7 @@ impl ListBody {
             place: Place::Head,
             broken: None,
             items: 0,
+            begun: None,
         }
     }
 
@@ -271,6 +280,9 @@ impl ListBody {
         }
         self.place = Place::Items;
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
+            if self.push_chunk(&mut pieces) {
+                continue;
+            }
             let Some(object) = self.page.next() else {
                 pieces.push(self.tail());
                 self.place = Place::End;
@@ -291,6 +303,34 @@ impl ListBody {
             pieces.push(item);
         }
         Some(pieces)
+    }
+
+    /// Adds the next items as they lie in their chunk; false if the next one is to be looked at by itself.
+    fn push_chunk(&mut self, pieces: &mut Pieces) -> bool {
+        if !self.form.is_as_kept() {
+            return false;
+        }
+        let next = self.begun.take();
+        let next = next.or_else(|| Some((self.page.next_whole_chunk()?, 0)));
+        let Some((chunk, start)) = next else {
+            return false;
+        };
+        let is_begun = self.items > 0;
+        if !is_begun {
+            pieces.push(self.envelope.opening.clone());
+        }
+        let stretch = Stretch {
+            chunk: &chunk,
+            layout: self.form.layout,
+            start,
+            between: &self.envelope.between,
+            is_begun,
+        };
+        let count = pieces.push_items(stretch, FRAME_LEN);
+        self.items += count;
+        let next = start + count;
+        self.begun = (next < chunk.objects().len()).then_some((chunk, next));
+        true
     }
 
     /// What stands before the next item.

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,17 +22,18 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use super::admission::{Admission, Peer};
 use super::conduct::{Conduct, Verdict, failure};
 use super::delivery::Delivery;
 use super::handover::{Handover, Successor};
 use super::head::chunked_ok;
 use super::preface::{Begun, NoPreface, speaks_http2};
 use super::resources::Resources;
-use super::serve::{AnswerBody, Service};
+use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::Streams;
 use super::transport::Transport;
 use super::watch::WatchBody;
-use crate::metrics::{ConnectionFailure, ListenerMetrics};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
 use crate::shutdown::Drain;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
@@ -57,6 +59,10 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const UNSENT_LEN: u32 = 128 << 10;
 /// More than the files that a process may usually open: the kernel's limit counts first.
 const CONNECTIONS_MAX: usize = 1 << 20;
+/// Clients at once who are told that there are too many of them. Who comes meanwhile is closed without a word.
+const REFUSALS_MAX: usize = 64;
+/// So long that telling may take, handshake included.
+const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// While no file descriptors are left, accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -70,13 +76,14 @@ pub async fn run<R: Resources>(
     let tls = tls.map(TlsAcceptor::from);
     // One a thread of the runtime: each can be busy with writing.
     let delivery = Delivery::start(tokio::runtime::Handle::current().metrics().num_workers());
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections_max = service
+        .admission()
+        .map_or(CONNECTIONS_MAX, Admission::connections_max);
+    let places = Arc::new(Semaphore::new(connections_max));
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let mut connections = JoinSet::new();
     let mut begun = std::pin::pin!(drain.begun());
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            break;
-        };
         // Both branches are safe to cancel: accept loses no connection, joining reaps finished ones.
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -84,15 +91,33 @@ pub async fn run<R: Resources>(
             () = &mut begun => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let place = Arc::clone(&places).try_acquire_owned();
+                let standing = if place.is_ok() {
+                    Standing::Served
+                } else {
+                    Standing::Refused
+                };
+                let Ok(place) = place.or_else(|_| Arc::clone(&refusals).try_acquire_owned()) else {
+                    continue;
+                };
                 let connection = Connection {
+                    peer: address.ip(),
+                    standing,
                     delivery: delivery.clone(),
                     tls: tls.clone(),
                     service: service.clone(),
                     drain: drain.clone(),
                 };
                 connections.spawn(async move {
-                    connection.run(stream).await;
+                    match standing {
+                        Standing::Served => connection.run(stream).await,
+                        // Whether it was told or not, it is over then.
+                        Standing::Refused => {
+                            let told = Box::pin(connection.run(stream));
+                            let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
+                        }
+                    }
                     drop(place);
                 });
             }
@@ -131,7 +156,17 @@ impl Drop for Open<'_> {
     }
 }
 
+/// What a connection is accepted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Served,
+    /// To be told that there are too many.
+    Refused,
+}
+
 struct Connection<R> {
+    peer: IpAddr,
+    standing: Standing,
     delivery: Delivery,
     tls: Option<TlsAcceptor>,
     service: Service<R>,
@@ -264,6 +299,8 @@ impl<R: Resources> Connection<R> {
             service: self.service.clone(),
             conduct: conduct.clone(),
             handover,
+            peer: self.peer.into(),
+            standing: self.standing,
         }
     }
 }
@@ -290,6 +327,8 @@ struct Answering<R> {
     conduct: Conduct,
     /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
     handover: Option<Handover>,
+    peer: Peer,
+    standing: Standing,
 }
 
 type Answered<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
@@ -300,6 +339,11 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if self.standing == Standing::Refused {
+            let answer = self.refused(&request);
+            return Box::pin(std::future::ready(Ok(answer)));
+        }
+        request.extensions_mut().insert(self.peer);
         if let Some(handover) = &self.handover {
             request.extensions_mut().insert(handover.clone());
         }
@@ -318,6 +362,21 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
                 (_, (parts, body)) => Ok(Response::from_parts(parts, body)),
             }
         })
+    }
+}
+
+impl<R: Resources> Answering<R> {
+    fn refused(&self, request: &Request<Incoming>) -> Answered<R> {
+        let mut answer = match self.service.admission() {
+            Some(admission) => admission.refuse(Refused::Connections).to_response(),
+            None => Response::default(),
+        };
+        // HTTP/2 has no such header; its connection ends when its time is over.
+        if request.version() < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
+        stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()))
     }
 }
 

@@ -16,11 +16,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::admission::{Admission, ListPlace, Peer};
 use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
 use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, PathForm, Plan, Query, Read, Refusal, ResourcePath,
-    Spelling, Target, Verb, WatchPlan, WatchTimeout, is_routed, refusal_form, verb, wants_pretty,
+    Bookmarks, Fault, ListOptions, ListPlan, ListRead, PathForm, Plan, Query, Read, Refusal,
+    ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout, is_routed,
+    refusal_form, verb, wants_pretty,
 };
 use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
@@ -43,6 +45,8 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub struct Service<R> {
     resources: Arc<R>,
     maker: BlockMaker,
+    /// `None` lets everybody in.
+    admission: Option<Admission>,
 }
 
 impl<R> Clone for Service<R> {
@@ -50,6 +54,7 @@ impl<R> Clone for Service<R> {
         Self {
             resources: Arc::clone(&self.resources),
             maker: self.maker.clone(),
+            admission: self.admission.clone(),
         }
     }
 }
@@ -76,6 +81,7 @@ struct Asked {
     started: Instant,
     /// When the answer must have begun.
     overdue_at: Option<Instant>,
+    peer: Peer,
 }
 
 impl<R: Resources> Service<R> {
@@ -85,7 +91,26 @@ impl<R: Resources> Service<R> {
         // Half of the cores: the other half serves meanwhile.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let maker = BlockMaker::new(cores / 2);
-        Self { resources, maker }
+        Self {
+            resources,
+            maker,
+            admission: None,
+        }
+    }
+
+    /// The same, within bounds.
+    #[must_use]
+    pub fn bounded(self, admission: Admission) -> Self {
+        Self {
+            admission: Some(admission),
+            ..self
+        }
+    }
+
+    /// The bounds, if there are any.
+    #[must_use]
+    pub fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
     }
 
     /// The resources.
@@ -256,8 +281,21 @@ impl<R: Resources> Service<R> {
     ) -> Result<Answer<R>, Refusal> {
         match read.plan {
             Plan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
-            Plan::Watch(plan) => Ok(self.watch(asked, &read.selector, plan, served).await),
+            Plan::Watch(plan) => self.watch(asked, &read.selector, plan, served).await,
         }
+    }
+
+    /// The right to send a list; `None` if it needs none.
+    async fn list_place(
+        &self,
+        asked: &Asked,
+        is_short: bool,
+    ) -> Result<Option<ListPlace>, Refusal> {
+        let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
+            return Ok(None);
+        };
+        let place = admission.list(asked.peer).await;
+        place.map(Some).map_err(Refusal::Answer)
     }
 
     async fn list(
@@ -267,7 +305,15 @@ impl<R: Resources> Service<R> {
         plan: &ListPlan,
         served: &Served,
     ) -> Result<Answer<R>, Refusal> {
-        let snapshot = self.list_state(plan.read, served).await?;
+        let is_short = is_short(selector, plan.limit);
+        // What is waited for upstream takes no place; what undoes events costs, and takes one first.
+        let (snapshot, place) = if matches!(plan.read, ListRead::Exact(_)) {
+            let place = self.list_place(asked, is_short).await?;
+            (self.list_state(plan.read, served).await?, place)
+        } else {
+            let snapshot = self.list_state(plan.read, served).await?;
+            (snapshot, self.list_place(asked, is_short).await?)
+        };
         let start = plan.start.as_deref();
         let page = Page::of(
             snapshot,
@@ -284,8 +330,10 @@ impl<R: Resources> Service<R> {
         if asked.is_indented {
             list = list.indented();
         }
-        let measured =
-            |list, tally| AnswerBody::List(Box::new(MeasuredList::new(list, asked.started, tally)));
+        let measured = |list, tally| {
+            let list = MeasuredList::new(list, asked.started, tally, place);
+            AnswerBody::List(Box::new(list))
+        };
         if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
             let list = CompressedList::new(list, self.maker.clone());
             return Ok(gzipped(typed(
@@ -312,11 +360,16 @@ impl<R: Resources> Service<R> {
         selector: &Selector,
         plan: WatchPlan,
         served: &Served,
-    ) -> Answer<R> {
-        let streamed = |body| typed(asked.rendition.encoding.stream_type(), body);
+    ) -> Result<Answer<R>, Refusal> {
+        let streamed = |body| Ok(typed(asked.rendition.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
+        let admitted = self.admission.as_ref().map(Admission::watch);
+        let place = admitted.transpose().map_err(Refusal::Answer)?;
+        let is_short =
+            !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
+        let list_place = self.list_place(asked, is_short).await?;
         let timing = Timing {
             started: asked.started,
             timeout: plan.timeout.lasts(crate::resource::fraction()),
@@ -330,6 +383,7 @@ impl<R: Resources> Service<R> {
             Ok((entry, start)) => {
                 let tally = self.resources.tally(&asked.key);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
+                let watch = watch.holding(place, list_place);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // From here on failures are events of a stream that has begun (protocol.md §4.3).
@@ -338,6 +392,16 @@ impl<R: Resources> Service<R> {
             ))),
         }
     }
+}
+
+/// So many items are sent with less effort than a list waits for.
+const SHORT_ITEMS: u64 = 100;
+
+/// Whether an answer is surely so short that it takes no place: one object, or a short page that nothing is searched for.
+fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
+    let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
+    selector.fields.pinned_name().is_some()
+        || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
 }
 
 /// What Go's server refuses before any handler sees it. It does so of HTTP/1 alone; over HTTP/2 the expectation is ignored.
@@ -402,6 +466,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         },
         socket,
         started,
+        peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
     }))
 }
 

@@ -17,6 +17,7 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
 use super::Pieces;
+use super::admission::{ListPlace, WatchPlace};
 use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::{Entry, Marker, Seat, Served};
@@ -128,6 +129,13 @@ impl WatchBody {
             timer,
             timer_is_set: false,
         }
+    }
+
+    /// The same, with the right to be there, and to send initial events.
+    #[must_use]
+    pub fn holding(mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) -> Self {
+        self.follower.hold(watch, list);
+        self
     }
 
     /// Its place, for somebody who brings the events to the client in another way, and a seat in its view.

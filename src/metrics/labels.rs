@@ -239,6 +239,41 @@ impl Label for BadRequest {
     }
 }
 
+/// Of what there was too much when a client was sent away with 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Connections.
+    Connections,
+    /// Lists in line for a place.
+    Lists,
+    /// The time that a list has waited for one.
+    ListWait,
+    /// Watches.
+    Watches,
+    /// Memory in use.
+    Memory,
+}
+
+impl Label for Refused {
+    const ALL: &'static [Self] = &[
+        Self::Connections,
+        Self::Lists,
+        Self::ListWait,
+        Self::Watches,
+        Self::Memory,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Lists => "lists",
+            Self::ListWait => "list_wait",
+            Self::Watches => "watches",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// Why a request could not be forwarded, or its answer not be brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassthroughError {

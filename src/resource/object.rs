@@ -197,6 +197,17 @@ impl Object {
     /// `apiVersion`; in protobuf the field of the list's message.
     #[must_use]
     pub fn list_item(&self, layout: Layout) -> Bytes {
+        let range = self.list_item_range(layout);
+        self.shared(range.start, range.end)
+    }
+
+    /// The same, borrowed.
+    #[must_use]
+    pub fn list_item_bytes(&self, layout: Layout) -> &[u8] {
+        &self.0.frame()[self.list_item_range(layout)]
+    }
+
+    fn list_item_range(&self, layout: Layout) -> std::ops::Range<usize> {
         let (start, end) = (self.0.start(), self.end());
         let start = match (self.encoding(), layout) {
             (Encoding::Json, Layout::Typed) => start + 1 + self.0.type_prefix_len(),
@@ -204,7 +215,7 @@ impl Object {
             // Raw objects are field 2 of their wrapper, and items field 2 of their list.
             (Encoding::Protobuf, _) => start - (field_len(end - start) - (end - start)),
         };
-        self.shared(start, end)
+        start..end
     }
 
     /// The same object at another version: the last state of a deletion that was only noticed later.

@@ -48,6 +48,11 @@ impl Page {
         (!objects.is_empty()).then_some(Run::Objects(objects, len))
     }
 
+    /// The next items, if they are all of a chunk.
+    pub(super) fn next_whole_chunk(&mut self) -> Option<Arc<Chunk>> {
+        self.shows_all().then(|| self.next_chunk()).flatten()
+    }
+
     /// True if every object of the range is on the page.
     fn shows_all(&self) -> bool {
         match &self.items {

@@ -55,6 +55,8 @@ fn connection() -> Connection<Upstream> {
 
 fn connection_to(upstream: Upstream) -> Connection<Upstream> {
     Connection {
+        peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        standing: Standing::Served,
         delivery: Delivery::start(1),
         tls: None,
         service: Service::new(Arc::new(upstream)),

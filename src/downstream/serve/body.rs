@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::downstream::Pieces;
+use crate::downstream::admission::ListPlace;
 use crate::downstream::list::{CompressedList, StreamedList};
 use crate::downstream::resources::ListTally;
 use crate::downstream::stall::{self, Waits};
@@ -42,14 +43,22 @@ pub struct MeasuredList {
     list: Listing,
     started: Instant,
     tally: Option<Arc<dyn ListTally>>,
+    /// Given back with the list.
+    _place: Option<ListPlace>,
 }
 
 impl MeasuredList {
-    pub(super) fn new(list: Listing, started: Instant, tally: Option<Arc<dyn ListTally>>) -> Self {
+    pub(super) fn new(
+        list: Listing,
+        started: Instant,
+        tally: Option<Arc<dyn ListTally>>,
+        place: Option<ListPlace>,
+    ) -> Self {
         Self {
             list,
             started,
             tally,
+            _place: place,
         }
     }
 }

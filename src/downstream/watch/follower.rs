@@ -12,6 +12,7 @@ use super::initial::Initial;
 use super::{FRAME_LEN, FRAME_SLICES, Start, Timing, WatchEnd, WatchTally, WatchTotals};
 use crate::cache::Sequence;
 use crate::downstream::Pieces;
+use crate::downstream::admission::{ListPlace, WatchPlace};
 use crate::downstream::status::Status;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
@@ -44,6 +45,8 @@ pub(in crate::downstream) struct Follower {
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
+    /// The right to be there.
+    place: Option<WatchPlace>,
 }
 
 /// How the version that a client came with compares with what is served.
@@ -122,6 +125,15 @@ impl Follower {
             end: None,
             events: 0,
             bytes: 0,
+            place: None,
+        }
+    }
+
+    /// Holds its right to be there, and that to send initial events until they are sent.
+    pub(super) fn hold(&mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) {
+        self.place = watch;
+        if let Some(initial) = &mut self.initial {
+            initial.hold(list);
         }
     }
 

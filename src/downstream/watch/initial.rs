@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{FRAME_LEN, FRAME_SLICES};
 use crate::cache::Snapshot;
 use crate::downstream::Pieces;
+use crate::downstream::admission::ListPlace;
 use crate::downstream::walk::Walk;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::{CutError, Marker, Served, View};
@@ -18,6 +19,7 @@ pub(super) struct Initial {
     version: ResourceVersion,
     marker: Marker,
     done: bool,
+    place: Option<ListPlace>,
 }
 
 impl Initial {
@@ -28,7 +30,13 @@ impl Initial {
             version,
             marker,
             done: false,
+            place: None,
         }
+    }
+
+    /// Holds the right to be sent, until all is.
+    pub(super) fn hold(&mut self, place: Option<ListPlace>) {
+        self.place = place;
     }
 
     /// The next frame and the number of its events; no frame when all is sent.
@@ -51,6 +59,7 @@ impl Initial {
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
             let Some(object) = walk.next(&self.snapshot.objects) else {
                 self.done = true;
+                self.place = None;
                 if self.marker == Marker::InitialEventsEnd {
                     let shape = served.hub.bookmark();
                     pieces.push(view.bookmark(&shape, self.version, self.marker)?);

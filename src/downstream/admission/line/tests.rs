@@ -1,0 +1,143 @@
+//! The line against its promises, under any sequence of coming, leaving and giving up.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn peer(number: u8) -> Peer {
+    Peer::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)))
+}
+
+/// Who came, by number, and stands in line under this id.
+fn come(line: &mut Line<usize>, by: Peer, number: usize) -> Option<u64> {
+    match line.enter(by) {
+        Entry::MayWait(ticket) => Some(ticket.wait(number)),
+        Entry::Runs | Entry::Full => None,
+    }
+}
+
+#[test]
+fn whoever_waits_gets_a_place_in_the_order_of_coming() {
+    let mut line = Line::new(2, 4);
+    for number in 0..2 {
+        assert!(matches!(line.enter(peer(number)), Entry::Runs));
+    }
+    for number in 2..6 {
+        assert!(come(&mut line, peer(2), number).is_some());
+    }
+    assert!(matches!(line.enter(peer(9)), Entry::Full));
+    assert!(line.admit_next().is_none());
+    for (leaving, number) in [0, 1, 2, 2].into_iter().zip(2..) {
+        line.leave(peer(leaving));
+        assert_eq!(line.admit_next(), Some((peer(2), number)));
+        assert!(line.admit_next().is_none());
+    }
+    assert_eq!((line.running(), line.waiting()), (2, 0));
+}
+
+#[test]
+fn whoever_gives_up_stands_in_nobodys_way() {
+    let mut line = Line::new(1, 2);
+    assert!(matches!(line.enter(peer(1)), Entry::Runs));
+    let first = come(&mut line, peer(1), 1).unwrap();
+    let second = come(&mut line, peer(1), 2).unwrap();
+    assert!(line.give_up(first));
+    assert!(!line.give_up(first));
+    assert!(come(&mut line, peer(1), 3).is_some());
+    line.leave(peer(1));
+    assert_eq!(line.admit_next(), Some((peer(1), 2)));
+    assert!(!line.give_up(second), "their turn has come");
+}
+
+#[test]
+fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
+    let mut line = Line::new(100, 100);
+    let running = (0..100).take_while(|_| matches!(line.enter(peer(1)), Entry::Runs));
+    assert_eq!(running.count(), 80);
+    let mut waiting = 1;
+    while come(&mut line, peer(1), waiting).is_some() {
+        waiting += 1;
+    }
+    assert_eq!((line.running(), line.waiting()), (80, 80));
+    // The other one neither waits nor is refused.
+    assert!(matches!(line.enter(peer(2)), Entry::Runs));
+    assert_eq!(line.admit_next(), None);
+}
+
+#[test]
+fn no_places_are_none() {
+    let mut line = Line::<usize>::new(0, 0);
+    assert!(matches!(line.enter(peer(1)), Entry::Full));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Come(u8),
+    Leave(usize),
+    GiveUp(usize),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => (0..4_u8).prop_map(Act::Come),
+        3 => any::<usize>().prop_map(Act::Leave),
+        1 => any::<usize>().prop_map(Act::GiveUp),
+    ];
+    proptest::collection::vec(act, 0..200)
+}
+
+proptest! {
+    #[test]
+    fn bounds_hold_and_nobody_is_forgotten(
+        acts in acts(),
+        running_max in 1..12_usize,
+        waiting_max in 0..12_usize,
+    ) {
+        let mut line = Line::new(running_max, waiting_max);
+        // The same in plain lists: peers with a place; id, peer and number of who waits.
+        let mut running: Vec<Peer> = Vec::new();
+        let mut waiting: Vec<(u64, Peer, usize)> = Vec::new();
+        for (number, act) in acts.into_iter().enumerate() {
+            match act {
+                Act::Come(by) => match line.enter(peer(by)) {
+                    Entry::Runs => {
+                        prop_assert!(waiting.iter().all(|(_, other, _)| *other != peer(by)), "jumped the line");
+                        running.push(peer(by));
+                    }
+                    Entry::MayWait(ticket) => waiting.push((ticket.wait(number), peer(by), number)),
+                    Entry::Full => prop_assert!(!running.is_empty()),
+                },
+                Act::Leave(at) if !running.is_empty() => {
+                    line.leave(running.remove(at % running.len()));
+                    while let Some((by, turn)) = line.admit_next() {
+                        let first = waiting.iter().position(|(_, other, _)| *other == by);
+                        prop_assert_eq!(waiting.remove(first.unwrap()).2, turn, "not the first of theirs");
+                        running.push(by);
+                    }
+                }
+                Act::GiveUp(at) if !waiting.is_empty() => {
+                    let (id, ..) = waiting.remove(at % waiting.len());
+                    prop_assert!(line.give_up(id));
+                }
+                Act::Leave(_) | Act::GiveUp(_) => {}
+            }
+            prop_assert!(running.len() <= running_max && waiting.len() <= waiting_max);
+            prop_assert_eq!((line.running(), line.waiting()), (running.len(), waiting.len()));
+            prop_assert!(line.admit_next().is_none(), "there was room for somebody who waits");
+        }
+        // Whoever still waits has a place when all others are gone.
+        let mut served = 0;
+        let due = waiting.len();
+        while let Some(by) = running.pop() {
+            line.leave(by);
+            while let Some((by, _)) = line.admit_next() {
+                running.push(by);
+                served += 1;
+            }
+        }
+        prop_assert_eq!(served, due);
+        prop_assert_eq!((line.running(), line.waiting()), (0, 0));
+    }
+}

@@ -1,0 +1,127 @@
+//! A run of a chunk's objects as list items. It holds the chunk once instead of every object: a list of ten thousand objects
+//! else costs forty thousand writes to counters that other lists write, too.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::cache::Chunk;
+use crate::resource::Layout;
+
+/// Where items are taken from, and what stands before them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::downstream) struct Stretch<'a> {
+    pub(in crate::downstream) chunk: &'a Arc<Chunk>,
+    pub(in crate::downstream) layout: Layout,
+    /// Index of the first object.
+    pub(in crate::downstream) start: usize,
+    /// Stands before each object, but before the first of all.
+    pub(in crate::downstream) between: &'a Bytes,
+    /// Whether items came before.
+    pub(in crate::downstream) is_begun: bool,
+}
+
+/// What is left of it: slices in turns, what stands before an object and the object.
+#[derive(Clone, Debug)]
+pub(super) struct Items {
+    chunk: Arc<Chunk>,
+    layout: Layout,
+    between: Bytes,
+    /// Twice the index of an object stands for what is before it, one more for itself.
+    at: usize,
+    end: usize,
+    /// Bytes of the slice at `at` that are written.
+    written: usize,
+}
+
+impl Items {
+    /// Objects of about `room` bytes, and at least one; also their number, and the number of bytes.
+    pub(super) fn new(stretch: Stretch<'_>, room: usize) -> (Self, usize, usize) {
+        let Stretch {
+            chunk,
+            layout,
+            start,
+            between,
+            is_begun,
+        } = stretch;
+        let (mut count, mut len) = (0, 0);
+        for object in &chunk.objects()[start..] {
+            if is_begun || count > 0 {
+                len += between.len();
+            }
+            len += object.list_item_bytes(layout).len();
+            count += 1;
+            if len >= room {
+                break;
+            }
+        }
+        let mut items = Self {
+            chunk: Arc::clone(chunk),
+            layout,
+            between: between.clone(),
+            at: 2 * start + usize::from(!is_begun),
+            end: 2 * (start + count),
+            written: 0,
+        };
+        items.skip_empty();
+        (items, count, len)
+    }
+
+    /// The slice that is next, without what is written of it.
+    pub(super) fn first(&self) -> &[u8] {
+        match self.at < self.end {
+            true => &self.slice(self.at)[self.written..],
+            false => &[],
+        }
+    }
+
+    /// Fills `slices` as far as it goes; the number of those filled.
+    pub(super) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let rest = (self.at + 1..self.end).map(|at| self.slice(at));
+        let all = std::iter::once(self.first()).chain(rest);
+        let some = all.filter(|slice| !slice.is_empty());
+        let pairs = slices.iter_mut().zip(some);
+        pairs
+            .map(|(slice, bytes)| *slice = IoSlice::new(bytes))
+            .count()
+    }
+
+    /// Takes up to `written` bytes off; how many it took, all there were if fewer.
+    pub(super) fn advance(&mut self, written: usize) -> usize {
+        let mut left = written;
+        while left > 0 && self.at < self.end {
+            let step = left.min(self.first().len());
+            left -= step;
+            self.written += step;
+            self.skip_empty();
+        }
+        written - left
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.at >= self.end
+    }
+
+    /// All that is left, copied.
+    pub(super) fn to_bytes(&self) -> Bytes {
+        let mut bytes = BytesMut::from(self.first());
+        (self.at + 1..self.end).for_each(|at| bytes.extend_from_slice(self.slice(at)));
+        bytes.freeze()
+    }
+
+    fn slice(&self, at: usize) -> &[u8] {
+        if at.is_multiple_of(2) {
+            return &self.between;
+        }
+        let object = self.chunk.objects().get(at / 2);
+        object.map_or(&[], |object| object.list_item_bytes(self.layout))
+    }
+
+    fn skip_empty(&mut self) {
+        while self.at < self.end && self.first().is_empty() {
+            self.at += 1;
+            self.written = 0;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Partial writes of slices and of runs of items: nothing lost, nothing twice, no room left unused.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::cache::tests::samples::Sample;
+use crate::cache::{Chunk, ObjectMap};
+use crate::resource::{Layout, Object};
+
+fn of_parts(parts: &[&'static str]) -> Pieces {
+    let mut pieces = Pieces::default();
+    parts
+        .iter()
+        .for_each(|part| pieces.push(Bytes::from_static(part.as_bytes())));
+    pieces
+}
+
+#[track_caller]
+fn check(mut pieces: Pieces, whole: &str, step: usize, slots: usize) {
+    assert_eq!(pieces.len(), whole.len());
+    let mut written = Vec::new();
+    while pieces.has_remaining() {
+        assert!(!pieces.chunk().is_empty());
+        let mut slices = vec![IoSlice::new(&[]); slots];
+        let filled = pieces.chunks_vectored(&mut slices);
+        let seen: Vec<u8> = slices[..filled]
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect();
+        assert!(seen.starts_with(pieces.chunk()));
+        assert!(slices[..filled].iter().all(|slice| !slice.is_empty()));
+        assert!(
+            filled == slots || seen.len() == pieces.remaining(),
+            "room was left though there was more"
+        );
+        let take = seen.len().min(step);
+        written.extend_from_slice(&seen[..take]);
+        pieces.advance(take);
+    }
+    assert_eq!(String::from_utf8_lossy(&written), whole);
+}
+
+#[test]
+fn every_partial_write_goes_on_where_it_stopped() {
+    for step in 1..=12 {
+        for slots in 1..=4 {
+            let parts = ["abc", "", "d", "efgh", "ij"];
+            check(of_parts(&parts), &parts.concat(), step, slots);
+        }
+    }
+}
+
+fn chunk(count: u64) -> Arc<Chunk> {
+    let object = |at| Sample::new(&format!("a/o{at}"), 10 + at).object();
+    let map = ObjectMap::from_objects((0..count).map(object).collect());
+    let chunk = map.next_chunk(&mut map.place_from(""), "");
+    Arc::clone(chunk.unwrap())
+}
+
+fn item(object: &Object) -> String {
+    String::from_utf8(object.list_item(Layout::Typed).to_vec()).unwrap()
+}
+
+#[test]
+fn items_are_written_as_if_each_were_pushed() {
+    let chunk = chunk(4);
+    let items: Vec<_> = chunk.objects().iter().map(item).collect();
+    for between in ["", ",{"] {
+        let separator = Bytes::from_static(between.as_bytes());
+        for (start, is_begun) in [(0, false), (0, true), (2, true)] {
+            let lead = if is_begun { between } else { "" };
+            let whole = format!("head{lead}{}tail", items[start..].join(between));
+            for step in [1, 7, 100, 1 << 20] {
+                for slots in 1..=9 {
+                    let mut pieces = of_parts(&["head"]);
+                    let stretch = Stretch {
+                        chunk: &chunk,
+                        layout: Layout::Typed,
+                        start,
+                        between: &separator,
+                        is_begun,
+                    };
+                    pieces.push_items(stretch, 1 << 20);
+                    pieces.push(Bytes::from_static(b"tail"));
+                    let joined: Vec<_> = pieces.clone().into_parts().collect();
+                    assert_eq!(joined.concat(), whole.as_bytes());
+                    check(pieces, &whole, step, slots);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn items_are_taken_until_there_are_enough_bytes() {
+    let chunk = chunk(4);
+    let between = Bytes::from_static(b",{");
+    let len = chunk.objects()[0].list_item(Layout::Typed).len();
+    for (len_max, expected) in [(0, 1), (1, 1), (len, 1), (len + 1, 2), (1 << 20, 4)] {
+        let mut pieces = Pieces::default();
+        let stretch = Stretch {
+            chunk: &chunk,
+            layout: Layout::Typed,
+            start: 0,
+            between: &between,
+            is_begun: false,
+        };
+        let count = pieces.push_items(stretch, len_max);
+        assert_eq!(count, expected, "{len_max}");
+    }
+}

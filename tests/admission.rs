@@ -1,0 +1,179 @@
+//! More than a gateway takes at once: who is served gets the whole, who is not is told so, and afterwards all is as before.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::net::SocketAddr;
+
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::{AdmissionLimits, ServeSettings};
+use kube_fanout::gateway::Gateway;
+use kube_fanout::shutdown::Drain;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+const CONFIGMAPS: &str = "/api/v1/configmaps?resourceVersion=0";
+/// Together more than two sockets' buffers hold, of those who send and those who do not read.
+const OBJECTS: usize = 32;
+const OBJECT_LEN: usize = 1 << 20;
+
+struct Row {
+    _apiserver: Apiserver,
+    address: SocketAddr,
+    drain: Drain,
+    gateway: JoinHandle<()>,
+}
+
+impl Row {
+    async fn with(bounds: impl FnOnce(&mut AdmissionLimits)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
+            object_len: OBJECT_LEN,
+            ..Options::default()
+        };
+        let apiserver = apiserver::start(listener, options).unwrap();
+        let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
+        let mut settings = ServeSettings::embedded(upstream);
+        bounds(&mut settings.admission);
+        let gateway = Gateway::build(settings).await.unwrap();
+        let drain = Drain::new();
+        Self {
+            _apiserver: apiserver,
+            address: gateway.address().unwrap(),
+            gateway: tokio::spawn(gateway.run(drain.clone())),
+            drain,
+        }
+    }
+
+    /// Sends a request over a connection of its own, and reads the head of the answer.
+    async fn get(&self, target: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(stream.read_line(&mut head).await.unwrap(), 0, "{head}");
+        }
+        Answer { head, stream }
+    }
+
+    async fn ended(self) {
+        self.drain.begin();
+        self.gateway.await.unwrap();
+    }
+}
+
+struct Answer {
+    head: String,
+    stream: BufReader<TcpStream>,
+}
+
+impl Answer {
+    fn code(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap()
+    }
+
+    async fn body(mut self) -> String {
+        let mut body = String::new();
+        self.stream.read_to_string(&mut body).await.unwrap();
+        body
+    }
+
+    #[track_caller]
+    fn check_code(self, code: &str) -> Self {
+        assert_eq!(self.code(), code, "{}", self.head);
+        self
+    }
+
+    async fn check_refused(self) {
+        let answer = self.check_code("429");
+        let head = answer.head.to_lowercase();
+        let retry_after = head.split("retry-after: ").nth(1).unwrap();
+        let seconds = retry_after.split("\r\n").next().unwrap().to_owned();
+        let body = answer.body().await;
+        let status: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(status["kind"], "Status");
+        assert_eq!(status["reason"], "TooManyRequests");
+        assert_eq!(status["details"]["retryAfterSeconds"].to_string(), seconds);
+    }
+
+    async fn check_whole_list(self) {
+        assert_eq!(self.code(), "200", "{}", self.head);
+        let body = self.body().await;
+        assert_eq!(body.matches("\"uid\":").count(), OBJECTS);
+        assert!(body.ends_with("]}\n\r\n0\r\n\r\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_beyond_the_bound_are_sent_away_and_the_others_are_whole() {
+    let row = Row::with(|bounds| {
+        bounds.lists_max = 3;
+        bounds.lists_waiting_max = 0;
+    })
+    .await;
+    let mut running = Vec::new();
+    for _ in 0..3 {
+        running.push(row.get(CONFIGMAPS).await.check_code("200"));
+    }
+    for _ in 0..2 {
+        row.get(CONFIGMAPS).await.check_refused().await;
+    }
+    // Short answers need no place, nor does what is forwarded.
+    let one = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dnone&resourceVersion=0";
+    row.get(one).await.check_code("200");
+    row.get("/version").await.check_code("200");
+    // Initial events do.
+    row.get("/api/v1/configmaps?watch=1&resourceVersion=0")
+        .await
+        .check_refused()
+        .await;
+    for list in running {
+        list.check_whole_list().await;
+    }
+    for _ in 0..3 {
+        row.get(CONFIGMAPS).await.check_whole_list().await;
+    }
+    row.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_may_wait_are_all_served() {
+    let row = Row::with(|bounds| {
+        bounds.lists_max = 1;
+        bounds.lists_waiting_max = 8;
+    })
+    .await;
+    let lists = (0..4).map(|_| async { row.get(CONFIGMAPS).await.check_whole_list().await });
+    futures::future::join_all(lists).await;
+    row.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_beyond_the_bound_are_told_so() {
+    let row = Row::with(|bounds| bounds.watches_max = 1).await;
+    let watch = "/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dnone&resourceVersion=0";
+    let open = row.get(watch).await.check_code("200");
+    row.get(watch).await.check_refused().await;
+    row.get(CONFIGMAPS).await.check_whole_list().await;
+    drop(open);
+    row.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_bound_are_told_so_and_closed() {
+    let row = Row::with(|bounds| bounds.connections_max = 2).await;
+    let mut lists = Vec::new();
+    for _ in 0..2 {
+        lists.push(row.get(CONFIGMAPS).await.check_code("200"));
+    }
+    let refused = row.get("/version").await;
+    assert!(refused.head.to_lowercase().contains("connection: close"));
+    refused.check_refused().await;
+    for list in lists {
+        list.check_whole_list().await;
+    }
+    row.ended().await;
+}
