@@ -3,12 +3,15 @@
 mod items;
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use smallvec::{SmallVec, smallvec};
 
 use items::Items;
 pub(super) use items::Stretch;
+
+use crate::cache::Chunk;
 
 /// What one body frame carries.
 ///
@@ -43,12 +46,31 @@ impl Pieces {
     /// Adds objects as list items until there are about `len_max` bytes in all, and at least one; how many.
     pub(super) fn push_items(&mut self, stretch: Stretch<'_>, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
-        let (items, count, len) = Items::new(stretch, room);
+        let (items, count, len) = Items::listed(stretch, room);
+        self.push_run(items, len);
+        count
+    }
+
+    /// Adds objects of a chunk from `start` on as ADDED events, until there are about `len_max` bytes in all; how many. None if
+    /// the frame of the first has to be made.
+    pub(super) fn push_added(&mut self, chunk: &Arc<Chunk>, start: usize, len_max: usize) -> usize {
+        let room = len_max.saturating_sub(self.len);
+        let (items, count, len) = Items::added(chunk, start, room);
+        self.push_run(items, len);
+        count
+    }
+
+    fn push_run(&mut self, items: Items, len: usize) {
         if len > 0 {
             self.len += len;
             self.parts.push(Part::Items(Box::new(items)));
         }
-        count
+    }
+
+    /// Adds what is left of others.
+    pub(super) fn append(&mut self, others: Self) {
+        self.len += others.len;
+        self.parts.extend(others.parts.into_iter().skip(others.at));
     }
 
     /// Length in bytes.

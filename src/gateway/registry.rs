@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Notify;
@@ -65,6 +65,8 @@ pub(super) struct Registry {
 #[derive(Default)]
 struct State {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
+    /// Not offered when discovery was read last.
+    missing: HashSet<CacheKey, foldhash::fast::RandomState>,
     /// The tasks of all slots; they end with the registry.
     tasks: JoinSet<()>,
 }
@@ -191,12 +193,7 @@ impl Registry {
     }
 
     fn discovered(&self, discovery: Discovery) {
-        let whole = discovery.failed().is_empty();
-        let known: Vec<CacheKey> = self.state().slots.keys().cloned().collect();
-        for key in known
-            .into_iter()
-            .filter(|key| whole && discovery.resource(&key.gvr).is_none())
-        {
+        for key in self.no_longer_offered(&discovery) {
             info!(resource = %key, "no longer offered upstream");
             self.close_slot(&key);
         }
@@ -204,6 +201,27 @@ impl Registry {
         for gvr in &self.settings.pinned {
             self.slot(&CacheKey::json(gvr));
         }
+    }
+
+    /// Resources whose streams are to end. Missing once is not enough: a server that starts offers custom resources a
+    /// moment after everything else.
+    fn no_longer_offered(&self, discovery: &Discovery) -> Vec<CacheKey> {
+        let mut state = self.state();
+        let State { slots, missing, .. } = &mut *state;
+        if !discovery.failed().is_empty() {
+            return Vec::new();
+        }
+        let now: HashSet<_, _> = slots
+            .keys()
+            .filter(|key| discovery.resource(&key.gvr).is_none())
+            .cloned()
+            .collect();
+        let gone: Vec<_> = now.intersection(missing).cloned().collect();
+        if now.len() > gone.len() {
+            self.discovery_wanted.notify_one();
+        }
+        *missing = now;
+        gone
     }
 
     fn is_pinned(&self, key: &CacheKey) -> bool {

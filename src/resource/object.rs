@@ -158,8 +158,13 @@ impl Object {
     /// The frame as it is kept, if it says `kind`.
     #[must_use]
     pub fn frame_of(&self, kind: EventKind) -> Option<Bytes> {
+        self.says(kind).then(|| self.shared(0, self.frame_len()))
+    }
+
+    /// Whether the frame says `kind` as it is kept.
+    fn says(&self, kind: EventKind) -> bool {
         let frame = self.0.frame();
-        let is_kind = match self.encoding() {
+        match self.encoding() {
             Encoding::Json => {
                 let head = kind.line_head().as_bytes();
                 self.0.start() == head.len() && frame.starts_with(head)
@@ -169,8 +174,19 @@ impl Object {
                 let at = self.tail_start();
                 frame.get(at - word.len()..at) == Some(word)
             }
-        };
-        is_kind.then(|| self.shared(0, frame.len()))
+        }
+    }
+
+    /// The frame that says `kind` in two borrowed pieces, the first of which may be empty. `None` if the first would have to be
+    /// made: in protobuf it holds lengths.
+    #[must_use]
+    pub fn frame_bytes(&self, kind: EventKind) -> Option<(&'static [u8], &[u8])> {
+        let frame = self.0.frame();
+        if self.says(kind) {
+            return Some((b"", frame));
+        }
+        let is_json = self.encoding() == Encoding::Json;
+        is_json.then(|| (kind.line_head().as_bytes(), &frame[self.tail_start()..]))
     }
 
     /// A frame that says `kind`, in two pieces, of which the second is shared.

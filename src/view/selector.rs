@@ -43,10 +43,13 @@ impl Selector {
     /// Whether every object of the resource matches.
     #[must_use]
     pub fn is_everything(&self) -> bool {
-        self.namespace.is_none()
-            && self.labels.is_empty()
-            && self.fields.is_empty()
-            && self.shard.is_none()
+        self.namespace.is_none() && self.is_scope()
+    }
+
+    /// Whether every object of its namespace matches, or of the resource if it names none.
+    #[must_use]
+    pub fn is_scope(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }
 }
 

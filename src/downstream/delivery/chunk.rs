@@ -25,7 +25,7 @@ fn head(len: usize) -> Bytes {
 /// One chunk of what a single client gets.
 pub(super) fn chunked(pieces: Pieces) -> Pieces {
     let mut chunk = Pieces::from(head(pieces.len()));
-    pieces.into_parts().for_each(|part| chunk.push(part));
+    chunk.append(pieces);
     chunk.push(Bytes::from_static(END));
     chunk
 }

@@ -18,7 +18,7 @@ const TURN_LEN: usize = 8;
 /// When a bookmark is tried again that could not be sent between events.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
 /// What one vectored write is given at most.
-const SLICES_MAX: usize = 64;
+const SLICES_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Stream {
         let mut out = Pieces::from(head);
         // What there is leaves with the head.
         if let Some(pieces) = follower.gather() {
-            chunked(pieces).into_parts().for_each(|part| out.push(part));
+            out.append(chunked(pieces));
         }
         Self {
             wake_at: follower.wake_at(),

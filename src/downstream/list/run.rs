@@ -56,9 +56,7 @@ impl Page {
     /// True if every object of the range is on the page.
     fn shows_all(&self) -> bool {
         match &self.items {
-            Items::Rest { selector, .. } => {
-                selector.labels.is_empty() && selector.fields.is_empty() && selector.shard.is_none()
-            }
+            Items::Rest { selector, .. } => selector.is_scope(),
             Items::Found(_) => false,
         }
     }

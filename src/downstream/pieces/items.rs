@@ -1,5 +1,5 @@
-//! A run of a chunk's objects as list items. It holds the chunk once instead of every object: a list of ten thousand objects
-//! else costs forty thousand writes to counters that other lists write, too.
+//! A run of a chunk's objects as list items, or as the events that tell of them. It holds the chunk once instead of every
+//! object: a list of ten thousand objects else costs forty thousand writes to counters that other lists write, too.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::cache::Chunk;
-use crate::resource::Layout;
+use crate::resource::{EventKind, Layout};
 
 /// Where items are taken from, and what stands before them.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,7 @@ pub(in crate::downstream) struct Stretch<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Items {
     chunk: Arc<Chunk>,
-    layout: Layout,
-    between: Bytes,
+    form: Form,
     /// Twice the index of an object stands for what is before it, one more for itself.
     at: usize,
     end: usize,
@@ -35,9 +34,20 @@ pub(super) struct Items {
     written: usize,
 }
 
+/// How objects are shown.
+#[derive(Clone, Debug)]
+enum Form {
+    Listed {
+        layout: Layout,
+        between: Bytes,
+    },
+    /// As events that say that they are there.
+    Added,
+}
+
 impl Items {
-    /// Objects of about `room` bytes, and at least one; also their number, and the number of bytes.
-    pub(super) fn new(stretch: Stretch<'_>, room: usize) -> (Self, usize, usize) {
+    /// Objects of about `room` bytes as list items, and at least one; also their number, and the number of bytes.
+    pub(super) fn listed(stretch: Stretch<'_>, room: usize) -> (Self, usize, usize) {
         let Stretch {
             chunk,
             layout,
@@ -56,16 +66,41 @@ impl Items {
                 break;
             }
         }
+        let between = between.clone();
+        let form = Form::Listed { layout, between };
+        let at = 2 * start + usize::from(!is_begun);
+        let items = Self::new(chunk, form, at..2 * (start + count));
+        (items, count, len)
+    }
+
+    /// Objects of about `room` bytes from `start` on as ADDED events, as far as their frames need not be made; also their
+    /// number, and the number of bytes.
+    pub(super) fn added(chunk: &Arc<Chunk>, start: usize, room: usize) -> (Self, usize, usize) {
+        let (mut count, mut len) = (0, 0);
+        for object in &chunk.objects()[start..] {
+            let Some((head, rest)) = object.frame_bytes(EventKind::Added) else {
+                break;
+            };
+            len += head.len() + rest.len();
+            count += 1;
+            if len >= room {
+                break;
+            }
+        }
+        let items = Self::new(chunk, Form::Added, 2 * start..2 * (start + count));
+        (items, count, len)
+    }
+
+    fn new(chunk: &Arc<Chunk>, form: Form, slices: std::ops::Range<usize>) -> Self {
         let mut items = Self {
             chunk: Arc::clone(chunk),
-            layout,
-            between: between.clone(),
-            at: 2 * start + usize::from(!is_begun),
-            end: 2 * (start + count),
+            form,
+            at: slices.start,
+            end: slices.end,
             written: 0,
         };
         items.skip_empty();
-        (items, count, len)
+        items
     }
 
     /// The slice that is next, without what is written of it.
@@ -111,11 +146,17 @@ impl Items {
     }
 
     fn slice(&self, at: usize) -> &[u8] {
-        if at.is_multiple_of(2) {
-            return &self.between;
-        }
+        let is_before = at.is_multiple_of(2);
         let object = self.chunk.objects().get(at / 2);
-        object.map_or(&[], |object| object.list_item_bytes(self.layout))
+        match (&self.form, object) {
+            (Form::Listed { between, .. }, _) if is_before => between,
+            (Form::Listed { layout, .. }, Some(object)) => object.list_item_bytes(*layout),
+            (Form::Added, Some(object)) => {
+                let pieces = object.frame_bytes(EventKind::Added);
+                pieces.map_or(&[], |(head, rest)| if is_before { head } else { rest })
+            }
+            (_, None) => &[],
+        }
     }
 
     fn skip_empty(&mut self) {

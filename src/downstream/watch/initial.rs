@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{FRAME_LEN, FRAME_SLICES};
-use crate::cache::Snapshot;
+use super::FRAME_SLICES;
+use crate::cache::{Chunk, Snapshot};
 use crate::downstream::Pieces;
 use crate::downstream::admission::ListPlace;
 use crate::downstream::walk::Walk;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::{CutError, Marker, Served, View};
+
+/// Bytes of one frame, about. They are borrowed from the snapshot, which is held anyway.
+const FRAME_LEN: usize = 256 << 10;
 
 /// How far a client's initial events have come.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(super) struct Initial {
     snapshot: Arc<Snapshot>,
     /// Begun with the first frame.
     walk: Option<Walk>,
+    /// A chunk that is shown whole, and how many of its objects are.
+    begun: Option<(Arc<Chunk>, usize)>,
     version: ResourceVersion,
     marker: Marker,
     done: bool,
@@ -27,6 +32,7 @@ impl Initial {
         Self {
             snapshot,
             walk: None,
+            begun: None,
             version,
             marker,
             done: false,
@@ -55,8 +61,24 @@ impl Initial {
         let walk = self.walk.get_or_insert_with(|| {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
+        let shows_all = view.cut().is_none() && selector.is_scope();
         let (mut pieces, mut count) = (Pieces::default(), 0);
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
+            if self.begun.is_none() && shows_all {
+                let chunk = walk.next_chunk(&self.snapshot.objects);
+                self.begun = chunk.map(|chunk| (Arc::clone(chunk), 0));
+            }
+            if let Some((chunk, shown)) = self.begun.take() {
+                let mut more = pieces.push_added(&chunk, shown, FRAME_LEN);
+                if more == 0 {
+                    push_added(&mut pieces, &chunk.objects()[shown], view)?;
+                    more = 1;
+                }
+                count += more as u64;
+                let shown = shown + more;
+                self.begun = (shown < chunk.objects().len()).then_some((chunk, shown));
+                continue;
+            }
             let Some(object) = walk.next(&self.snapshot.objects) else {
                 self.done = true;
                 self.place = None;

@@ -48,7 +48,9 @@ impl Side {
         let mut late = std::mem::take(&mut self.late).into_iter().peekable();
         let mut merged = Vec::with_capacity(sorted.len() + late.len());
         for object in sorted {
-            while let Some((_, late)) = late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) < object.key()) {
+            while let Some((_, late)) =
+                late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) < object.key())
+            {
                 merged.extend(late);
             }
             match late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) == object.key()) {
