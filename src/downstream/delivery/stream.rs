@@ -39,10 +39,12 @@ pub(super) struct Stream {
 }
 
 /// ```text
-/// Open ── the watch is over ──▶ Ending ── all is written ──▶ given back
+/// Head ── joined by what there is ──▶ Open ── the watch is over ──▶ Ending ── all is written ──▶ given back
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Nothing is written yet.
+    Head,
     Open,
     /// All is written, but a layer below may hold some of it.
     Unflushed,
@@ -69,22 +71,17 @@ impl Stream {
     pub(super) fn new(
         transport: Transport,
         head: Bytes,
-        mut follower: Follower,
+        follower: Follower,
         waker: Waker,
         done: oneshot::Sender<Transport>,
     ) -> Self {
-        let mut out = Pieces::from(head);
-        // What there is leaves with the head.
-        if let Some(pieces) = follower.gather() {
-            out.append(chunked(pieces));
-        }
         Self {
             wake_at: follower.wake_at(),
             transport,
             follower,
             waker,
-            out,
-            phase: Phase::Open,
+            out: head.into(),
+            phase: Phase::Head,
             done,
             group: 0,
             place: 0,
@@ -171,6 +168,13 @@ impl Stream {
 
     /// Sends what there is.
     pub(super) fn drive(&mut self) -> Flow {
+        if self.phase == Phase::Head {
+            // What there is leaves with the head.
+            if let Some(pieces) = self.follower.gather() {
+                self.out.append(chunked(pieces));
+            }
+            self.phase = Phase::Open;
+        }
         for _ in 0..TURN_LEN {
             match self.poll_out() {
                 Poll::Ready(Ok(())) => {}

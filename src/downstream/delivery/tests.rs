@@ -1,6 +1,6 @@
 //! Watches delivered to clients over streams in memory.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::cache::tests::samples::{World, kind, told};
 use crate::downstream::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
 use crate::resource::{Layout, ResourceVersion};
 use crate::view::selector::Selector;
-use crate::view::{Hub, Served};
+use crate::view::{Entry, Hub, Served};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const WIDE: usize = 1 << 20;
@@ -23,12 +23,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Tally {
     events: AtomicU64,
     delays: AtomicU64,
+    /// The next event that is counted panics.
+    is_broken: AtomicBool,
     ends: Mutex<Vec<WatchTotals>>,
     ended: tokio::sync::Notify,
 }
 
 impl WatchTally for Tally {
     fn delivered(&self, events: u64, _: u64) {
+        let is_broken = events > 0 && self.is_broken.swap(false, Ordering::Relaxed);
+        assert!(!is_broken, "planted by a test");
         self.events.fetch_add(events, Ordering::Relaxed);
     }
 
@@ -86,7 +90,12 @@ impl Scene {
     /// A client of everything from now on, whose connection holds `room` bytes.
     fn client(&self, room: usize, timeout: Duration) -> Client {
         let entry = self.served.hub.join(&Selector::default());
-        let version = ResourceVersion(self.world.version);
+        self.enter(entry, room, timeout)
+    }
+
+    /// The same by one who joined earlier.
+    fn enter(&self, entry: Entry, room: usize, timeout: Duration) -> Client {
+        let version = ResourceVersion(entry.reached.version.0.max(10));
         let sequence = self.served.cache.resume_after(version).unwrap();
         let timing = Timing {
             started: Instant::now(),
@@ -272,6 +281,24 @@ async fn a_delivery_that_is_given_up_closes_the_connection() {
     client.watch.abort();
     while client.read().await {}
     assert_eq!(scene.tally.end().await.end, WatchEnd::Client);
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_connection_and_no_other() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut stays = scene.client(1 << 16, HOUR);
+    stays.read().await;
+    // It comes from before this event, so that it gathers by itself.
+    let broken = {
+        let entry = scene.served.hub.join(&Selector::default());
+        scene.put("a/1");
+        stays.read_lines(1).await;
+        scene.tally.is_broken.store(true, Ordering::Relaxed);
+        scene.enter(entry, 1 << 16, HOUR)
+    };
+    assert!(broken.watch.await.unwrap().is_none());
+    scene.put("a/2");
+    assert_eq!(stays.read_lines(1).await.len(), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -112,7 +113,7 @@ impl Worker {
             return;
         };
         let set_to = stream.wake_at;
-        let flow = stream.wake(now);
+        let flow = alone(|| stream.wake(now));
         let wake_at = stream.wake_at;
         // What is due already is done when the client takes more.
         if wake_at != set_to && wake_at > now {
@@ -186,12 +187,14 @@ impl Worker {
             if !stream.is_level() || cursor == head && !is_closed {
                 continue;
             }
-            let taken = chunks.at(&view, cursor).and_then(|(chunk, takers)| {
-                let flow = stream.take(chunk)?;
-                *takers += 1;
-                Some(flow)
+            let flow = alone(|| {
+                let taken = chunks.at(&view, cursor).and_then(|(chunk, takers)| {
+                    let flow = stream.take(chunk)?;
+                    *takers += 1;
+                    Some(flow)
+                });
+                taken.unwrap_or_else(|| stream.drive())
             });
-            let flow = taken.unwrap_or_else(|| stream.drive());
             self.settle(member, flow);
         }
         chunks.tell(&*tally);
@@ -233,6 +236,12 @@ impl Worker {
             context.waker().wake_by_ref();
         }
     }
+}
+
+/// A panic on the way of one client ends that client's connection, and no other's.
+fn alone(act: impl FnOnce() -> Flow) -> Flow {
+    // What may be left half done belongs to the stream, and goes with it.
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Flow::Gone)
 }
 
 fn address(view: &Arc<View>) -> usize {
