@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_PER_MEMBER: Duration = Duration::from_micros(1);
 /// Connections being made at one time: a server gives up on handshakes that wait too long.
 const CONNECTING_MAX: usize = 32;
+/// Streams of a connection that were left and are remembered for a while.
+const RESET_STREAMS_MAX: usize = 10_000;
 /// With windows of a chosen size, that of the connection: the streams that are not read must not hold up the others.
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
@@ -222,6 +224,9 @@ async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
     let making = async {
         let stream = thread.wiring.target.connect("h2").await?;
         let mut builder = Builder::new(TokioExecutor::new());
+        // Members that leave are told of events that were on their way: by default h2 forgets who left after ten of them,
+        // and takes what comes later for a flood.
+        builder.max_concurrent_reset_streams(RESET_STREAMS_MAX);
         if let Some(len) = thread.wiring.stream_window {
             builder
                 .initial_stream_window_size(len)
