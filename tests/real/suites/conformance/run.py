@@ -62,7 +62,7 @@ class Shared:
         self.state, api = State(), fixtures.Api(stack.server)
         self.state.fill(api)
         self.state.settle(api, stack.plain)
-        everywhere = tuple(e.split("?")[0] for _, _, e, _ in self.state.resources)
+        everywhere = (*(e.split("?")[0] for _, _, e, _ in self.state.resources), "/api/v1/configmaps")
         rests = lambda c: not c.target.split("?")[0] in everywhere  # others write in all namespaces
         self._cases = [c for c in [*differential_lists.cases(self.state), *differential_watches.quiet(self.state)] if rests(c)]
 
