@@ -144,13 +144,18 @@ impl Lister {
     }
 }
 
+/// Sends once a round.
+fn next_round(listed: usize, control: &Control, path: &str) -> Next {
+    if listed < control.round.load(Ordering::Relaxed) {
+        Next::Send(path.to_owned())
+    } else {
+        Next::Rest
+    }
+}
+
 impl Member for Lister {
     fn next(&mut self, control: &Control) -> Next {
-        if self.listed.len() < control.round.load(Ordering::Relaxed) {
-            Next::Send(self.path.to_string())
-        } else {
-            Next::Rest
-        }
+        next_round(self.listed.len(), control, &self.path)
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {

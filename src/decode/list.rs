@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::resource::protobuf::type_meta;
-use crate::resource::{Encoding, EventKind, FieldTable, Layout, Object, ResourceVersion, Span};
+use crate::resource::{Encoding, FieldTable, Layout, Object, ResourceVersion, Span};
 
-use super::json::{Json, ScanError, span};
+use super::json::{Json, ScanError};
 use super::protobuf::scan_protobuf_object;
 use super::scanner::scan_object;
 
@@ -136,19 +136,10 @@ impl ItemForm {
             let parts = scan_protobuf_object(item, fields)?;
             return Ok(Object::in_protobuf(parts, &self.types, item));
         }
-        const END: &[u8] = b"}\n";
-        let head = EventKind::Added.line_head().as_bytes();
-        let mut line = Vec::with_capacity(head.len() + self.types.len() + item.len() + END.len());
-        line.extend_from_slice(head);
-        put_form(&mut line, item, &self.types);
-        line.extend_from_slice(END);
-        let object = Span {
-            start: span(0, head.len())?.end,
-            end: span(0, line.len() - END.len())?.end,
-        };
-        let parts = scan_object(object.of(&line), fields)?;
-        let start = object.start;
-        Ok(Object::in_frame(parts, Encoding::Json, &line, start))
+        let mut form = Vec::with_capacity(item.len() + self.types.len());
+        put_form(&mut form, item, &self.types);
+        let parts = scan_object(&form, fields)?;
+        Ok(Object::new(parts, &form))
     }
 }
 

@@ -2,11 +2,10 @@
 //! that, and comes back for the next round.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use memchr::memmem;
 
-use super::{Listed, Lists};
+use super::{Listed, Lists, next_round};
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Ended, Member, Next};
 use crate::verify::reference::object_print;
@@ -80,11 +79,7 @@ impl Current {
 
 impl Member for WatchLister {
     fn next(&mut self, control: &Control) -> Next {
-        if self.listed.len() < control.round.load(Ordering::Relaxed) {
-            Next::Send(self.path.to_string())
-        } else {
-            Next::Rest
-        }
+        next_round(self.listed.len(), control, &self.path)
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decode::scan_object;
-use crate::resource::{FieldTable, Gvr};
+use crate::resource::{EventKind, FieldTable, Gvr};
 
 const PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"26","continue":"eyJ2Ijoi","remainingItemCount":3},"items":[{"metadata":{"name":"p1","namespace":"default","resourceVersion":"10"},"spec":{"nodeName":"]}"}},{"metadata":{"name":"p2","resourceVersion":"11"}}]}"#;
 const WIDGETS: &str = r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w1","resourceVersion":"5"}}],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"19"}}"#;

@@ -102,7 +102,7 @@ impl Group {
         true
     }
 
-    /// The next member of the pass. `None` at its end; `more` says whether another begins.
+    /// The next member of the pass; `None` at its end.
     pub(super) fn next(&mut self) -> Option<usize> {
         let pass = self.pass.as_mut()?;
         let member = self.members.get(pass.next).copied();
