@@ -54,7 +54,7 @@ def entry(number, name, needs=(), setup=None, live=False, lasts=0):
     """Registers a test of one entry, named by a snake_case sentence; one that LASTS many seconds begins among the first.
     NEEDS, each another time to run at:
 
-    "alone"       no other test writes or asks meanwhile
+    "alone"       no other test writes or asks meanwhile; also for floods, over which the server ends other tests' watches
     "compaction"  after the setups everything is compacted (t.compacted), and server and gateway start anew
     "restart"     a server of its own, one test at a time, that may be killed (t.stack)"""
     def register(run):

@@ -28,7 +28,7 @@ def is_prefix(t, stream, wanted):
     return got
 
 
-@entry(87, "a_stalled_reader_holds_nobody_up_and_gets_a_contiguous_beginning", setup=seeded, live=True)
+@entry(87, "a_stalled_reader_holds_nobody_up_and_gets_a_contiguous_beginning", needs="alone", setup=seeded, live=True)
 def stalled_reader(side, t):
     """Six megabytes of events to one that does not read and one that does."""
     stalled, reading = StalledWatch(side, watch(t.pods, resourceVersion=t.state[t.pods])), side.open(watch(t.pods, resourceVersion=t.state[t.pods]))
@@ -44,7 +44,7 @@ def much(t):
     return {t.pods: [t.create(t.pods, padded(t.pods, fixtures.pod, n)) for n in range(200)]}
 
 
-@entry(90, "a_backlog_that_is_not_read_ends_without_an_error", setup=much, live=True)
+@entry(90, "a_backlog_that_is_not_read_ends_without_an_error", needs="alone", setup=much, live=True)
 def overtaken(side, t):
     """Five megabytes of history to a client that does not read, while more is written: a contiguous beginning, no ERROR."""
     versions = t.state[t.pods]
@@ -61,7 +61,7 @@ pinned(90, unit="downstream::watch::tests::a_client_who_fell_out_of_the_history_
        why="that the history overtakes a reader needs 75 seconds of events more than it holds; the gateway then tells 410 in the stream")
 
 
-@entry(94, "a_stalled_watch_list_gets_its_marker_only_after_the_whole_state", setup=much, live=True)
+@entry(94, "a_stalled_watch_list_gets_its_marker_only_after_the_whole_state", needs="alone", setup=much, live=True)
 def draining(side, t):
     """Five megabytes of initial state, not read while more is written: the state in order, then the marker, then a contiguous
     beginning of what came after; where it breaks off the end is clean."""

@@ -282,7 +282,7 @@ def given_up(side, t):
     return [shape(leaver.events()), *closed(stays)]
 
 
-@entry(73, "fifty_clients_that_do_not_read_do_not_starve_one_that_does", setup=seeded, live=True)
+@entry(73, "fifty_clients_that_do_not_read_do_not_starve_one_that_does", needs="alone", setup=seeded, live=True)
 def starving(side, t):
     """All events, in order, to the one that reads; to the others later as many as were kept for them, from the first on."""
     stalled = [StalledWatch(side, watch(t.pods, resourceVersion=t.state[t.pods])) for _ in range(50)]

@@ -88,6 +88,8 @@ class Streams(unittest.TestCase):
 
     def test_the_end_counts(self):
         self.check(stream(), stream(end="cut: x"), False)
+        self.check(stream(), stream(end="closed"), True)
+        self.check(stream(end="closed"), stream(), False)
         self.check(stream(), stream(body=b"\n"), False)
 
     def test_promises_of_one_stream(self):
