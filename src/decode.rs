@@ -1,10 +1,10 @@
 //! Bytes from upstream to objects and events. Pure: no sockets, no clock.
 //!
 //! ```text
-//! socket chunks ─▶ LineFramer ─▶ one line ─▶ scan_line ─▶ kind + ObjectParts | Bookmark | UpstreamStatus
+//! socket chunks ─▶ Frames ─▶ one line ─▶ scan_line ─▶ kind + ObjectParts | Bookmark | UpstreamStatus
 //! list body     ─▶ scan_list  ─▶ item spans ─▶ ItemForm ─▶ scan_object ─▶ ObjectParts
 //!
-//! protobuf      ─▶ LengthFramer ─▶ one frame ─▶ scan_frame ─▶ as above
+//! protobuf      ─▶ Frames ─▶ one frame ─▶ scan_frame ─▶ as above
 //! list body     ─▶ scan_protobuf_list ─▶ item spans ─▶ scan_protobuf_object ─▶ ObjectParts
 //! ```
 //!
@@ -14,7 +14,6 @@
 
 mod blocks;
 mod envelope;
-mod framer;
 mod frames;
 mod json;
 mod list;
@@ -26,14 +25,13 @@ mod table;
 mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
-pub use framer::{FrameTooLong, LineFramer};
-pub use frames::{Frames, object_in, scan_envelope, scan_watch};
+pub use frames::{FrameTooLong, Frames, object_in, scan_envelope, scan_watch};
 pub use json::{DEPTH_MAX, ScanError};
 pub use list::{ItemForm, ListPage, scan_list, watch_form};
 pub use managed_fields::without_managed_fields;
 pub use protobuf::{
-    LengthFramer, is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list,
-    scan_protobuf_object, scan_protobuf_status,
+    is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list, scan_protobuf_object,
+    scan_protobuf_status,
 };
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};

@@ -2,7 +2,8 @@
 //! lengths of the chunks, over and over; the rest is what is cut.
 #![no_main]
 
-use kube_fanout::decode::LineFramer;
+use kube_fanout::decode::Frames;
+use kube_fanout::resource::Encoding;
 use libfuzzer_sys::fuzz_target;
 
 const FRAME_LEN_MAX: usize = 48;
@@ -11,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((cuts, bytes)) = input.split_first_chunk::<4>() else {
         return;
     };
-    let mut framer = LineFramer::new(FRAME_LEN_MAX);
+    let mut framer = Frames::new(Encoding::Json, FRAME_LEN_MAX);
     let mut expected = bytes
         .split_inclusive(|byte| *byte == b'\n')
         .map(<[u8]>::to_vec)
@@ -33,13 +34,13 @@ fuzz_target!(|input: &[u8]| {
         framer.push(chunk);
         left = tail;
         loop {
-            match framer.next_line() {
+            match framer.next_frame() {
                 Ok(Some(line)) => lines.push(line.to_vec()),
                 Ok(None) => break,
                 Err(_) => {
                     assert!(!is_short);
                     assert!(expected.starts_with(&lines));
-                    assert!(framer.next_line().is_err(), "the error stays");
+                    assert!(framer.next_frame().is_err(), "the error stays");
                     return;
                 }
             }

@@ -3,12 +3,12 @@
 #![no_main]
 
 use kube_fanout::decode::{
-    LengthFramer, WatchLine, is_canonical_frame, scan_frame, scan_protobuf_list,
-    scan_protobuf_object, scan_protobuf_status,
+    Frames, WatchLine, is_canonical_frame, scan_frame, scan_protobuf_list, scan_protobuf_object,
+    scan_protobuf_status,
 };
 use kube_fanout::resource::protobuf::{at_version, frame_around, type_meta_of};
 use kube_fanout::resource::wire::WireFields;
-use kube_fanout::resource::{FieldTable, Gvr, ObjectParts, ResourceVersion};
+use kube_fanout::resource::{Encoding, FieldTable, Gvr, ObjectParts, ResourceVersion};
 use libfuzzer_sys::fuzz_target;
 
 const FRAME_LEN_MAX: usize = 1 << 16;
@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
 fn framed(input: &[u8]) -> Vec<u8> {
     let len = u32::try_from(input.len()).expect("inputs are small");
     let frame = [&len.to_be_bytes(), input].concat();
-    let mut framer = LengthFramer::new(FRAME_LEN_MAX);
+    let mut framer = Frames::new(Encoding::Protobuf, FRAME_LEN_MAX);
     let mut found = None;
     for piece in frame.chunks(1 + input.len() / 8) {
         assert!(found.is_none());

@@ -5,11 +5,10 @@
 mod message;
 
 use kube_fanout::decode::{
-    LengthFramer, WatchLine, is_canonical_frame, scan_frame, scan_protobuf_object,
-    scan_protobuf_status,
+    Frames, WatchLine, is_canonical_frame, scan_frame, scan_protobuf_object, scan_protobuf_status,
 };
 use kube_fanout::resource::protobuf::{at_version, frame_around, type_meta_of};
-use kube_fanout::resource::{FieldTable, Gvr, ObjectParts, ResourceVersion};
+use kube_fanout::resource::{Encoding, FieldTable, Gvr, ObjectParts, ResourceVersion};
 use libfuzzer_sys::fuzz_target;
 use message::{all, text};
 
@@ -20,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((cuts, bytes)) = input.split_first_chunk::<4>() else {
         return;
     };
-    let mut framer = LengthFramer::new(FRAME_LEN_MAX);
+    let mut framer = Frames::new(Encoding::Protobuf, FRAME_LEN_MAX);
     let mut frames = Vec::new();
     let mut left = bytes;
     let mut cuts = cuts.iter().cycle();

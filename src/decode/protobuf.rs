@@ -5,13 +5,11 @@
 //! read one after the other into the same parts. Nothing here recurses but along the paths of a field table.
 
 mod envelope;
-mod framer;
 mod list;
 mod object;
 mod status;
 
 pub use envelope::{is_canonical_frame, scan_frame, scan_protobuf_event};
-pub use framer::LengthFramer;
 pub use list::scan_protobuf_list;
 pub use object::scan_protobuf_object;
 pub use status::scan_protobuf_status;

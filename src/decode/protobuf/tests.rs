@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{WatchLine, scan_line};
+use crate::decode::{Frames, WatchLine, scan_line};
 use crate::resource::wire::put_bytes;
-use crate::resource::{EventKind, FieldTable, Gvr, ObjectParts};
+use crate::resource::{Encoding, EventKind, FieldTable, Gvr, ObjectParts};
 
 /// A file of tests/captured.
 pub(super) fn captured(name: &str) -> Vec<u8> {
@@ -18,7 +18,7 @@ pub(super) fn captured(name: &str) -> Vec<u8> {
 
 /// The frames of a captured stream.
 pub(super) fn frames(stream: &[u8]) -> Vec<Vec<u8>> {
-    let mut framer = LengthFramer::new(1 << 20);
+    let mut framer = Frames::new(Encoding::Protobuf, 1 << 20);
     framer.push(stream);
     let mut frames = Vec::new();
     while let Some(frame) = framer.next_frame().unwrap() {

@@ -14,9 +14,9 @@ use tracing::{debug, warn};
 use super::ask::Key;
 use super::kept::{Kept, covers};
 use crate::cache::{Retention, Ring, RingWriter};
-use crate::decode::{LineFramer, TableLine, scan_table};
+use crate::decode::{Frames, TableLine, scan_table};
 use crate::metrics::TableMetrics;
-use crate::resource::ResourceVersion;
+use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
 use crate::view::WakeList;
@@ -242,7 +242,7 @@ impl Follower {
     }
 
     async fn read(&mut self, mut body: ResponseBody, reached: &mut ResourceVersion) -> Over {
-        let mut framer = LineFramer::new(self.frame_len_max);
+        let mut framer = Frames::new(Encoding::Json, self.frame_len_max);
         let mut wakers = Vec::new();
         loop {
             // Losing the wait loses no bytes: frames are whole when they come.
@@ -265,11 +265,11 @@ impl Follower {
 
     fn take_lines(
         &mut self,
-        framer: &mut LineFramer,
+        framer: &mut Frames,
         reached: &mut ResourceVersion,
     ) -> Result<(), End> {
         loop {
-            match framer.next_line() {
+            match framer.next_frame() {
                 Ok(Some(line)) => self.take_line(&line, reached)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.unreadable(&error)),

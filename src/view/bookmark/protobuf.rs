@@ -123,14 +123,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decode::{LengthFramer, WatchLine, scan_frame};
-    use crate::resource::FieldTable;
+    use crate::decode::{Frames, WatchLine, scan_frame};
     use crate::resource::protobuf::{frame_around, type_meta_of};
+    use crate::resource::{Encoding, FieldTable};
 
     /// The bookmarks of a captured stream: frame, version, where its digits stand, and whether it is marked.
     fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, Span, Marker)> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
-        let mut framer = LengthFramer::new(1 << 20);
+        let mut framer = Frames::new(Encoding::Protobuf, 1 << 20);
         framer.push(&std::fs::read(format!("{folder}/{name}.frames")).unwrap());
         let mut found = Vec::new();
         while let Some(frame) = framer.next_frame().unwrap() {

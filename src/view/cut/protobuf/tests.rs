@@ -4,10 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::{
-    LengthFramer, WatchLine, members, scan_frame, scan_line, scan_protobuf_list,
-    scan_protobuf_object,
+    Frames, WatchLine, members, scan_frame, scan_line, scan_protobuf_list, scan_protobuf_object,
 };
-use crate::resource::{EventKind, FieldTable};
+use crate::resource::{Encoding, EventKind, FieldTable};
 
 fn captured(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
@@ -16,7 +15,7 @@ fn captured(name: &str) -> Vec<u8> {
 
 /// The raw objects of a captured stream in protobuf, without bookmarks.
 fn raws(name: &str) -> Vec<(EventKind, Vec<u8>)> {
-    let mut framer = LengthFramer::new(1 << 20);
+    let mut framer = Frames::new(Encoding::Protobuf, 1 << 20);
     framer.push(&captured(name));
     let mut found = Vec::new();
     while let Some(frame) = framer.next_frame().unwrap() {
