@@ -7,7 +7,7 @@ mod delivery;
 pub mod gzip;
 mod handover;
 mod head;
-mod indent;
+pub mod indent;
 pub mod list;
 pub mod listener;
 mod pieces;

@@ -2,8 +2,9 @@
 #![no_main]
 
 use kube_fanout::downstream::request::{
-    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wanted_table, wish,
+    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table, wish,
 };
+use kube_fanout::downstream::status::StatusForm;
 use kube_fanout::resource::{Encoding, Layout};
 use kube_fanout::view::{Form, ManagedFields};
 use libfuzzer_sys::fuzz_target;
@@ -53,5 +54,12 @@ fn check_single(header: &str, found: Representation, purpose: Purpose) {
         (Form::Metadata(version), Purpose::Watch) => Wish::Metadata(version),
     };
     assert_eq!(wish(&[header]), Some(expected));
-    assert_eq!(takes_plain_json(&[header]), expected == Wish::Whole);
+    // Watches are never indented, so they do not tell whether a refusal would be.
+    if purpose == Purpose::List {
+        let refusal = match (found, expected) {
+            (Representation::Cached(_), Wish::Whole) => StatusForm::Json,
+            _ => StatusForm::Indented,
+        };
+        assert_eq!(json_refusal_form(&[header]), refusal);
+    }
 }

@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderValue};
 use super::kinds::ServedKind;
 use super::refusal::Refusal;
 use crate::decode::{ScanError, scan_list};
-use crate::downstream::request::{Wish, takes_plain_json, wish};
+use crate::downstream::request::{Wish, json_refusal_form, wish};
+use crate::downstream::status::StatusForm;
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
 
@@ -19,8 +20,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     wish: Option<Wish>,
-    /// Whether refusals are to be compact.
-    pub(super) plain_refusals: bool,
+    /// How refusals are written.
+    pub(super) refusals: StatusForm,
 }
 
 /// Whether an answer holds one object, or many.
@@ -38,7 +39,7 @@ impl Form {
         let accept: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
         Self {
             wish: wish(&accept),
-            plain_refusals: takes_plain_json(&accept),
+            refusals: json_refusal_form(&accept),
         }
     }
 
@@ -149,44 +150,6 @@ fn cut_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
     };
     out.extend_from_slice(end);
     Ok(out)
-}
-
-/// Compact JSON, indented by two spaces as Go does it; no trailing newline.
-pub(super) fn indented(compact: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(compact.len() * 2);
-    let (mut depth, mut in_string, mut escaped) = (0, false, false);
-    let mut before = b' ';
-    for &byte in compact.trim_ascii_end() {
-        if in_string {
-            out.push(byte);
-            in_string = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-            before = byte;
-            continue;
-        }
-        let closes = matches!(byte, b'}' | b']');
-        if closes {
-            depth = usize::saturating_sub(depth, 1);
-        }
-        let opened = matches!(before, b'{' | b'[');
-        if opened != closes || before == b',' && !closes {
-            break_line(&mut out, depth);
-        }
-        out.push(byte);
-        match byte {
-            b'{' | b'[' => depth += 1,
-            b'"' => in_string = true,
-            b':' => out.push(b' '),
-            _ => {}
-        }
-        before = byte;
-    }
-    out
-}
-
-fn break_line(out: &mut Vec<u8>, depth: usize) {
-    out.push(b'\n');
-    out.resize(out.len() + 2 * depth, b' ');
 }
 
 fn not_acceptable(message: String) -> Refusal {

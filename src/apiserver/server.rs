@@ -14,14 +14,16 @@ use super::answer::{AnswerBody, Answers, audit_id, collected, json, no_route, re
 use super::connections::Connection;
 use super::faults::body::{End, FaultyBody};
 use super::faults::{Effect, Faults, Order};
-use super::form::{Form, Shape, indented, misfit};
+use super::form::{Form, Shape, misfit};
 use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
 use super::refusal::Refusal;
 use super::render;
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
+use crate::downstream::indent::Indenter;
 use crate::downstream::serve::{self, Service};
+use crate::downstream::status::StatusForm;
 
 /// The body of any answer; a watch may have a fate.
 pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;
@@ -243,22 +245,22 @@ impl Server {
     }
 }
 
-/// Indents a refusal for a client who takes nothing but conversions (protocol.md §5.2).
+/// Indents a refusal for a client who asks for that, or takes nothing but conversions (protocol.md §5.2).
 async fn in_words_of(form: Form, answer: Response<ServerBody>) -> Response<ServerBody> {
     let is_json = answer
         .headers()
         .get(CONTENT_TYPE)
         .is_some_and(|value| value == "application/json");
-    if form.plain_refusals || answer.status().is_success() || !is_json {
+    if form.refusals == StatusForm::Json || answer.status().is_success() || !is_json {
         return answer;
     }
     let (head, body) = answer.into_parts();
     let body = match body.collect().await {
-        Ok(whole) => indented(&whole.to_bytes()),
+        Ok(whole) => Indenter::default().piece(&whole.to_bytes()),
         // It is in memory: nothing can be lost on the way.
-        Err(_) => Vec::new(),
+        Err(_) => Bytes::new(),
     };
-    let body = Either::Left(serve::AnswerBody::whole(body.into()));
+    let body = Either::Left(serve::AnswerBody::whole(body));
     Response::from_parts(head, body)
 }
 

@@ -5,7 +5,7 @@ use memchr::memchr2;
 
 /// Indents JSON that comes in pieces; a piece ends outside of strings, numbers and words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Indenter {
+pub struct Indenter {
     depth: usize,
     /// After an opening bracket: whether a line follows depends on whether something stands in it.
     opened: bool,
@@ -14,13 +14,13 @@ pub(super) struct Indenter {
 impl Indenter {
     /// In the middle of a document: so deep, with a bracket just opened or not.
     #[must_use]
-    pub(super) const fn at(depth: usize, opened: bool) -> Self {
+    pub const fn at(depth: usize, opened: bool) -> Self {
         Self { depth, opened }
     }
 
     /// Indents one piece.
     #[must_use]
-    pub(super) fn piece(&mut self, json: &[u8]) -> Bytes {
+    pub fn piece(&mut self, json: &[u8]) -> Bytes {
         // Objects grow by half or so; their brackets tell more, but take longer to count.
         let mut out = Vec::with_capacity(json.len() * 2);
         let mut rest = json;

@@ -14,7 +14,7 @@ mod plan;
 mod query;
 
 pub use accept::{
-    Purpose, Representation, Wish, negotiate, refusal_form, takes_plain_json, wanted_table,
+    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table,
     wants_pretty, wish,
 };
 pub use options::ListOptions;

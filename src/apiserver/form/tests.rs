@@ -3,36 +3,6 @@
 use super::*;
 use crate::apiserver::kinds::Catalogue;
 
-#[track_caller]
-fn check_indented(compact: &str, wanted: &str) {
-    assert_eq!(
-        String::from_utf8(indented(compact.as_bytes())).unwrap(),
-        wanted
-    );
-}
-
-#[test]
-fn refusals_are_indented_as_go_does_it() {
-    check_indented(
-        "{\"kind\":\"Status\",\"metadata\":{},\"message\":\"a \\\"b\\\\\\\", {c: [d]},\",\"details\":{\"causes\":[{\"field\":\"x\"},{}]},\"code\":404}\n",
-        r#"{
-  "kind": "Status",
-  "metadata": {},
-  "message": "a \"b\\\", {c: [d]},",
-  "details": {
-    "causes": [
-      {
-        "field": "x"
-      },
-      {}
-    ]
-  },
-  "code": 404
-}"#,
-    );
-    check_indented("[]", "[]");
-}
-
 #[test]
 fn a_deleted_collection_is_cut_and_without_items_has_null() {
     let catalogue = Catalogue::new(&[]);

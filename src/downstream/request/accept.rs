@@ -64,8 +64,7 @@ pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
     if !is_plain || !router_accepts(header) {
         return None;
     }
-    let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
-    sort(&mut elements);
+    let elements = sorted(header);
     let chosen = elements.iter().find_map(|element| {
         let mut served = SERVED.into_iter();
         let served = served.find(|served| element.covers(served) && element.allows(served, layout));
@@ -93,9 +92,7 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
     if header.split(',').count() > ELEMENT_COUNT_MAX {
         return Representation::Forward;
     }
-    let mut elements: Vec<Element<'_>> = header.split(',').filter_map(Element::parse).collect();
-    sort(&mut elements);
-    for element in elements {
+    for element in sorted(header) {
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
                 let given = match served {
@@ -133,7 +130,9 @@ pub fn wish(accept: &[&str]) -> Option<Wish> {
     if header.is_empty() {
         return Some(Wish::Whole);
     }
-    json_elements(header).iter().find_map(Element::wish)
+    let elements = sorted(header);
+    let mut takes_json = elements.iter().filter(|element| element.fits(JSON));
+    takes_json.find_map(Element::wish)
 }
 
 /// How a refusal is written (protocol.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
@@ -142,23 +141,26 @@ pub fn wish(accept: &[&str]) -> Option<Wish> {
 /// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.
 #[must_use]
 pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
+    refusal_form_among(&SERVED, accept)
+}
+
+/// The same of a server that speaks nothing but JSON.
+#[must_use]
+pub fn json_refusal_form(accept: &[&str]) -> StatusForm {
+    refusal_form_among(&[JSON], accept).unwrap_or_default()
+}
+
+fn refusal_form_among(served: &[&str], accept: &[&str]) -> Option<StatusForm> {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
         return Some(StatusForm::Json);
     }
-    let mut elements: Vec<Element<'_>> = header
-        .split(',')
-        .take(ELEMENT_COUNT_MAX)
-        .filter_map(Element::parse)
-        .collect();
-    sort(&mut elements);
-    let takes = |served: &&str| {
-        let fits = |element: &&Element<'_>| {
-            !element.converts() && element.covers(served) && element.allows(served, Layout::Typed)
-        };
-        elements.iter().position(|element| fits(&element))
+    let elements = sorted(header);
+    let takes = |served: &str| {
+        let fits = |element: &Element<'_>| !element.converts() && element.fits(served);
+        elements.iter().position(fits)
     };
-    let best = SERVED
+    let best = served
         .iter()
         .filter_map(|served| Some((takes(served)?, *served)));
     // Of equal places the first served type, as the server tries them in order.
@@ -169,32 +171,6 @@ pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
         Some(_) => None,
         None => Some(StatusForm::Indented),
     }
-}
-
-/// Whether refusals are written as compact JSON: indented gets them who takes nothing but conversions (protocol.md §5.2).
-#[must_use]
-pub fn takes_plain_json(accept: &[&str]) -> bool {
-    let header = accept.first().copied().unwrap_or_default();
-    header.is_empty()
-        || json_elements(header)
-            .iter()
-            .any(|element| !element.converts())
-}
-
-fn json_elements(header: &str) -> Vec<Element<'_>> {
-    let elements = header
-        .split(',')
-        .take(ELEMENT_COUNT_MAX)
-        .filter_map(Element::parse);
-    // The layout decides about other encodings only.
-    let fits = |element: &Element<'_>| {
-        let mut plain = element.clone();
-        plain.conversion = [None; 3];
-        plain.covers(JSON) && plain.allows(JSON, Layout::Typed)
-    };
-    let mut elements: Vec<_> = elements.filter(fits).collect();
-    sort(&mut elements);
-    elements
 }
 
 /// Whether a client that accepts JSON gets it indented: by the `pretty` parameter, else by who it says it is.
@@ -221,7 +197,6 @@ fn router_accepts(header: &str) -> bool {
 }
 
 /// One element of an `Accept` header. Of a repeated parameter the last one counts.
-#[derive(Clone)]
 struct Element<'a> {
     main: &'a str,
     sub: &'a str,
@@ -331,6 +306,11 @@ impl<'a> Element<'a> {
         }
     }
 
+    /// Whether a server of compiled-in kinds may choose this type for this element.
+    fn fits(&self, served: &str) -> bool {
+        self.covers(served) && self.allows(served, Layout::Typed)
+    }
+
     fn allows(&self, served: &str, layout: Layout) -> bool {
         let streamable = served != "application/yaml";
         let stream_ok = self.stream.is_empty() || self.stream == "watch" && streamable;
@@ -359,8 +339,10 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Go sorts up to a dozen elements by insertion; so is it done here.
-fn sort(elements: &mut [Element<'_>]) {
+/// The elements in the server's order. Go sorts up to a dozen of them by insertion; so is it done here.
+fn sorted(header: &str) -> Vec<Element<'_>> {
+    let elements = header.split(',').take(ELEMENT_COUNT_MAX);
+    let mut elements: Vec<_> = elements.filter_map(Element::parse).collect();
     for end in 1..elements.len() {
         let mut at = end;
         while at > 0 && elements[at].precedes(&elements[at - 1]) {
@@ -368,4 +350,5 @@ fn sort(elements: &mut [Element<'_>]) {
             at -= 1;
         }
     }
+    elements
 }

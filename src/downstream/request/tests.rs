@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::downstream::continue_token::ContinueToken;
+use crate::downstream::status::StatusForm;
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
@@ -756,35 +757,42 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
     let protobuf =
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let metadata = Some(Wish::Metadata(MetaVersion::V1));
-    for (accept, wanted, plain) in [
-        (String::new(), Some(Wish::Whole), true),
-        ("*/*".into(), Some(Wish::Whole), true),
-        (v1.into(), metadata, false),
+    let (plain, indented) = (StatusForm::Json, StatusForm::Indented);
+    for (accept, wanted, refusal) in [
+        (String::new(), Some(Wish::Whole), plain),
+        ("*/*".into(), Some(Wish::Whole), plain),
+        (v1.into(), metadata, indented),
         (
             list.into(),
             Some(Wish::MetadataList(MetaVersion::V1Beta1)),
-            false,
+            indented,
         ),
-        (format!("{protobuf},{v1},application/json"), metadata, true),
+        (format!("{protobuf},{v1},application/json"), metadata, plain),
         (
             format!("application/json;as=Table;g=meta.k8s.io;v=v1,{v1}"),
             metadata,
-            false,
+            indented,
         ),
         (
             format!("{v1};q=0.5,application/json"),
             Some(Wish::Whole),
-            true,
+            plain,
         ),
-        (protobuf.into(), None, false),
+        (protobuf.into(), None, indented),
+        ("application/vnd.kubernetes.protobuf".into(), None, indented),
+        (
+            "application/json;pretty=1".into(),
+            Some(Wish::Whole),
+            indented,
+        ),
         (
             "application/json;as=Nope;g=meta.k8s.io;v=v1".into(),
             None,
-            false,
+            indented,
         ),
     ] {
         assert_eq!(wish(&[&accept]), wanted, "{accept:?}");
-        assert_eq!(takes_plain_json(&[&accept]), plain, "{accept:?}");
+        assert_eq!(json_refusal_form(&[&accept]), refusal, "{accept:?}");
     }
 }
 
