@@ -1,11 +1,10 @@
-//! Values to JSON bytes as Go's encoder writes them: escapes, key order of compiled-in kinds. Parses nothing.
-
-use std::io;
+//! Values to JSON bytes as Go's encoder writes them, objects with the key order of compiled-in kinds. Parses nothing.
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
+use crate::downstream::status::go_json;
 use crate::resource::Layout;
 
 /// Order of a compiled-in kind's outermost keys; what is not named follows, sorted.
@@ -30,18 +29,9 @@ const METADATA_ORDER: &[&str] = &[
     "managedFields",
 ];
 
-/// Compact JSON of any value, `<`, `>`, `&`, U+2028 and U+2029 escaped; no trailing newline.
-#[expect(
-    clippy::expect_used,
-    reason = "what is rendered has string keys, and memory takes every write"
-)]
+/// Compact JSON of any value, without a trailing newline.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
-    let mut bytes = Vec::with_capacity(512);
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, GoEscapes);
-    value
-        .serialize(&mut serializer)
-        .expect("invariant: JSON values with string keys serialize into memory");
-    bytes.into()
+    go_json(value).into()
 }
 
 /// Compact JSON of a whole object in its resource's layout.
@@ -95,28 +85,6 @@ impl Serialize for InOrder<'_> {
             }
         }
         out.end()
-    }
-}
-
-/// serde_json's compact form plus the escapes that Go adds for HTML and JavaScript.
-struct GoEscapes;
-
-impl serde_json::ser::Formatter for GoEscapes {
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        out: &mut W,
-        text: &str,
-    ) -> io::Result<()> {
-        let mut written = 0;
-        for (at, character) in text.char_indices() {
-            if !matches!(character, '<' | '>' | '&' | '\u{2028}' | '\u{2029}') {
-                continue;
-            }
-            out.write_all(&text.as_bytes()[written..at])?;
-            write!(out, "\\u{:04x}", u32::from(character))?;
-            written = at + character.len_utf8();
-        }
-        out.write_all(&text.as_bytes()[written..])
     }
 }
 

@@ -7,6 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTI
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+use super::indent::Indenter;
 use crate::resource::Encoding;
 
 mod json;
@@ -95,7 +96,7 @@ impl Status {
     /// JSON indented by two spaces without a final newline, for clients that get pretty answers (protocol.md §5.6).
     #[must_use]
     pub fn to_pretty_json(&self) -> Bytes {
-        json::go_json_indented(&self.wire()).into()
+        Indenter::default().piece(&go_json(&self.wire()))
     }
 
     /// The frame of a watch stream that ends it with this failure (protocol.md §4.3).

@@ -4,25 +4,13 @@ use std::io;
 
 use serde::Serialize;
 use serde_json::Serializer;
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use serde_json::ser::Formatter;
 
-/// Compact JSON of a value that always serializes (structs of strings and numbers), without a final newline.
+/// Compact JSON of a value that always serializes (string keys, plain numbers), without a final newline.
 #[must_use]
-pub fn go_json(value: &impl Serialize) -> Vec<u8> {
-    written(value, CompactFormatter)
-}
-
-/// The same, indented by two spaces.
-pub(super) fn go_json_indented(value: &impl Serialize) -> Vec<u8> {
-    written(value, PrettyFormatter::new())
-}
-
-fn written(value: &impl Serialize, formatter: impl Formatter) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    let done = value.serialize(&mut Serializer::with_formatter(
-        &mut out,
-        Escaping(formatter),
-    ));
+pub fn go_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let done = value.serialize(&mut Serializer::with_formatter(&mut out, Escaping));
     debug_assert!(
         done.is_ok(),
         "writing to memory fails only for odd map keys"
@@ -30,10 +18,10 @@ fn written(value: &impl Serialize, formatter: impl Formatter) -> Vec<u8> {
     out
 }
 
-/// Escapes what Go escapes and serde does not; leaves all else to the inner formatter.
-struct Escaping<F>(F);
+/// serde_json's compact form, and what Go escapes beyond it.
+struct Escaping;
 
-impl<F: Formatter> Formatter for Escaping<F> {
+impl Formatter for Escaping {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         out: &mut W,
@@ -49,49 +37,5 @@ impl<F: Formatter> Formatter for Escaping<F> {
             rest = tail.as_str();
         }
         out.write_all(rest.as_bytes())
-    }
-
-    fn begin_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_array(out)
-    }
-
-    fn end_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array(out)
-    }
-
-    fn begin_array_value<W: ?Sized + io::Write>(
-        &mut self,
-        out: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        self.0.begin_array_value(out, first)
-    }
-
-    fn end_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array_value(out)
-    }
-
-    fn begin_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object(out)
-    }
-
-    fn end_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object(out)
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(
-        &mut self,
-        out: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        self.0.begin_object_key(out, first)
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(out)
-    }
-
-    fn end_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object_value(out)
     }
 }
