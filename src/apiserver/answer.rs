@@ -8,9 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -21,11 +19,11 @@ use super::form::{Form, Shape, in_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::reads::unknown_label;
-use super::refusal::Refusal;
 use super::route::{NoRoute, Route, Verb};
 use super::storage::Target;
 use super::store::Store;
 use super::{body, discovery};
+use crate::downstream::status::{NO_CACHE, PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
 use crate::view::selector::{FieldSelector, LabelSelector, Selector};
 pub(super) use options::unescaped;
@@ -41,7 +39,6 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const AGGREGATED: HeaderValue = HeaderValue::from_static(
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 );
-const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// What answers need to look at.
@@ -79,7 +76,7 @@ impl Answers<'_> {
         } = route
         else {
             if head.method != http::Method::GET && head.method != http::Method::HEAD {
-                return refused(&Refusal::method_not_allowed());
+                return refused(&Status::method_not_allowed());
             }
             return self.document(&route, &head.headers);
         };
@@ -121,7 +118,7 @@ impl Answers<'_> {
         }
     }
 
-    fn resource(&self, mut asked: Asked<'_>) -> Result<Bytes, Refusal> {
+    fn resource(&self, mut asked: Asked<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(asked.target.kind_index);
         match asked.verb {
             Verb::Get => self.get(&asked),
@@ -151,17 +148,17 @@ impl Answers<'_> {
                 asked.target.mode = mode;
                 self.delete_collection(&asked)
             }
-            Verb::List | Verb::Watch => Err(Refusal::method_not_allowed()),
+            Verb::List | Verb::Watch => Err(Status::method_not_allowed()),
         }
     }
 
     /// Reads ask for a version at most to be new enough; memory always is, or the version does not exist yet.
-    fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Refusal> {
+    fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
         if let Some(version) =
             query_value(asked.query, "resourceVersion").filter(|version| !version.is_empty())
         {
             version.parse::<ResourceVersion>().map_err(|fault| {
-                Refusal::unclassified(format!(
+                Status::untyped(format!(
                     "resourceVersion: Invalid value: {version:?}: {fault}"
                 ))
             })?;
@@ -171,7 +168,7 @@ impl Answers<'_> {
     }
 
     /// Deletes what a list with the same selectors would show.
-    fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Refusal> {
+    fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(asked.target.kind_index);
         let fields = FieldTable::of(&kind.resource.gvr);
         let text = |name| query_value(asked.query, name).unwrap_or_default();
@@ -179,7 +176,7 @@ impl Answers<'_> {
         if let Some(refusal) = unknown_label(kind, &field_selector) {
             return Err(refusal);
         }
-        let bad = |fault: &dyn std::fmt::Display| Refusal::bad_request(fault.to_string());
+        let bad = |fault: &dyn std::fmt::Display| Status::bad_request(fault.to_string());
         let selector = Selector {
             // The target's own namespace is the storage's to look at.
             namespace: None,
@@ -217,7 +214,7 @@ impl Answers<'_> {
                 match discovery::resources(self.catalogue, group, version) {
                     Some(document) => json(StatusCode::OK, &document),
                     None if discovery::group(self.catalogue, group).is_some() => {
-                        refused(&Refusal::unknown_resource())
+                        refused(&Status::unknown_resource())
                     }
                     None => page_not_found(),
                 }
@@ -237,18 +234,9 @@ pub(super) fn no_route(why: &NoRoute) -> Response<AnswerBody> {
     }
 }
 
-/// A `Status`, with its Retry-After.
-pub(super) fn refused(refusal: &Refusal) -> Response<AnswerBody> {
-    let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(code, &refusal.body());
-    let seconds = refusal
-        .details
-        .as_ref()
-        .map_or(0, |details| details.retry_after_seconds);
-    if seconds > 0 {
-        response.headers_mut().insert(RETRY_AFTER, seconds.into());
-    }
-    response
+/// A `Status` as an answer.
+pub(super) fn refused(refusal: &Status) -> Response<AnswerBody> {
+    boxed(refusal.to_response())
 }
 
 /// Compact JSON and the newline behind it.
@@ -275,26 +263,26 @@ pub(super) fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
 ///
 /// # Errors
 /// 413 for a longer one, 400 for one that breaks off.
-pub(super) async fn collected<B>(body: B) -> Result<Bytes, Refusal>
+pub(super) async fn collected<B>(body: B) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match Limited::new(body, BODY_LEN_MAX).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(fault) if fault.is::<http_body_util::LengthLimitError>() => Err(Refusal::bare(
+        Err(fault) if fault.is::<http_body_util::LengthLimitError>() => Err(Status::new(
             413,
             "RequestEntityTooLarge",
             format!("Request entity too large: limit is {BODY_LEN_MAX}"),
         )),
-        Err(fault) => Err(Refusal::bad_request(fault.to_string())),
+        Err(fault) => Err(Status::bad_request(fault.to_string())),
     }
 }
 
-fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Refusal> {
+fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Status> {
     match asked.content_type {
         "application/json" | "" => body::decode(kind, &asked.body),
-        _ => Err(Refusal::bare(
+        _ => Err(Status::new(
             415,
             "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: application/json",
@@ -340,11 +328,7 @@ fn discovered(document: Bytes) -> Response<AnswerBody> {
 }
 
 fn page_not_found() -> Response<AnswerBody> {
-    nosniff(whole(
-        StatusCode::NOT_FOUND,
-        TEXT,
-        Bytes::from_static(b"404 page not found\n"),
-    ))
+    boxed(PlainText::not_found().to_response())
 }
 
 fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
@@ -355,10 +339,12 @@ fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
 }
 
 fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<AnswerBody> {
-    let mut response = Response::new(UnsyncBoxBody::new(
-        Full::new(body).map_err(|never| match never {}),
-    ));
+    let mut response = boxed(Response::new(body));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
+}
+
+fn boxed(response: Response<Bytes>) -> Response<AnswerBody> {
+    response.map(|body| UnsyncBoxBody::new(Full::new(body).map_err(|never| match never {})))
 }

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
-use super::refusal::{Cause, Details, Refusal};
+use super::refusal;
 use super::render;
+use crate::downstream::status::{Cause, Details, Status};
 use crate::resource::Layout;
 
 /// How the API server names its set of known types in "no kind … is registered" texts. Depends on the build; not
@@ -19,9 +20,9 @@ const EXCERPT_LEN: usize = 30;
 ///
 /// # Errors
 /// 400 for text that is no object of this kind, 422 for a custom resource of another kind.
-pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Refusal> {
+pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Status> {
     let unrecognized = |why: &str| {
-        Refusal::bad_request(format!(
+        Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why} ({})",
             kind.resource.kind,
             excerpt(body)
@@ -55,9 +56,9 @@ pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Refusal> {
 ///
 /// # Errors
 /// 422 for another kind or version, 400 for metadata of wrong types.
-pub(super) fn check_patched(kind: &ServedKind, value: &Value) -> Result<(), Refusal> {
+pub(super) fn check_patched(kind: &ServedKind, value: &Value) -> Result<(), Status> {
     let Value::Object(map) = value else {
-        return Err(Refusal::generic(422, "Invalid", REJECTED));
+        return Err(refusal::generic(422, "Invalid", REJECTED));
     };
     check_type(kind, map).map_err(|mismatch| mismatch.of_patch(kind, value))?;
     check_metadata_types(kind, value)
@@ -68,28 +69,27 @@ pub(super) const REJECTED: &str = "the server rejected our request due to an err
 
 /// A body of another kind or version; the two ways to refuse it.
 struct Mismatch {
-    body: Refusal,
+    body: Status,
     registration: String,
 }
 
 impl Mismatch {
-    fn of_body(self) -> Refusal {
+    fn of_body(self) -> Status {
         self.body
     }
 
     /// A patch of a compiled-in kind repeats the patched object; custom resources are refused as bodies are.
-    fn of_patch(self, kind: &ServedKind, value: &Value) -> Refusal {
+    fn of_patch(self, kind: &ServedKind, value: &Value) -> Status {
         if kind.resource.layout == Layout::Dynamic {
             return self.body;
         }
         let object = render::object(Layout::Typed, value);
         let quoted = format!("{:?}", String::from_utf8_lossy(&object));
-        Refusal::invalid_as(
-            "",
-            "",
-            Details::default(),
-            vec![Cause::invalid("patch", &quoted, &self.registration)],
-        )
+        let details = Details {
+            causes: vec![Cause::invalid("patch", &quoted, &self.registration)],
+            ..Details::default()
+        };
+        Status::invalid("", details)
     }
 }
 
@@ -107,7 +107,7 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
     };
     if kind.resource.layout == Layout::Dynamic {
         if version != wanted_version {
-            return refuse(Refusal::bad_request(format!(
+            return refuse(Status::bad_request(format!(
                 "the API version in the data ({version}) does not match the expected API version ({wanted_version})"
             )));
         }
@@ -115,21 +115,13 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
             let object = map.get("metadata").and_then(Value::as_object);
             let object_name = object.map_or("", |metadata| text(metadata, "name"));
             let subject = format!("{name}.{}", kind.resource.gvr.group);
+            let rule = format!("must be {wanted_kind}");
             let details = Details {
                 kind: name.to_owned(),
+                causes: vec![Cause::invalid("kind", &format!("{name:?}"), &rule)],
                 ..kind.kind_details(object_name)
             };
-            let cause = Cause::invalid(
-                "kind",
-                &format!("{name:?}"),
-                &format!("must be {wanted_kind}"),
-            );
-            return refuse(Refusal::invalid_as(
-                &subject,
-                object_name,
-                details,
-                vec![cause],
-            ));
+            return refuse(Status::invalid(&subject, details));
         }
         return Ok(());
     }
@@ -141,7 +133,7 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
         return Ok(());
     }
     let short = version.rsplit('/').next().unwrap_or_default();
-    refuse(Refusal::bad_request(format!(
+    refuse(Status::bad_request(format!(
         "{name} in version \"{short}\" cannot be handled as a {wanted_kind}: no kind \"{name}\" is registered for version \"{version}\" in scheme \"{SCHEME}\""
     )))
 }
@@ -158,7 +150,7 @@ fn fill_type(kind: &ServedKind, value: &mut Value) {
 }
 
 /// Metadata is read into Go structs; what does not fit there is refused before anything else.
-fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), Refusal> {
+fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), Status> {
     let Some(metadata) = value.get("metadata").filter(|metadata| !metadata.is_null()) else {
         return Ok(());
     };
@@ -167,7 +159,7 @@ fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), Refusal>
             Layout::Typed => "ObjectMeta.metadata",
             Layout::Dynamic => "ObjectMeta",
         };
-        Err(Refusal::bad_request(format!(
+        Err(Status::bad_request(format!(
             "{name} in version \"{version}\" cannot be handled as a {name}: json: cannot unmarshal {} into Go struct field {parent}.{field} of type {wanted}",
             go_name(found),
             name = kind.resource.kind,

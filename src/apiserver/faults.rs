@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::refusal::{Details, Refusal};
 use super::route::Verb;
+use crate::downstream::status::Status;
 
 /// More armed faults than this are refused: tests arm a handful, and every request walks them.
 const ARMED_COUNT_MAX: usize = 256;
@@ -118,7 +118,7 @@ pub struct Fate {
     /// Wait first.
     pub delay: Option<Duration>,
     /// Then refuse.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Status>,
     /// Then let the connection take no more requests.
     pub close_connection: bool,
     /// What befalls the stream, if it is a watch.
@@ -287,7 +287,7 @@ impl FaultCounts {
 }
 
 /// The words of protocol.md §6 for the statuses that may be ordered.
-fn refusal(code: u16, retry_after_seconds: u32) -> Refusal {
+fn refusal(code: u16, retry_after_seconds: u32) -> Status {
     let (reason, message, retry_after_seconds) = match code {
         410 => (
             "Expired",
@@ -306,13 +306,10 @@ fn refusal(code: u16, retry_after_seconds: u32) -> Refusal {
         ),
         _ => ("InternalError", "Internal error occurred: fault ordered", 0),
     };
-    let details = Details {
-        retry_after_seconds,
-        ..Details::default()
-    };
-    Refusal {
-        details: (retry_after_seconds > 0).then(|| Box::new(details)),
-        ..Refusal::bare(code, reason, message)
+    let status = Status::new(code, reason, message);
+    match retry_after_seconds {
+        0 => status,
+        seconds => status.retry_in(seconds),
     }
 }
 

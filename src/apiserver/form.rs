@@ -5,10 +5,9 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue};
 
 use super::kinds::ServedKind;
-use super::refusal::Refusal;
 use crate::decode::{ScanError, scan_list};
 use crate::downstream::request::{Wish, json_refusal_form, wish};
-use crate::downstream::status::StatusForm;
+use crate::downstream::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
 
@@ -47,7 +46,7 @@ impl Form {
     ///
     /// # Errors
     /// 406 if nothing is left of it.
-    pub(super) fn wish(self) -> Result<Wish, Refusal> {
+    pub(super) fn wish(self) -> Result<Wish, Status> {
         self.wish.ok_or_else(|| {
             not_acceptable("only the following media types are accepted: application/json".into())
         })
@@ -75,7 +74,7 @@ pub(super) fn accept_header(wish: Wish, shape: Shape) -> HeaderValue {
 }
 
 /// The refusal of a wish that does not fit what is answered, in the real server's words (protocol.md §5.2).
-pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Refusal> {
+pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Status> {
     let resource = &kind.resource;
     match (wish, shape, resource.layout) {
         (Wish::Metadata(_), Shape::List, layout) => {
@@ -94,7 +93,7 @@ pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Refu
             )))
         }
         (Wish::MetadataList(_), Shape::Object, Layout::Dynamic) => {
-            Some(Refusal::unclassified("content is not a list"))
+            Some(Status::untyped("content is not a list"))
         }
         (Wish::Whole, _, _)
         | (Wish::Metadata(_), Shape::Object, _)
@@ -111,7 +110,7 @@ pub(super) fn in_form(
     shape: Shape,
     kind: &ServedKind,
     answer: Bytes,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, Status> {
     if answer.starts_with(STATUS) {
         return Ok(answer);
     }
@@ -128,7 +127,7 @@ pub(super) fn in_form(
         Shape::List => cut_list(partial, &answer),
     };
     cut.map(Into::into)
-        .map_err(|fault| Refusal::unclassified(fault.to_string()))
+        .map_err(|fault| Status::untyped(fault.to_string()))
 }
 
 fn cut_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
@@ -152,8 +151,8 @@ fn cut_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
     Ok(out)
 }
 
-fn not_acceptable(message: String) -> Refusal {
-    Refusal::bare(406, "NotAcceptable", message)
+fn not_acceptable(message: String) -> Status {
+    Status::new(406, "NotAcceptable", message)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::refusal::Details;
 use crate::config::ExtraKind;
+use crate::downstream::status::Details;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 
 /// One served kind, with what discovery and the write rules need to know.

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::body::{REJECTED, go_name, syntax};
 use super::kinds::ServedKind;
-use super::refusal::Refusal;
+use super::refusal;
+use crate::downstream::status::Status;
 use crate::resource::Layout;
 
 /// A patch that has been read and is worth trying.
@@ -27,7 +28,7 @@ impl Patch {
     ///
     /// # Errors
     /// 415 for another content type, 400 for a body that is no such patch, 413 for too many operations.
-    pub fn decode(kind: &ServedKind, content_type: &str, body: &[u8]) -> Result<Self, Refusal> {
+    pub fn decode(kind: &ServedKind, content_type: &str, body: &[u8]) -> Result<Self, Status> {
         match (content_type, kind.resource.layout) {
             ("application/merge-patch+json", _) => {
                 object(body, "error decoding patch: ", "map[string]interface {}").map(Self::Merge)
@@ -36,12 +37,12 @@ impl Patch {
             ("application/strategic-merge-patch+json", Layout::Typed) => {
                 object(body, "", "map[string]interface {}").map(Self::Strategic)
             }
-            (_, Layout::Typed) => Err(Refusal::generic(
+            (_, Layout::Typed) => Err(refusal::generic(
                 415,
                 "UnsupportedMediaType",
                 "415: Unsupported Media Type",
             )),
-            (_, Layout::Dynamic) => Err(Refusal::bare(
+            (_, Layout::Dynamic) => Err(Status::new(
                 415,
                 "UnsupportedMediaType",
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json",
@@ -53,29 +54,30 @@ impl Patch {
     ///
     /// # Errors
     /// 422 for a patch that does not apply, 500 for an unknown directive, as the API server does.
-    pub fn apply(&self, object: &mut Value) -> Result<(), Refusal> {
+    pub fn apply(&self, object: &mut Value) -> Result<(), Status> {
         match self {
             Self::Merge(patch) => {
                 merge::apply(object, patch);
                 Ok(())
             }
             Self::Json(operations) => json::apply(object, operations)
-                .map_err(|_| Refusal::generic(422, "Invalid", REJECTED)),
-            Self::Strategic(patch) => strategic::apply(object, patch)
-                .map_err(|fault| Refusal::unclassified(fault.to_string())),
+                .map_err(|_| refusal::generic(422, "Invalid", REJECTED)),
+            Self::Strategic(patch) => {
+                strategic::apply(object, patch).map_err(|fault| Status::untyped(fault.to_string()))
+            }
         }
     }
 }
 
-fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Refusal> {
+fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Status> {
     let value: Value = serde_json::from_slice(body)
-        .map_err(|fault| Refusal::bad_request(format!("{preface}{}", syntax(&fault, body))))?;
+        .map_err(|fault| Status::bad_request(format!("{preface}{}", syntax(&fault, body))))?;
     if value.is_object() {
         Ok(value)
     } else if value.is_null() {
-        Err(Refusal::bad_request("Invalid JSON Patch"))
+        Err(Status::bad_request("Invalid JSON Patch"))
     } else {
-        Err(Refusal::bad_request(format!(
+        Err(Status::bad_request(format!(
             "{preface}json: cannot unmarshal {} into Go value of type {wanted}",
             go_name(&value)
         )))

@@ -10,9 +10,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::churn::{Act, Churn, Step};
 use super::patch::Patch;
-use super::refusal::Refusal;
 use super::storage::{Mode, Part, Preconditions, Stamp, Storage, Target, Written};
 use super::store::Store;
+use crate::downstream::status::Status;
 
 /// Steps are taken in bundles of so long: short enough for an even stream, long enough for the timer to be cheap.
 const BEAT: Duration = Duration::from_millis(5);
@@ -89,7 +89,7 @@ fn take(store: &Store, steps: Vec<Step>) {
     }
 }
 
-fn written(storage: &mut Storage, step: Step, stamp: Stamp<'_>) -> Result<Written, Refusal> {
+fn written(storage: &mut Storage, step: Step, stamp: Stamp<'_>) -> Result<Written, Status> {
     let target = Target {
         kind_index: step.kind_index,
         key: step.key,

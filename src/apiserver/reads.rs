@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use super::answer::{AnswerBody, no_route, refused};
 use super::form::{Shape, accept_header};
 use super::kinds::{Catalogue, ServedKind};
-use super::refusal::Refusal;
 use super::route::NoRoute;
 use super::store::Store;
 use crate::downstream::continue_token::ContinueToken;
@@ -70,7 +69,7 @@ impl Reads {
             return no_route(&NoRoute::Page);
         };
         if request.headers().contains_key(UPGRADE) {
-            return refused(&Refusal::bad_request("connections are not upgraded here"));
+            return refused(&Status::bad_request("connections are not upgraded here"));
         }
         let kind = self.catalogue.kind(kind_index);
         let status = match ListOptions::parse(request.uri().query()) {
@@ -150,7 +149,7 @@ fn without_dropped(uri: &Uri) -> Option<Uri> {
 }
 
 /// The refusal of a field selector that names what a kind does not select by (protocol.md §2.6).
-pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Refusal> {
+pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Status> {
     let gvr = &kind.resource.gvr;
     let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
         Err(FieldSelectorError::UnknownLabel(label)) => label,
@@ -168,7 +167,7 @@ pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Refusal
         }
         _ => known_only(&label),
     };
-    Some(Refusal::bad_request(message))
+    Some(Status::bad_request(message))
 }
 
 fn known_only(label: &str) -> String {

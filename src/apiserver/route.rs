@@ -4,8 +4,8 @@ use http::Method;
 use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
-use super::refusal::Refusal;
 use super::storage::Part;
+use crate::downstream::status::Status;
 use crate::resource::{Layout, ObjectKey};
 
 /// What is done to a resource, in the words of authorization.
@@ -63,7 +63,7 @@ pub(super) enum NoRoute {
     /// `404 page not found` in plain text.
     Page,
     /// A `Status`.
-    Refused(Refusal),
+    Refused(Status),
 }
 
 impl Route {
@@ -127,9 +127,12 @@ fn resource(
         "" => Part::Whole,
         "status" if kind.status == StatusPart::Apart => Part::Status,
         _ if kind.resource.layout == Layout::Dynamic => {
-            return Err(NoRoute::Refused(Refusal::not_found(kind, name)));
+            return Err(NoRoute::Refused(Status::not_found(
+                &kind.resource.gvr,
+                name,
+            )));
         }
-        _ => return Err(NoRoute::Refused(Refusal::unknown_resource())),
+        _ => return Err(NoRoute::Refused(Status::unknown_resource())),
     };
     if !scoped {
         return Err(unknown(catalogue, group));
@@ -157,22 +160,15 @@ fn resource(
 }
 
 /// A method that a kind does not take; custom resources say so in their own words (protocol.md §1.5).
-fn not_allowed(kind: &ServedKind, method: &Method) -> Refusal {
+fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
     let word = match (method.as_str(), kind.resource.layout) {
-        (_, Layout::Typed) => return Refusal::method_not_allowed(),
-        ("PUT" | "PATCH", Layout::Dynamic) => return Refusal::bad_request("name must be provided"),
+        (_, Layout::Typed) => return Status::method_not_allowed(),
+        ("PUT" | "PATCH", Layout::Dynamic) => return Status::bad_request("name must be provided"),
         ("POST", Layout::Dynamic) => "create",
         ("DELETE", Layout::Dynamic) => "delete",
         (_, Layout::Dynamic) => "",
     };
-    let message = format!(
-        "{word} is not supported on resources of kind \"{}\"",
-        kind.qualified_resource()
-    );
-    Refusal {
-        details: Some(Box::new(kind.resource_details(""))),
-        ..Refusal::bare(405, "MethodNotAllowed", message)
-    }
+    Status::verb_not_supported(&kind.resource.gvr, word)
 }
 
 fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
@@ -196,7 +192,7 @@ fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
         .iter()
         .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
     if compiled_in {
-        NoRoute::Refused(Refusal::unknown_resource())
+        NoRoute::Refused(Status::unknown_resource())
     } else {
         NoRoute::Page
     }

@@ -17,13 +17,12 @@ use super::faults::{Effect, Faults, Order};
 use super::form::{Form, Shape, misfit};
 use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
-use super::refusal::Refusal;
 use super::render;
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
 use crate::downstream::indent::Indenter;
 use crate::downstream::serve::{self, Service};
-use crate::downstream::status::StatusForm;
+use crate::downstream::status::{Status, StatusForm};
 
 /// The body of any answer; a watch may have a fate.
 pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;
@@ -211,7 +210,7 @@ impl Server {
         let ordered = match *request.method() {
             Method::GET => Ok(()),
             Method::POST => self.ordered(request).await,
-            _ => Err(Refusal::method_not_allowed()),
+            _ => Err(Status::method_not_allowed()),
         };
         match ordered {
             Ok(()) => json(StatusCode::OK, &render::json(&self.faults().counts())),
@@ -219,12 +218,12 @@ impl Server {
         }
     }
 
-    async fn ordered(&self, request: Request<Incoming>) -> Result<(), Refusal> {
+    async fn ordered(&self, request: Request<Incoming>) -> Result<(), Status> {
         let body = collected(request.into_body()).await?;
         let order = serde_json::from_slice(&body)
-            .map_err(|fault| Refusal::bad_request(fault.to_string()))?;
+            .map_err(|fault| Status::bad_request(fault.to_string()))?;
         self.order(order)
-            .map_err(|fault| Refusal::bad_request(fault.to_string()))
+            .map_err(|fault| Status::bad_request(fault.to_string()))
     }
 
     fn answers(&self) -> Answers<'_> {

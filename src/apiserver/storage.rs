@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
-use super::refusal::{self, Refusal};
+use super::refusal;
 use super::render;
+use crate::downstream::status::Status;
 use crate::resource::{EventKind, Layout, ObjectKey, ResourceVersion};
 
 /// All objects, by kind and key, each with the bytes of its last version.
@@ -156,10 +157,10 @@ impl Storage {
     ///
     /// # Errors
     /// 404 where there is none.
-    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<&Bytes, Refusal> {
-        self.objects[kind_index]
-            .get(key)
-            .ok_or_else(|| Refusal::not_found(self.catalogue.kind(kind_index), key.name()))
+    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<&Bytes, Status> {
+        self.objects[kind_index].get(key).ok_or_else(|| {
+            Status::not_found(&self.catalogue.kind(kind_index).resource.gvr, key.name())
+        })
     }
 
     /// Stores a new object. `body` has been read by `decode_body`; the target's key gives the namespace, its
@@ -172,7 +173,7 @@ impl Storage {
         target: &Target,
         body: Value,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, Status> {
         let kind = self.kind(target);
         let taken = |key: &ObjectKey| self.objects[target.kind_index].contains_key(key);
         let new = write::created(kind, target.key.namespace(), body, stamp, &taken)?;
@@ -189,7 +190,7 @@ impl Storage {
     ///
     /// # Errors
     /// 400, 404, 409 for another resource version or uid than the stored one, 422, 500 for a version that is no number.
-    pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Refusal> {
+    pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
         let kind = self.kind(target);
         checks::check_names(kind, &target.key, &body)?;
         checks::check_version_text(&body)?;
@@ -202,7 +203,7 @@ impl Storage {
     ///
     /// # Errors
     /// As [`update`](Self::update), and what the patch itself is refused with.
-    pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Refusal> {
+    pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         let mut new = old.clone();
@@ -224,7 +225,7 @@ impl Storage {
         target: &Target,
         wanted: &Preconditions,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         checks::check_delete_preconditions(kind, &target.key, wanted, &old)?;
@@ -257,13 +258,13 @@ impl Storage {
         self.catalogue.kind(target.kind_index)
     }
 
-    fn parsed(&self, target: &Target) -> Result<Value, Refusal> {
+    fn parsed(&self, target: &Target) -> Result<Value, Status> {
         let bytes = self.object(target.kind_index, &target.key)?;
-        serde_json::from_slice(bytes).map_err(|fault| Refusal::unclassified(fault.to_string()))
+        serde_json::from_slice(bytes).map_err(|fault| Status::untyped(fault.to_string()))
     }
 
     /// Stores the next state of an object, unless it equals the last one; deletes it where its last finalizer is gone.
-    fn replace(&mut self, target: &Target, old: &Value, new: Value) -> Result<Written, Refusal> {
+    fn replace(&mut self, target: &Target, old: &Value, new: Value) -> Result<Written, Status> {
         let kind = self.kind(target);
         let layout = kind.resource.layout;
         let new = write::updated(kind, target, old, new)?;

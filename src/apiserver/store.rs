@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::refusal::Refusal;
 use super::storage::{Change, Stamp, Storage, Target, Written};
+use crate::downstream::status::Status;
 use crate::resource::{ObjectKey, ResourceVersion};
 
 /// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.
@@ -57,8 +57,8 @@ impl Store {
     /// What the write is refused with.
     pub fn write(
         &self,
-        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Refusal>,
-    ) -> Result<Bytes, Refusal> {
+        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
+    ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
         let stamp = inner.entropy.stamp();
         let written = write(&mut inner.storage, stamp.borrowed())?;
@@ -69,9 +69,9 @@ impl Store {
     }
 
     /// Makes many writes at once and publishes their changes kind by kind; gives back those that were refused.
-    pub fn write_all<W>(&self, writes: impl IntoIterator<Item = W>) -> Vec<Refusal>
+    pub fn write_all<W>(&self, writes: impl IntoIterator<Item = W>) -> Vec<Status>
     where
-        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Refusal>,
+        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
     {
         let inner = &mut *self.locked();
         let (mut changes, mut refused) = (Vec::new(), Vec::new());
@@ -115,7 +115,7 @@ impl Store {
     ///
     /// # Errors
     /// 404 where there is none.
-    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<Bytes, Refusal> {
+    pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<Bytes, Status> {
         self.locked().storage.object(kind_index, key).cloned()
     }
 

@@ -1,7 +1,5 @@
 //! The one table from errors to answers: Kubernetes Status objects and the few plain texts. It decides nothing.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
@@ -10,11 +8,13 @@ use serde::Serialize;
 use super::indent::Indenter;
 use crate::resource::Encoding;
 
+mod cause;
 mod json;
 mod plain;
 mod protobuf;
 mod rows;
 
+pub use cause::Cause;
 pub use json::go_json;
 pub use plain::PlainText;
 pub use rows::Denied;
@@ -23,7 +23,8 @@ pub use rows::Denied;
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
 /// A failure as a Kubernetes `v1` Status (protocol.md §6). Built by the constructors, one per row of the tables there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
@@ -62,26 +63,15 @@ pub struct Details {
     /// Kind; for most errors the resource's plural name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub kind: String,
+    /// The object's uid.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub uid: String,
     /// Single faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     /// Seconds after which to ask again; 0 is absent. Mirrored in the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
-}
-
-/// One fault of several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Cause {
-    /// Machine-readable kind of fault.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub reason: &'static str,
-    /// What a person reads, without the field's name.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub message: Cow<'static, str>,
-    /// Which field or parameter.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub field: &'static str,
 }
 
 impl Status {

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::super::body::syntax;
-use super::super::refusal::{Cause, Details, Refusal};
 use super::super::route::Verb;
 use super::super::storage::{Mode, Preconditions};
+use crate::downstream::status::{Cause, Details, Status};
 
 /// `DeleteOptions`, as far as it is looked at.
 #[derive(Default, Deserialize)]
@@ -28,18 +28,18 @@ struct WirePreconditions {
 ///
 /// # Errors
 /// 400 for a body that is no `DeleteOptions`.
-pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, Mode), Refusal> {
+pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, Mode), Status> {
     if body.is_empty() {
         return Ok((Preconditions::default(), mode));
     }
     let options: DeleteOptions = serde_json::from_slice(body).map_err(|fault| {
-        Refusal::bad_request(format!(
+        Status::bad_request(format!(
             "couldn't get version/kind; json parse error: {}",
             syntax(&fault, body)
         ))
     })?;
     if !matches!(options.kind.as_str(), "" | "DeleteOptions") {
-        return Err(Refusal::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/apis/meta/internalversion/scheme/register.go:27\"",
             options.kind, options.api_version
         )));
@@ -60,7 +60,7 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
 ///
 /// # Errors
 /// 422 for another word than `All`.
-pub(super) fn dry_run(verb: Verb, query: &str) -> Result<Mode, Refusal> {
+pub(super) fn dry_run(verb: Verb, query: &str) -> Result<Mode, Status> {
     let words: Vec<String> = query_values(query, "dryRun")
         .filter(|word| !word.is_empty())
         .collect();
@@ -71,7 +71,7 @@ pub(super) fn dry_run(verb: Verb, query: &str) -> Result<Mode, Refusal> {
     }
 }
 
-fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Refusal> {
+fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Status> {
     if words.iter().all(|word| word == "All") {
         return Ok(Mode::DryRun);
     }
@@ -83,22 +83,14 @@ fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Refusal> {
             "DeleteOptions"
         }
     };
+    let given = format!("{words:?}");
     let details = Details {
         group: "meta.k8s.io".to_owned(),
         kind: kind.to_owned(),
+        causes: vec![Cause::unsupported("dryRun", &given, "\"All\"")],
         ..Details::default()
     };
-    let cause = Cause {
-        reason: "FieldValueNotSupported",
-        message: format!("Unsupported value: {words:?}: supported values: \"All\""),
-        field: "dryRun".to_owned(),
-    };
-    Err(Refusal::invalid_as(
-        &format!("{kind}.meta.k8s.io"),
-        "",
-        details,
-        vec![cause],
-    ))
+    Err(Status::invalid(&format!("{kind}.meta.k8s.io"), details))
 }
 
 /// The first value of a query parameter, decoded.

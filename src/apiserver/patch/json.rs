@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::super::body::{go_name, syntax};
-use super::super::refusal::Refusal;
 use super::super::render;
+use crate::downstream::status::Status;
 
 /// The API server's own bound on the work of one patch.
 const OPERATION_COUNT_MAX: usize = 10_000;
@@ -56,8 +56,8 @@ pub enum ApplyError {
 ///
 /// # Errors
 /// 400 for a body that is no list of operations, 413 for a longer list than the API server takes.
-pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Refusal> {
-    let refuse = |why: String| Refusal::bad_request(format!("error decoding patch: {why}"));
+pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Status> {
+    let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let value: Value =
         serde_json::from_slice(body).map_err(|fault| refuse(syntax(&fault, body)))?;
     let steps = match &value {
@@ -71,7 +71,7 @@ pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Refusal> {
         }
     };
     if steps.len() > OPERATION_COUNT_MAX {
-        return Err(Refusal::bare(
+        return Err(Status::new(
             413,
             "RequestEntityTooLarge",
             format!(
@@ -83,22 +83,22 @@ pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Refusal> {
     steps.iter().map(operation).collect()
 }
 
-fn operation(step: &Value) -> Result<Operation, Refusal> {
+fn operation(step: &Value) -> Result<Operation, Status> {
     let Value::Object(map) = step else {
-        return Err(Refusal::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
             go_name(step)
         )));
     };
     let refuse = |why: &str| {
-        Refusal::bad_request(format!(
+        Status::bad_request(format!(
             "invalid operation {}: {why}",
             String::from_utf8_lossy(&render::json(step))
         ))
     };
     let pointer = |key: &str| match map.get(key) {
         Some(Value::String(text)) => Ok(split(text)),
-        Some(found) => Err(Refusal::bad_request(format!(
+        Some(found) => Err(Status::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{key} of type string",
             go_name(found)
         ))),

@@ -3,51 +3,48 @@
 use serde_json::Value;
 
 use super::super::kinds::ServedKind;
-use super::super::refusal::{Cause, Refusal};
+use super::super::refusal;
 use super::Preconditions;
 use super::metadata::metadata_text;
+use crate::downstream::status::{Cause, Details, Status};
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// Name and namespace of a body must be those of its path.
-pub(super) fn check_names(kind: &ServedKind, key: &ObjectKey, body: &Value) -> Result<(), Refusal> {
+pub(super) fn check_names(kind: &ServedKind, key: &ObjectKey, body: &Value) -> Result<(), Status> {
     let (name, wanted) = (metadata_text(body, "name"), key.name());
     if name.is_empty() {
-        return Err(Refusal::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
         )));
     }
     if name != wanted {
-        return Err(Refusal::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({wanted})"
         )));
     }
     check_namespace(kind, key.namespace(), body)
 }
 
-pub(super) fn check_namespace(
-    kind: &ServedKind,
-    wanted: &str,
-    body: &Value,
-) -> Result<(), Refusal> {
+pub(super) fn check_namespace(kind: &ServedKind, wanted: &str, body: &Value) -> Result<(), Status> {
     let namespace = metadata_text(body, "namespace");
     if namespace.is_empty() || (kind.resource.namespaced && namespace == wanted) {
         return Ok(());
     }
-    Err(Refusal::bad_request(
+    Err(Status::bad_request(
         "the namespace of the provided object does not match the namespace sent on the request",
     ))
 }
 
 /// A resource version that is no number is an error without a reason.
-pub(super) fn check_version_text(body: &Value) -> Result<(), Refusal> {
+pub(super) fn check_version_text(body: &Value) -> Result<(), Status> {
     match metadata_text(body, "resourceVersion") {
         "" => Ok(()),
         version => match version.parse::<ResourceVersion>() {
             Ok(_) => Ok(()),
-            Err(fault) => Err(Refusal::unclassified(fault.to_string())),
+            Err(fault) => Err(Status::untyped(fault.to_string())),
         },
     }
 }
@@ -58,7 +55,7 @@ pub(super) fn check_update_preconditions(
     key: &ObjectKey,
     body: &Value,
     old: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), Status> {
     let (uid, stored_uid) = (metadata_text(body, "uid"), metadata_text(old, "uid"));
     if !uid.is_empty() && uid != stored_uid {
         let path = match &*kind.resource.gvr.group {
@@ -68,10 +65,10 @@ pub(super) fn check_update_preconditions(
             }
             _ => kind.resource.gvr.resource.to_string(),
         };
-        return Err(Refusal::conflict(
-            kind,
+        return Err(Status::conflict(
+            &kind.resource.gvr,
             key.name(),
-            &format!(
+            format!(
                 "StorageError: invalid object, Code: 4, Key: /registry/{path}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
             ),
         ));
@@ -86,14 +83,11 @@ pub(super) fn check_update_preconditions(
             "0",
             "must be specified for an update",
         );
-        let subject = kind.qualified_resource();
-        let details = kind.resource_details(key.name());
-        return Err(Refusal::invalid_as(
-            &subject,
-            key.name(),
-            details,
-            vec![cause],
-        ));
+        let details = Details {
+            causes: vec![cause],
+            ..kind.resource_details(key.name())
+        };
+        return Err(Status::invalid(&kind.qualified_resource(), details));
     }
     check_version(kind, key, version, old)
 }
@@ -104,7 +98,7 @@ pub(super) fn check_patch_conflict(
     key: &ObjectKey,
     new: &Value,
     old: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), Status> {
     let version = metadata_text(new, "resourceVersion");
     if !version.is_empty() {
         check_version(kind, key, version, old)?;
@@ -112,7 +106,7 @@ pub(super) fn check_patch_conflict(
     let uid = metadata_text(new, "uid");
     if !uid.is_empty() && uid != metadata_text(old, "uid") {
         let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
-        return Err(Refusal::invalid(kind, key.name(), vec![cause]));
+        return Err(refusal::invalid(kind, key.name(), vec![cause]));
     }
     Ok(())
 }
@@ -122,12 +116,12 @@ fn check_version(
     key: &ObjectKey,
     version: &str,
     old: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), Status> {
     if version.parse::<ResourceVersion>().ok() == metadata_text(old, "resourceVersion").parse().ok()
     {
         return Ok(());
     }
-    Err(Refusal::conflict(kind, key.name(), MODIFIED))
+    Err(Status::conflict(&kind.resource.gvr, key.name(), MODIFIED))
 }
 
 /// A deletion's own conditions.
@@ -136,8 +130,8 @@ pub(super) fn check_delete_preconditions(
     key: &ObjectKey,
     wanted: &Preconditions,
     old: &Value,
-) -> Result<(), Refusal> {
-    let refuse = |why: String| Err(Refusal::precondition(kind, key.name(), &why));
+) -> Result<(), Status> {
+    let refuse = |why: String| Err(refusal::precondition(kind, key.name(), &why));
     let stored = metadata_text(old, "uid");
     if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != stored) {
         return refuse(format!(

@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    fn create(&mut self, plural: &str, body: Value) -> Result<Written, Refusal> {
+    fn create(&mut self, plural: &str, body: Value) -> Result<Written, Status> {
         let target = self.target(plural, "");
         let mut body = body;
         let kind = self.0.catalogue().kind(target.kind_index);
@@ -45,12 +45,12 @@ impl Bench {
         self.0.create(&target, body, STAMP)
     }
 
-    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<Written, Refusal> {
+    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<Written, Status> {
         self.0
             .patch(&self.target(plural, name), &Patch::Merge(patch))
     }
 
-    fn delete(&mut self, plural: &str, name: &str) -> Result<Written, Refusal> {
+    fn delete(&mut self, plural: &str, name: &str) -> Result<Written, Status> {
         self.0
             .delete(&self.target(plural, name), &Preconditions::default(), STAMP)
     }
@@ -61,9 +61,12 @@ fn text(bytes: &Bytes) -> &str {
 }
 
 #[track_caller]
-fn check_refused(outcome: Result<Written, Refusal>, code: u16, body: &str) {
+fn check_refused(outcome: Result<Written, Status>, code: u16, body: &str) {
     let refusal = outcome.expect_err("refused");
-    assert_eq!((refusal.code, text(&refusal.body())), (code, body));
+    assert_eq!(
+        (refusal.code, text(&refusal.to_json()).trim_end()),
+        (code, body)
+    );
 }
 
 #[test]

@@ -4,11 +4,12 @@ use serde_json::{Map, Value};
 
 use super::super::body::text;
 use super::super::kinds::{Generation, ServedKind, StatusPart};
-use super::super::refusal::{Cause, Refusal};
+use super::super::refusal;
 use super::super::validation::{NameRule, label_faults, name_faults};
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
 use super::{Part, Stamp, Target};
+use crate::downstream::status::{Cause, Status};
 use crate::resource::{Layout, ObjectKey};
 
 /// How often a generated name that is taken is generated anew, as the API server does.
@@ -53,9 +54,9 @@ pub(super) fn created(
     mut object: Value,
     stamp: Stamp<'_>,
     taken: &dyn Fn(&ObjectKey) -> bool,
-) -> Result<New, Refusal> {
+) -> Result<New, Status> {
     if !metadata_text(&object, "resourceVersion").is_empty() {
-        return Err(Refusal::unclassified(
+        return Err(Status::untyped(
             "resourceVersion should not be set on objects to be created",
         ));
     }
@@ -82,11 +83,11 @@ pub(super) fn created(
     }
     let faults = [name_faults(name_rule(kind), &name), label_faults(metadata)].concat();
     if !faults.is_empty() {
-        return Err(Refusal::invalid(kind, &name, faults));
+        return Err(refusal::invalid(kind, &name, faults));
     }
     let key = ObjectKey::new(namespace, &name);
     if taken(&key) {
-        return Err(Refusal::already_exists(kind, &name, ""));
+        return Err(Status::already_exists(&kind.resource.gvr, &name));
     }
     Ok(New { key, object })
 }
@@ -97,14 +98,14 @@ fn choose_name(
     metadata: &Map<String, Value>,
     entropy: u64,
     taken: &dyn Fn(&ObjectKey) -> bool,
-) -> Result<String, Refusal> {
+) -> Result<String, Status> {
     let (name, base) = (text(metadata, "name"), text(metadata, "generateName"));
     if !name.is_empty() {
         return Ok(name.to_owned());
     }
     if base.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
-        return Err(Refusal::invalid(kind, "", vec![cause]));
+        return Err(refusal::invalid(kind, "", vec![cause]));
     }
     let mut name = String::new();
     for attempt in 0..NAME_ATTEMPT_COUNT {
@@ -113,11 +114,9 @@ fn choose_name(
             return Ok(name);
         }
     }
-    Err(Refusal::already_exists(
-        kind,
-        &name,
-        ", the server was not able to generate a unique name for the object",
-    ))
+    let mut taken = Status::already_exists(&kind.resource.gvr, &name);
+    taken.message += ", the server was not able to generate a unique name for the object";
+    Err(taken)
 }
 
 fn generated_name(base: &str, entropy: u64) -> String {
@@ -138,7 +137,7 @@ pub(super) fn updated(
     target: &Target,
     old: &Value,
     mut new: Value,
-) -> Result<Value, Refusal> {
+) -> Result<Value, Status> {
     match (target.part, kind.resource.layout) {
         (Part::Status, Layout::Dynamic) => {
             let status = new.get("status").cloned();
@@ -170,7 +169,7 @@ pub(super) fn updated(
     drop_empty(metadata);
     let faults = [label_faults(metadata), finalizer_faults(old, &new)].concat();
     if !faults.is_empty() {
-        return Err(Refusal::invalid(kind, target.key.name(), faults));
+        return Err(refusal::invalid(kind, target.key.name(), faults));
     }
     if kind.generation == Generation::Counted && !same_intent(kind, old, &new) {
         bump_generation(&mut new);

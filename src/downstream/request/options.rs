@@ -1,6 +1,6 @@
 //! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
 
-use crate::downstream::status::{Cause, Status, go_json};
+use crate::downstream::status::{Cause, Details, Status, go_json};
 use crate::view::selector::quoted;
 
 use super::query::Query;
@@ -91,7 +91,13 @@ impl ListOptions {
         if causes.is_empty() {
             return Ok(());
         }
-        Err(Status::invalid("meta.k8s.io", "ListOptions", causes))
+        let details = Details {
+            group: "meta.k8s.io".to_owned(),
+            kind: "ListOptions".to_owned(),
+            causes,
+            ..Details::default()
+        };
+        Err(Status::invalid("ListOptions.meta.k8s.io", details))
     }
 
     fn list_faults(&self) -> Vec<Cause> {
@@ -99,7 +105,7 @@ impl ListOptions {
         let wanted = &*self.resource_version_match;
         if !wanted.is_empty() {
             if self.resource_version.is_empty() {
-                faults.push(forbidden(
+                faults.push(Cause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
@@ -111,14 +117,14 @@ impl ListOptions {
                 faults.push(unsupported(wanted, r#""Exact", "NotOlderThan", """#));
             }
             if wanted == EXACT && self.resource_version == "0" {
-                faults.push(forbidden(
+                faults.push(Cause::forbidden(
                     MATCH,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if self.send_initial_events.is_some() {
-            faults.push(forbidden(
+            faults.push(Cause::forbidden(
                 INITIAL,
                 "sendInitialEvents is forbidden for list",
             ));
@@ -135,7 +141,7 @@ impl ListOptions {
             (&*self.resource_version_match, self.send_initial_events)
         };
         if initial_events.is_some() && wanted != NOT_OLDER {
-            faults.push(forbidden(
+            faults.push(Cause::forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
@@ -144,7 +150,7 @@ impl ListOptions {
             return faults;
         }
         if initial_events.is_none() {
-            faults.push(forbidden(
+            faults.push(Cause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
@@ -180,16 +186,8 @@ fn integer(text: &str) -> Result<i64, Status> {
     })
 }
 
-fn forbidden(field: &'static str, detail: &'static str) -> Cause {
-    Cause {
-        reason: "FieldValueForbidden",
-        message: format!("Forbidden: {detail}").into(),
-        field,
-    }
-}
-
 fn match_with_continue() -> Cause {
-    forbidden(
+    Cause::forbidden(
         MATCH,
         "resourceVersionMatch is forbidden when continue is provided",
     )
@@ -197,10 +195,6 @@ fn match_with_continue() -> Cause {
 
 /// Values of types of their own are told in JSON, escapes for HTML included.
 fn unsupported(value: &str, supported: &str) -> Cause {
-    let value = String::from_utf8_lossy(&go_json(&value)).into_owned();
-    Cause {
-        reason: "FieldValueNotSupported",
-        message: format!("Unsupported value: {value}: supported values: {supported}").into(),
-        field: MATCH,
-    }
+    let value = String::from_utf8_lossy(&go_json(value)).into_owned();
+    Cause::unsupported(MATCH, &value, supported)
 }

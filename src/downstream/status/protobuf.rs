@@ -52,8 +52,7 @@ fn details_message(details: &Details) -> Vec<u8> {
         put_bytes(&mut out, 4, &cause_message(cause));
     }
     put_integer(&mut out, 5, details.retry_after_seconds.into());
-    // No failure of ours names an object's uid.
-    put_bytes(&mut out, 6, b"");
+    put_bytes(&mut out, 6, details.uid.as_bytes());
     out
 }
 
@@ -85,6 +84,7 @@ mod tests {
                 name: text(&details["name"]),
                 group: text(&details["group"]),
                 kind: text(&details["kind"]),
+                uid: text(&details["uid"]),
                 causes: causes
                     .map(|cause| Cause {
                         reason: leaked(&cause["reason"]),

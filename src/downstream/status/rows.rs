@@ -27,7 +27,8 @@ pub struct Denied<'a> {
 }
 
 impl Status {
-    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+    /// A failure without details.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
             reason,
@@ -37,7 +38,9 @@ impl Status {
         }
     }
 
-    fn with_details(mut self, details: Details) -> Self {
+    /// The same about something; of empty details there is `{}` on the wire.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
         self
     }
@@ -51,7 +54,9 @@ impl Status {
         })
     }
 
-    fn retry_in(self, seconds: u32) -> Self {
+    /// The same with a hint when to come back.
+    #[must_use]
+    pub fn retry_in(self, seconds: u32) -> Self {
         self.with_details(Details {
             retry_after_seconds: seconds,
             ..Details::default()
@@ -149,16 +154,6 @@ impl Status {
         Self::new(405, "MethodNotAllowed", message).about(gvr, "")
     }
 
-    /// 406: none of these media types was acceptable.
-    #[must_use]
-    pub fn not_acceptable(media_types: &[&str]) -> Self {
-        let message = format!(
-            "only the following media types are accepted: {}",
-            media_types.join(", ")
-        );
-        Self::new(406, "NotAcceptable", message)
-    }
-
     /// 409: an update met a newer version.
     #[must_use]
     pub fn conflict(gvr: &Gvr, name: &str, cause: impl Display) -> Self {
@@ -204,11 +199,11 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 422: faults of list options, each told as `field: message`. The message names equal faults once.
+    /// 422: faults of what `details` name, each told as `field: message`, equal ones once; `subject` is its kind in words.
     #[must_use]
-    pub fn invalid(group: &str, kind: &str, causes: Vec<Cause>) -> Self {
-        let mut faults: Vec<String> = Vec::with_capacity(causes.len());
-        for cause in &causes {
+    pub fn invalid(subject: &str, details: Details) -> Self {
+        let mut faults: Vec<String> = Vec::with_capacity(details.causes.len());
+        for cause in &details.causes {
             let fault = format!("{}: {}", cause.field, cause.message);
             if !faults.contains(&fault) {
                 faults.push(fault);
@@ -218,17 +213,9 @@ impl Status {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        Self::new(
-            422,
-            "Invalid",
-            format!("{kind}.{group} \"\" is invalid: {faults}"),
-        )
-        .with_details(Details {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            causes,
-            ..Details::default()
-        })
+        let name = quoted(&details.name);
+        let message = format!("{subject} {name} is invalid: {faults}");
+        Self::new(422, "Invalid", message).with_details(details)
     }
 
     /// 429: over a limit, or the cache is not ready.
@@ -257,28 +244,10 @@ impl Status {
         })
     }
 
-    /// 500 with the reason `InternalError` and the bare text, as watch streams tell storage faults (§4.3).
-    #[must_use]
-    pub fn stream_failure(message: impl Into<String>) -> Self {
-        Self::new(500, "InternalError", message)
-    }
-
     /// 500 without a reason: an error that upstream does not dress up (protocol.md §6.18).
     #[must_use]
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
-    }
-
-    /// 503: not now.
-    #[must_use]
-    pub fn service_unavailable(message: impl Into<String>) -> Self {
-        Self::new(503, "ServiceUnavailable", message)
-    }
-
-    /// 503 with a hint when to come back.
-    #[must_use]
-    pub fn unavailable_for(message: impl Into<String>, retry_after_seconds: u32) -> Self {
-        Self::service_unavailable(message).retry_in(retry_after_seconds)
     }
 
     /// 504: the version asked for has not been reached; 0 seconds leave the hint out.
@@ -299,11 +268,5 @@ impl Status {
             retry_after_seconds,
             ..Details::default()
         })
-    }
-
-    /// 504: the request's own deadline passed.
-    #[must_use]
-    pub fn timeout(message: impl Display) -> Self {
-        Self::new(504, "Timeout", format!("Timeout: {message}")).with_details(Details::default())
     }
 }
