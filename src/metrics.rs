@@ -13,7 +13,6 @@ mod passthrough;
 mod sharded;
 mod upstream;
 
-use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
@@ -148,14 +147,6 @@ impl Metrics {
     #[must_use]
     pub fn passthrough(&self) -> PassthroughMetrics {
         self.passthrough.clone()
-    }
-
-    /// Adds a collector of somebody's own, such as a sum over workers, under our prefix.
-    ///
-    /// # Errors
-    /// If a metric of that name exists.
-    pub fn register(&self, collector: Box<dyn Collector>) -> Result<(), MetricsError> {
-        Ok(self.ours.register(collector)?)
     }
 
     /// Every family that has a series, sorted by name.

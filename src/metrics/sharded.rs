@@ -88,11 +88,6 @@ struct Tallies {
 }
 
 impl ShardedHistogram {
-    /// Counts one duration.
-    pub fn observe(&self, duration: Duration) {
-        self.observe_many(duration, 1);
-    }
-
     /// Counts one duration, `times` times.
     pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -116,12 +111,12 @@ impl ShardedHistogram {
                 .map(|count| count.load(Ordering::Relaxed))
                 .sum::<u64>()
         };
-        // Relaxed: as in `observe`.
+        // Relaxed: as in `observe_many`.
         self.shards.iter().map(counts).sum()
     }
 
     fn sum_of(&self, tally: impl Fn(&Tallies) -> &AtomicU64) -> u64 {
-        // Relaxed: as in `observe`.
+        // Relaxed: as in `observe_many`.
         let loaded = self
             .shards
             .iter()

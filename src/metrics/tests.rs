@@ -54,7 +54,7 @@ fn a_sharded_histogram_counts_each_duration_up_to_its_bound() {
     let metrics = full();
     let lag = metrics.downstream(PODS).lag;
     for nanos in [0, 100_000, 100_001, 10_000_000_000, 10_000_000_001] {
-        lag.observe(std::time::Duration::from_nanos(nanos));
+        lag.observe_many(std::time::Duration::from_nanos(nanos), 1);
     }
     let line = |series: &str, value: &str| {
         format!("kube_fanout_watch_events_lag_seconds_{series} {value}")

@@ -160,12 +160,6 @@ impl Client {
         Ok(Rebuild::Done)
     }
 
-    /// The URI that request paths are joined to.
-    #[must_use]
-    pub fn base(&self) -> Uri {
-        self.shared.stack.load().base.clone()
-    }
-
     async fn send_own<B>(
         &self,
         stack: &Stack,

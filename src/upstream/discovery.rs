@@ -63,11 +63,6 @@ impl Discovery {
         self.resources.get(gvr)
     }
 
-    /// All resources, ordered by group, version and name.
-    pub fn resources(&self) -> impl Iterator<Item = &DiscoveredResource> {
-        self.resources.values()
-    }
-
     /// What could not be asked: aggregated API servers that are down, as a rule.
     #[must_use]
     pub fn failed(&self) -> &[FailedPart] {

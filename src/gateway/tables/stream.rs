@@ -281,7 +281,7 @@ impl Follower {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let event = match scan_table(text) {
             Ok(TableLine::Event(event)) => event,
-            Ok(TableLine::Error(_)) => {
+            Ok(TableLine::Error) => {
                 return Err(End::Error {
                     line: line.clone(),
                     after: *reached,
