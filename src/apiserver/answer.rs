@@ -23,11 +23,11 @@ use super::route::{NoRoute, Route, Verb};
 use super::storage::Target;
 use super::store::Store;
 use super::{body, discovery};
+use crate::downstream::request::Query;
 use crate::downstream::status::{NO_CACHE, PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
 use crate::view::selector::{FieldSelector, LabelSelector, Selector};
-pub(super) use options::unescaped;
-use options::{delete_options, dry_run, query_value};
+use options::{delete_options, dry_run};
 
 /// What every answer's body is.
 pub(super) type AnswerBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -54,7 +54,7 @@ pub(super) struct Answers<'a> {
 struct Asked<'a> {
     verb: Verb,
     target: Target,
-    query: &'a str,
+    query: &'a Query,
     content_type: &'a str,
     body: Bytes,
 }
@@ -67,7 +67,7 @@ impl Answers<'_> {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
-        let query = head.uri.query().unwrap_or_default();
+        let query = &Query::parse(head.uri.query());
         let Route::Resource {
             verb,
             kind_index,
@@ -154,9 +154,8 @@ impl Answers<'_> {
 
     /// Reads ask for a version at most to be new enough; memory always is, or the version does not exist yet.
     fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
-        if let Some(version) =
-            query_value(asked.query, "resourceVersion").filter(|version| !version.is_empty())
-        {
+        let version = asked.query.first("resourceVersion");
+        if let Some(version) = version.filter(|version| !version.is_empty()) {
             version.parse::<ResourceVersion>().map_err(|fault| {
                 Status::untyped(format!(
                     "resourceVersion: Invalid value: {version:?}: {fault}"
@@ -171,17 +170,17 @@ impl Answers<'_> {
     fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(asked.target.kind_index);
         let fields = FieldTable::of(&kind.resource.gvr);
-        let text = |name| query_value(asked.query, name).unwrap_or_default();
+        let text = |name| asked.query.first(name).unwrap_or_default();
         let field_selector = text("fieldSelector");
-        if let Some(refusal) = unknown_label(kind, &field_selector) {
+        if let Some(refusal) = unknown_label(kind, field_selector) {
             return Err(refusal);
         }
         let bad = |fault: &dyn std::fmt::Display| Status::bad_request(fault.to_string());
         let selector = Selector {
             // The target's own namespace is the storage's to look at.
             namespace: None,
-            labels: LabelSelector::parse(&text("labelSelector")).map_err(|fault| bad(&fault))?,
-            fields: FieldSelector::parse(&field_selector, fields).map_err(|fault| bad(&fault))?,
+            labels: LabelSelector::parse(text("labelSelector")).map_err(|fault| bad(&fault))?,
+            fields: FieldSelector::parse(field_selector, fields).map_err(|fault| bad(&fault))?,
             shard: None,
         };
         let chosen = |bytes: &Bytes| {

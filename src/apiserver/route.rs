@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::storage::Part;
+use crate::downstream::request::{Query, is_true};
 use crate::downstream::status::Status;
 use crate::resource::{Layout, ObjectKey};
 
@@ -137,14 +138,18 @@ fn resource(
     if !scoped {
         return Err(unknown(catalogue, group));
     }
-    let verb =
-        verb(method, name, forced_watch || is_watch(query)).filter(|verb| match (verb, part) {
-            // Objects are written in a namespace if they have one; a status is neither created nor deleted.
-            (Verb::List | Verb::Watch, _) => true,
-            (Verb::Get | Verb::Update | Verb::Patch, Part::Status) => !name.is_empty(),
-            (_, Part::Status) => false,
-            _ => !kind.resource.namespaced || !namespace.is_empty(),
-        });
+    let verb = verb(
+        method,
+        name,
+        forced_watch || is_true(Query::parse(Some(query)).first("watch")),
+    )
+    .filter(|verb| match (verb, part) {
+        // Objects are written in a namespace if they have one; a status is neither created nor deleted.
+        (Verb::List | Verb::Watch, _) => true,
+        (Verb::Get | Verb::Update | Verb::Patch, Part::Status) => !name.is_empty(),
+        (_, Part::Status) => false,
+        _ => !kind.resource.namespaced || !namespace.is_empty(),
+    });
     match verb {
         Some(verb) => {
             let key = ObjectKey::new(namespace, name);
@@ -196,18 +201,6 @@ fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
     } else {
         NoRoute::Page
     }
-}
-
-/// `watch` is true unless it is absent, `0` or `false` in any case; the first counts (protocol.md §1.3).
-fn is_watch(query: &str) -> bool {
-    let value = query
-        .split('&')
-        .find_map(|pair| match pair.split_once('=') {
-            Some(("watch", value)) => Some(value),
-            None if pair == "watch" => Some(""),
-            _ => None,
-        });
-    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
 #[cfg(test)]

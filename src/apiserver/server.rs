@@ -21,6 +21,7 @@ use super::render;
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
 use crate::downstream::indent::Indenter;
+use crate::downstream::request::decoded_path;
 use crate::downstream::serve::{self, Service};
 use crate::downstream::status::{Status, StatusForm};
 
@@ -100,7 +101,8 @@ impl Server {
         connection: &Connection,
     ) -> Response<ServerBody> {
         let audit_id = audit_id(request.headers()).unwrap_or_else(|| self.new_audit_id());
-        let path = super::answer::unescaped(request.uri().path());
+        // A path with broken escapes leads nowhere, as no path does.
+        let path = decoded_path(request.uri()).unwrap_or_default();
         let query = request.uri().query().unwrap_or_default();
         let version = request.version();
         let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {

@@ -163,7 +163,7 @@ impl Storage {
         })
     }
 
-    /// Stores a new object. `body` has been read by `decode_body`; the target's key gives the namespace, its
+    /// Stores a new object. `body` has been read by `body::decode`; the target's key gives the namespace, its
     /// name does not count.
     ///
     /// # Errors

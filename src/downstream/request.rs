@@ -17,8 +17,10 @@ pub use accept::{
     Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table,
     wants_pretty, wish,
 };
-pub use options::ListOptions;
-pub use path::{PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, verb};
+pub use options::{ListOptions, is_true};
+pub use path::{
+    PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, decoded_path, verb,
+};
 pub use plan::{
     Bookmarks, Freshness, ListPlan, ListRead, Marker, WatchPlan, WatchStart, WatchTimeout,
 };

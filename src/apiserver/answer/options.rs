@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::super::body::syntax;
 use super::super::route::Verb;
 use super::super::storage::{Mode, Preconditions};
+use crate::downstream::request::Query;
 use crate::downstream::status::{Cause, Details, Status};
 
 /// `DeleteOptions`, as far as it is looked at.
@@ -60,10 +61,9 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
 ///
 /// # Errors
 /// 422 for another word than `All`.
-pub(super) fn dry_run(verb: Verb, query: &str) -> Result<Mode, Status> {
-    let words: Vec<String> = query_values(query, "dryRun")
-        .filter(|word| !word.is_empty())
-        .collect();
+pub(super) fn dry_run(verb: Verb, query: &Query) -> Result<Mode, Status> {
+    let given = query.all("dryRun").filter(|word| !word.is_empty());
+    let words: Vec<String> = given.map(str::to_owned).collect();
     if words.is_empty() {
         Ok(Mode::Keep)
     } else {
@@ -91,34 +91,6 @@ fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Status> {
         ..Details::default()
     };
     Err(Status::invalid(&format!("{kind}.meta.k8s.io"), details))
-}
-
-/// The first value of a query parameter, decoded.
-pub(super) fn query_value(query: &str, name: &str) -> Option<String> {
-    query_values(query, name).next()
-}
-
-fn query_values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    query
-        .split('&')
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .filter(move |(key, _)| *key == name)
-        .map(|(_, value)| unescaped(&value.replace('+', " ")))
-}
-
-/// Undoes percent-encoding; what is no escape stays as it is.
-pub(in super::super) fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let escape = tail.get(..2).filter(|_| first == b'%').and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        });
-        bytes.push(escape.unwrap_or(first));
-        rest = if escape.is_some() { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -151,22 +123,12 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_all_or_refused() {
+        let create = |query| dry_run(Verb::Create, &Query::parse(Some(query)));
+        assert_eq!(create("fieldManager=x&dryRun=All"), Ok(Mode::DryRun));
+        assert_eq!(create("pretty=0"), Ok(Mode::Keep));
         assert_eq!(
-            dry_run(Verb::Create, "fieldManager=x&dryRun=All"),
-            Ok(Mode::DryRun)
-        );
-        assert_eq!(dry_run(Verb::Create, "pretty=0"), Ok(Mode::Keep));
-        assert_eq!(
-            dry_run(Verb::Create, "dryRun=foo").unwrap_err().message,
+            create("dryRun=foo").unwrap_err().message,
             r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported values: "All""#
-        );
-    }
-
-    #[test]
-    fn queries_are_unescaped() {
-        assert_eq!(
-            query_value("a=1&b=x%3D1+%2", "b").as_deref(),
-            Some("x=1 %2")
         );
     }
 }

@@ -166,7 +166,8 @@ impl ListOptions {
 }
 
 /// The server's idea of true: present, and neither `0` nor `false` in any case (§1.3).
-pub(super) fn is_true(value: Option<&str>) -> bool {
+#[must_use]
+pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 

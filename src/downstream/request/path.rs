@@ -95,13 +95,19 @@ impl Verb {
     }
 }
 
+/// The path without its escapes; none if one is broken.
+#[must_use]
+pub fn decoded_path(uri: &Uri) -> Option<String> {
+    unescape(uri.path(), Plus::IsPlus)
+}
+
 impl Target {
     /// Reads a request's path. A path with broken escapes is no resource.
     ///
     /// # Errors
     /// The plain-text 500 for a path that ends after its verb (§1.1 c).
     pub fn parse(uri: &Uri) -> Result<Self, PlainText> {
-        let Some(path) = unescape(uri.path(), Plus::IsPlus) else {
+        let Some(path) = decoded_path(uri) else {
             return Ok(Self::NonResource);
         };
         let trimmed = path.trim_matches('/');

@@ -41,10 +41,13 @@ impl Query {
     /// The first value of a parameter; later ones do not count.
     #[must_use]
     pub fn first(&self, name: &str) -> Option<&str> {
-        self.pairs
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| &**value)
+        self.all(name).next()
+    }
+
+    /// Every value of a parameter, for the few that may be given more than once.
+    pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let given = self.pairs.iter().filter(move |(key, _)| key == name);
+        given.map(|(_, value)| &**value)
     }
 }
 
