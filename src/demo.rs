@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -368,7 +369,8 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<Watched> {
 
 fn check_open_files(watchers: usize) -> Result<(), RunError> {
     let needed = 2 * watchers + OPEN_FILES_BESIDES;
-    match process::open_files_max() {
+    let limit = getrlimit(Resource::Nofile).current;
+    match limit.and_then(|limit| usize::try_from(limit).ok()) {
         Some(limit) if limit < needed => Err(RunError::OpenFiles {
             watchers,
             needed,

@@ -1,6 +1,8 @@
-//! What the system says about this process: memory, CPU time, open files. Linux only; zeros elsewhere.
+//! What the system says about this process: memory and CPU time. Linux only; zeros elsewhere.
 
 use std::time::Duration;
+
+use crate::downstream::admission::resident;
 
 /// The kernel tells times in hundredths of a second, whatever its own clock is.
 const TICK: Duration = Duration::from_millis(10);
@@ -15,31 +17,10 @@ pub(super) struct Usage {
 impl Usage {
     pub(super) fn now() -> Self {
         Self {
-            rss_bytes: rss_bytes(&read("/proc/self/status")),
-            cpu: cpu(&read("/proc/self/stat")),
+            rss_bytes: resident().unwrap_or_default() as u64,
+            cpu: cpu(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()),
         }
     }
-}
-
-/// How many files may be open; none if the system does not tell.
-pub(super) fn open_files_max() -> Option<usize> {
-    let limits = read("/proc/self/limits");
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
-fn rss_bytes(status: &str) -> u64 {
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 fn cpu(stat: &str) -> Duration {
@@ -60,12 +41,8 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        assert_eq!(
-            rss_bytes("VmHWM:\t 9 kB\nVmRSS:\t   1234 kB\n"),
-            1234 * 1024
-        );
         let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20";
         assert_eq!(cpu(stat), Duration::from_secs(2));
-        assert_eq!((rss_bytes(""), cpu("")), (0, Duration::ZERO));
+        assert_eq!(cpu(""), Duration::ZERO);
     }
 }

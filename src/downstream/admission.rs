@@ -27,6 +27,7 @@ use crate::config::AdmissionLimits;
 use crate::metrics::{AdmissionMetrics, Refused};
 use line::{Entry, Line};
 use memory::Memory;
+pub use memory::resident;
 
 /// Of the files that the process may open, one in so many is left for what is not a client: upstream above all.
 const FILES_LEFT: usize = 16;

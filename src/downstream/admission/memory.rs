@@ -47,8 +47,9 @@ impl Memory {
     }
 }
 
-/// Resident bytes, shared pages included.
-fn resident() -> Option<usize> {
+/// Resident bytes of this process, shared pages included.
+#[must_use]
+pub fn resident() -> Option<usize> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
