@@ -1,15 +1,15 @@
 //! More than a gateway takes at once: who is served gets the whole, who is not is told so, and afterwards all is as before.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use std::net::SocketAddr;
+#[path = "staging/gateway.rs"]
+mod gateway;
 
+use gateway::Running;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{AdmissionLimits, ServeSettings};
-use kube_fanout::gateway::Gateway;
 use kube_fanout::shutdown::Drain;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps?resourceVersion=0";
 /// Together more than two sockets' buffers hold, of those who send and those who do not read.
@@ -18,9 +18,7 @@ const OBJECT_LEN: usize = 1 << 20;
 
 struct Row {
     _apiserver: Apiserver,
-    address: SocketAddr,
-    drain: Drain,
-    gateway: JoinHandle<()>,
+    gateway: Running,
 }
 
 impl Row {
@@ -35,19 +33,15 @@ impl Row {
         let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
         let mut settings = ServeSettings::embedded(upstream);
         bounds(&mut settings.admission);
-        let gateway = Gateway::build(settings).await.unwrap();
-        let drain = Drain::new();
         Self {
             _apiserver: apiserver,
-            address: gateway.address().unwrap(),
-            gateway: tokio::spawn(gateway.run(drain.clone())),
-            drain,
+            gateway: Running::start(settings, Drain::new()).await,
         }
     }
 
     /// Sends a request over a connection of its own, and reads the head of the answer.
     async fn get(&self, target: &str) -> Answer {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let mut stream = TcpStream::connect(self.gateway.address).await.unwrap();
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -60,8 +54,7 @@ impl Row {
     }
 
     async fn ended(self) {
-        self.drain.begin();
-        self.gateway.await.unwrap();
+        self.gateway.ended().await;
     }
 }
 

@@ -7,6 +7,8 @@ mod connections;
 mod floods;
 #[path = "hostile/frames.rs"]
 mod frames;
+#[path = "staging/gateway.rs"]
+mod gateway;
 #[path = "hostile/http2.rs"]
 mod http2;
 #[path = "hostile/multiplexed.rs"]

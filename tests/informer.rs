@@ -5,6 +5,8 @@
 mod factory;
 #[path = "informer/handlers.rs"]
 mod handlers;
+#[path = "staging/history.rs"]
+mod history;
 #[path = "informer/reading.rs"]
 mod reading;
 #[path = "informer/stage.rs"]

@@ -9,6 +9,8 @@
 mod audience;
 #[path = "informer_chaos/dice.rs"]
 mod dice;
+#[path = "staging/gateway.rs"]
+mod gateway;
 #[path = "informer_chaos/model.rs"]
 mod model;
 #[path = "informer_chaos/run.rs"]

@@ -5,16 +5,21 @@
 mod asked;
 #[path = "kube_rs/follower.rs"]
 mod follower;
+#[path = "staging/gateway.rs"]
+mod gateway;
+#[path = "staging/history.rs"]
+mod history;
 #[path = "kube_rs/named.rs"]
 mod named;
 #[path = "kube_rs/stage.rs"]
 mod stage;
 
 use follower::Follower;
+use history::{order, until};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::runtime::watcher::Config;
 use kube_fanout::apiserver::faults::Fault;
-use stage::{Stage, until};
+use stage::Stage;
 
 /// Kinds that are watched, and so watches upstream.
 const KIND_COUNT: usize = 3;
@@ -101,8 +106,8 @@ async fn stores_converge_unaware_of_upstream_watches_that_end() {
     filled(&mut followers).await;
     for after_bytes in [0, 700, 5000] {
         let count = u32::try_from(KIND_COUNT).unwrap();
-        stage.order(Fault::CutWatch { after_bytes }, None, count);
-        stage.order(Fault::EndWatches, None, 1);
+        order(&stage.server, Fault::CutWatch { after_bytes }, None, count);
+        order(&stage.server, Fault::EndWatches, None, 1);
         stage.churn(20).await;
         converge(&mut followers).await;
     }

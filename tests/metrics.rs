@@ -1,11 +1,14 @@
 //! Requests of every sort against a gateway before an embedded API server, and what its metrics say of them.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use std::net::SocketAddr;
+#[path = "staging/gateway.rs"]
+mod gateway;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use gateway::Running;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -15,11 +18,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ServeSettings, Transport};
-use kube_fanout::gateway::Gateway;
 use kube_fanout::shutdown::Drain;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const OBJECTS: usize = 40;
@@ -29,10 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// API server, gateway and a client.
 struct Row {
     _apiserver: Apiserver,
-    address: SocketAddr,
-    admin: SocketAddr,
-    drain: Drain,
-    gateway: JoinHandle<()>,
+    gateway: Running,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
@@ -54,14 +52,9 @@ impl Row {
             transport,
             ..ServeSettings::embedded(upstream)
         };
-        let gateway = Gateway::build(settings).await.unwrap();
-        let drain = Drain::new();
         Self {
             _apiserver: apiserver,
-            address: gateway.address().unwrap(),
-            admin: gateway.admin_address().unwrap(),
-            gateway: tokio::spawn(gateway.run(drain.clone())),
-            drain,
+            gateway: Running::start(settings, Drain::new()).await,
             client: Client::builder(TokioExecutor::new()).build_http(),
         }
     }
@@ -69,7 +62,7 @@ impl Row {
     async fn send(&self, method: Method, target: &str, body: &'static str) -> Response<Incoming> {
         let request = Request::builder()
             .method(method)
-            .uri(format!("http://{}{target}", self.address))
+            .uri(format!("http://{}{target}", self.gateway.address))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::from(body))
             .unwrap();
@@ -81,7 +74,9 @@ impl Row {
     }
 
     async fn page(&self) -> String {
-        let uri = format!("http://{}/metrics", self.admin).parse().unwrap();
+        let uri = format!("http://{}/metrics", self.gateway.admin)
+            .parse()
+            .unwrap();
         let page = whole(self.client.get(uri).await.unwrap()).await;
         String::from_utf8(page.body().to_vec()).unwrap()
     }
@@ -143,7 +138,7 @@ async fn lists_are_counted_with_their_objects_and_by_who_answers() {
     assert_eq!(row.get(CONFIGMAPS).await.status(), StatusCode::OK);
     let short = format!("{CONFIGMAPS}?limit=1");
     assert_eq!(row.get(&short).await.status(), StatusCode::OK);
-    let yaml = Request::get(format!("http://{}{CONFIGMAPS}", row.address))
+    let yaml = Request::get(format!("http://{}{CONFIGMAPS}", row.gateway.address))
         .header(ACCEPT, "application/yaml")
         .body(Full::default())
         .unwrap();
@@ -229,10 +224,10 @@ async fn a_watch_is_counted_with_its_events_their_delay_and_its_end() {
         (r#"stream_ends_total reason="client_gone""#, "1"),
     ])
     .await;
-    row.drain.begin();
+    row.gateway.begin_drain();
     let rest = watches.pop().unwrap().collect().await.unwrap();
     assert_eq!(rest.to_bytes(), "");
-    row.gateway.await.unwrap();
+    row.gateway.ended().await;
 }
 
 #[tokio::test]
@@ -270,7 +265,7 @@ async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let row = Row::over(Transport::Tls { cert, key }).await;
-    let mut stream = TcpStream::connect(row.address).await.unwrap();
+    let mut stream = TcpStream::connect(row.gateway.address).await.unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         .await

@@ -12,13 +12,12 @@ use hyper_util::rt::TokioExecutor;
 use kube_fanout::apiserver::faults::{Fault, Order};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
-use kube_fanout::gateway::Gateway;
 use kube_fanout::shutdown::Drain;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::gateway::Running;
 use crate::witness::Witness;
 
 /// So long anything may take on a busy machine.
@@ -53,8 +52,7 @@ pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) client: HttpClient,
-    drain: Drain,
-    running: JoinSet<()>,
+    gateway: Running,
 }
 
 impl Stage {
@@ -81,18 +79,13 @@ impl Stage {
     ) -> Self {
         adjust(&mut settings);
         assert!(matches!(settings.upstream, UpstreamSource::Url(_)));
-        let gateway = Gateway::build(settings).await.unwrap();
-        let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());
-        let drain = Drain::with_timeout(DRAIN_TIMEOUT);
-        let mut running = JoinSet::new();
-        running.spawn(gateway.run(drain.clone()));
+        let gateway = Running::start(settings, Drain::with_timeout(DRAIN_TIMEOUT)).await;
         Self {
             apiserver,
-            address,
-            admin,
+            address: gateway.address,
+            admin: gateway.admin,
             client: Client::builder(TokioExecutor::new()).build_http(),
-            drain,
-            running,
+            gateway,
         }
     }
 
@@ -104,19 +97,16 @@ impl Stage {
     /// Checks the witness, then ends everything.
     pub(crate) async fn end(self, witness: Witness) {
         witness.check().await;
-        self.begin_drain();
         self.ended().await;
     }
 
     pub(crate) fn begin_drain(&self) {
-        self.drain.begin();
+        self.gateway.begin_drain();
     }
 
     /// Waits for the end of a drain.
-    pub(crate) async fn ended(mut self) {
-        while let Some(ended) = self.running.join_next().await {
-            ended.unwrap();
-        }
+    pub(crate) async fn ended(self) {
+        self.gateway.ended().await;
     }
 
     /// Asks the gateway and reads the whole answer.

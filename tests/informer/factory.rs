@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_fanout::informer::{ListWatch, SharedInformerFactory};
 
-use crate::stage::{Stage, soon, until};
+use crate::history::until;
+use crate::stage::{Stage, soon};
 
 #[tokio::test]
 async fn who_asks_for_the_same_shares_one_informer() {

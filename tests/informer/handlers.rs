@@ -9,7 +9,8 @@ use kube_fanout::informer::{
     Cached, HandlerEnd, HandlerOptions, Notification, SharedInformer, index_by_label,
 };
 
-use crate::stage::{Journal, Stage, soon, state_of, until};
+use crate::history::{unseen, until};
+use crate::stage::{Journal, Stage, soon, state_of};
 
 async fn started(stage: &Stage) -> (SharedInformer<ConfigMap>, Journal) {
     let (informer, journal) = (stage.informer(), Journal::new());
@@ -90,12 +91,11 @@ async fn store_and_indices_are_as_new_as_what_is_told() {
 async fn a_deletion_that_nobody_saw_is_told_with_the_last_known_state() {
     let stage = Stage::with_objects(1).await;
     let (informer, journal) = started(&stage).await;
-    stage
-        .unseen(async {
-            stage.put("a0", "1").await;
-            stage.delete("a0").await;
-        })
-        .await;
+    unseen(&stage.server, async {
+        stage.put("a0", "1").await;
+        stage.delete("a0").await;
+    })
+    .await;
     journal.tells(&["+a0 0 (initial)", "-a0 0?"]).await;
     informer.shutdown().await;
 }
@@ -104,12 +104,11 @@ async fn a_deletion_that_nobody_saw_is_told_with_the_last_known_state() {
 async fn a_recreation_that_nobody_saw_is_one_update_with_another_uid() {
     let stage = Stage::with_objects(1).await;
     let (informer, journal) = started(&stage).await;
-    stage
-        .unseen(async {
-            stage.delete("a0").await;
-            stage.put("a0", "1").await;
-        })
-        .await;
+    unseen(&stage.server, async {
+        stage.delete("a0").await;
+        stage.put("a0", "1").await;
+    })
+    .await;
     journal
         .tells(&["+a0 0 (initial)", "a0 0>1 (another)"])
         .await;
@@ -122,12 +121,11 @@ async fn a_list_after_lost_history_tells_what_changed_and_nothing_else() {
     let (informer, journal) = started(&stage).await;
     until("the initial list", || journal.lines().len() == 3).await;
     journal.clear();
-    stage
-        .unseen(async {
-            stage.put("a1", "1").await;
-            stage.put("b", "1").await;
-        })
-        .await;
+    unseen(&stage.server, async {
+        stage.put("a1", "1").await;
+        stage.put("b", "1").await;
+    })
+    .await;
     until("two changes", || journal.lines().len() >= 2).await;
     stage.put("c", "1").await;
     until("the last change", || journal.lines().len() >= 3).await;

@@ -12,7 +12,8 @@ use kube_fanout::informer::{
 use kube_fanout::resource::Gvr;
 use serde::Deserialize;
 
-use crate::stage::{Journal, Stage, soon, state_of, until};
+use crate::history::{order, until};
+use crate::stage::{Journal, Stage, soon, state_of};
 
 fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
@@ -127,7 +128,7 @@ async fn failures_are_told_to_the_hook_and_the_informer_goes_on() {
         code: 500,
         retry_after_seconds: 0,
     };
-    stage.order(refuse, Some(Verb::List), 1);
+    order(&stage.server, refuse, Some(Verb::List), 1);
     let told = Arc::new(Mutex::new(Vec::new()));
     let options = InformerOptions {
         on_failure: Some(Arc::new({

@@ -1,26 +1,21 @@
 //! An API server with config maps, a client, and handlers that write down what they are told.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
 use kube_fanout::upstream::client::{Client, UpstreamSource};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-/// So long a condition may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
+use crate::history::PATIENCE;
 
 /// A server and a client of it.
 pub(crate) struct Stage {
@@ -92,43 +87,6 @@ impl Stage {
         let status = answer.status();
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap())
-    }
-
-    pub(crate) fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
-        let order = Order {
-            fault,
-            verb,
-            resource: None,
-            count,
-        };
-        self.server.order(order).unwrap();
-    }
-
-    /// Ends all watches and refuses new ones while something is written whose history is then forgotten.
-    pub(crate) async fn unseen(&self, writes: impl Future<Output = ()>) {
-        let refuse = Fault::Refuse {
-            code: 503,
-            retry_after_seconds: 1,
-        };
-        self.order(refuse, Some(Verb::Watch), 1000);
-        self.order(Fault::EndWatches, None, 1);
-        let refused = self.server.fault_counts().refused;
-        until("a watch refused", || {
-            self.server.fault_counts().refused > refused
-        })
-        .await;
-        writes.await;
-        self.order(Fault::Compact, None, 1);
-        self.order(Fault::Clear, None, 1);
-    }
-}
-
-/// Waits until something holds.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    let give_up_at = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < give_up_at, "not in time: {what}");
-        tokio::time::sleep(LOOK_PERIOD).await;
     }
 }
 

@@ -18,18 +18,17 @@ use kube_fanout::apiserver::route::Verb;
 use kube_fanout::apiserver::storage::{Mode, Part, Preconditions, Target};
 use kube_fanout::apiserver::{self, Apiserver, Options, patch::Patch};
 use kube_fanout::config::ServeSettings;
-use kube_fanout::gateway::Gateway;
 use kube_fanout::informer::ListWatch;
 use kube_fanout::resource::{Encoding, Gvr, ObjectKey};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::upstream::driver::{Fetch, FetchError, Purpose};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::audience::{Audience, Totals, hash};
 use crate::dice::Dice;
+use crate::gateway::Running;
 use crate::witness::{Content, Seen, SeenAll};
 
 const STEPS: u64 = 150;
@@ -159,8 +158,7 @@ struct Stage {
     server: Apiserver,
     kind_index: usize,
     direct: Way,
-    drain: Drain,
-    tasks: JoinSet<()>,
+    gateway: Running,
     followers: Vec<(String, Box<dyn Follower>)>,
 }
 
@@ -169,13 +167,9 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = apiserver::start(listener, Options::default()).unwrap();
         let upstream = format!("http://{}/", server.address()).parse().unwrap();
-        let gateway = Gateway::build(ServeSettings::embedded(upstream))
-            .await
-            .unwrap();
-        let through = gateway.address().unwrap();
         let drain = Drain::with_timeout(Duration::from_millis(100));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(gateway.run(drain.clone()));
+        let gateway = Running::start(ServeSettings::embedded(upstream), drain).await;
+        let through = gateway.address;
         let mut stage = Self {
             seed,
             dice: Dice(seed),
@@ -183,8 +177,7 @@ impl Stage {
             direct: Way::new(server.address(), Http::One),
             followers: Vec::new(),
             server,
-            drain,
-            tasks,
+            gateway,
         };
         (0..20).for_each(|_| stage.write());
         let addresses = [("directly", stage.server.address()), ("gateway", through)];
@@ -352,8 +345,7 @@ impl Stage {
             let ended = follower.end(expected.clone()).await;
             totals.push(ended.unwrap_or_else(|why| panic!("seed {}, {name}: {why}", self.seed)));
         }
-        self.drain.begin();
-        while self.tasks.join_next().await.is_some() {}
+        self.gateway.ended().await;
         totals
     }
 }

@@ -1,5 +1,6 @@
 //! API server and gateway in this process, clients of both, and writes through the gateway.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -7,28 +8,22 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client, Config, Resource};
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::ServeSettings;
-use kube_fanout::gateway::Gateway;
 use kube_fanout::shutdown::Drain;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::follower::{Collection, Followed};
+use crate::gateway::Running;
+use crate::history::unseen;
 
 /// Names that are written in turn.
 const NAME_COUNT: usize = 12;
 const NAMESPACES: [&str; 2] = ["default", "other"];
 /// The gateway's end; its clients end with the test.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// So long a condition may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// API server, gateway and clients.
 pub(crate) struct Stage {
@@ -36,8 +31,7 @@ pub(crate) struct Stage {
     pub(crate) through: Client,
     direct: Client,
     admin: Client,
-    drain: Drain,
-    tasks: JoinSet<()>,
+    gateway: Running,
     written: usize,
 }
 
@@ -58,20 +52,14 @@ impl Stage {
         };
         let server = apiserver::start(listener, options).unwrap();
         let upstream = format!("http://{}/", server.address()).parse().unwrap();
-        let gateway = Gateway::build(ServeSettings::embedded(upstream))
-            .await
-            .unwrap();
-        let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());
         let drain = Drain::with_timeout(DRAIN_TIMEOUT);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(gateway.run(drain.clone()));
+        let gateway = Running::start(ServeSettings::embedded(upstream), drain).await;
         Self {
-            through: client(address),
+            through: client(gateway.address),
             direct: client(server.address()),
-            admin: client(admin),
+            admin: client(gateway.admin),
             server,
-            drain,
-            tasks,
+            gateway,
             written: 0,
         }
     }
@@ -106,51 +94,15 @@ impl Stage {
 
     /// Writes pods, config maps and widgets through the gateway: `count` of each.
     pub(crate) async fn churn(&mut self, count: usize) {
-        for number in self.written..self.written + count {
-            let client = self.through.clone();
-            let namespace = NAMESPACES[number % NAMESPACES.len()];
-            let turn = Turn::of(number);
-            turn.play(&Api::<Pod>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}], "nodeName": "n"}})).await;
-            turn.play(&Api::<ConfigMap>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "a \"quoted\" \u{1F600} value"}})).await;
-            let widgets: Api<DynamicObject> =
-                Api::namespaced_with(client, namespace, &resource("example.com", "Widget"));
-            turn.play(
-                &widgets,
-                json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": number}}),
-            )
-            .await;
-        }
+        churned(self.through.clone(), self.written..self.written + count).await;
         self.written += count;
     }
 
-    /// Orders a fault for the first `count` requests of a verb.
-    pub(crate) fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
-        let order = Order {
-            fault,
-            verb,
-            resource: None,
-            count,
-        };
-        self.server.order(order).unwrap();
-    }
-
     /// Breaks all upstream watches and keeps them away while objects are written whose history is then forgotten.
-    pub(crate) async fn tear_history(&mut self, writes: usize) {
-        let refuse = Fault::Refuse {
-            code: 503,
-            retry_after_seconds: 1,
-        };
-        self.order(refuse, Some(Verb::Watch), 1000);
-        self.order(Fault::EndWatches, None, 1);
-        let refused = self.server.fault_counts().refused;
-        let server = &self.server;
-        until("an upstream watch refused", || {
-            server.fault_counts().refused > refused
-        })
-        .await;
-        self.churn(writes).await;
-        self.order(Fault::Compact, None, 1);
-        self.order(Fault::Clear, None, 1);
+    pub(crate) async fn tear_history(&mut self, count: usize) {
+        let (server, through) = (&self.server, self.through.clone());
+        unseen(server, churned(through, self.written..self.written + count)).await;
+        self.written += count;
     }
 
     /// Sum of one of the gateway's metrics over all its series.
@@ -165,18 +117,27 @@ impl Stage {
     }
 
     /// Ends the gateway.
-    pub(crate) async fn strike(mut self) {
-        self.drain.begin();
-        while self.tasks.join_next().await.is_some() {}
+    pub(crate) async fn strike(self) {
+        self.gateway.ended().await;
     }
 }
 
-/// Waits until something holds.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    let give_up_at = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < give_up_at, "not in time: {what}");
-        tokio::time::sleep(LOOK_PERIOD).await;
+async fn churned(client: Client, numbers: Range<usize>) {
+    for number in numbers {
+        let namespace = NAMESPACES[number % NAMESPACES.len()];
+        let turn = Turn::of(number);
+        turn.play(&Api::<Pod>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}], "nodeName": "n"}})).await;
+        turn.play(&Api::<ConfigMap>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "a \"quoted\" \u{1F600} value"}})).await;
+        let widgets: Api<DynamicObject> = Api::namespaced_with(
+            client.clone(),
+            namespace,
+            &resource("example.com", "Widget"),
+        );
+        turn.play(
+            &widgets,
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": number}}),
+        )
+        .await;
     }
 }
 
