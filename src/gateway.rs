@@ -1,6 +1,5 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
-mod forwarded;
 mod freshness;
 mod identity;
 mod registry;

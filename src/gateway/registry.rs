@@ -6,12 +6,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::ForwardedBody;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, TableBody, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
@@ -22,12 +22,16 @@ use crate::downstream::request::{Query, Target, Verb, verb};
 use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Resources};
 use crate::downstream::watch::WatchTally;
 use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::Passthrough;
+use crate::passthrough::{Passthrough, PassthroughBody};
 use crate::resource::{CacheKey, Encoding, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
 use crate::view::Served;
+
+/// An answer that no cache gives: upstream's own to this request, or a watch of Tables that others have too. Boxed: it is much
+/// larger.
+type ForwardedBody = Either<PassthroughBody, Box<TableBody>>;
 
 /// A first client waits so long for a cache that is being filled; then it is told to come again.
 const FILL_WAIT: Duration = Duration::from_secs(10);
@@ -345,7 +349,7 @@ impl Resources for Registry {
 
     async fn forward(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
         if let Some(answer) = self.table_watch(&request).await {
-            return answer.map(ForwardedBody::from);
+            return answer.map(|body| Either::Right(Box::new(body)));
         }
         let answer = if is_watch(&request) {
             let begun = self.draining.begun();
@@ -353,7 +357,7 @@ impl Resources for Registry {
         } else {
             self.passthrough.forward(request).await
         };
-        answer.map(ForwardedBody::from)
+        answer.map(Either::Left)
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {
