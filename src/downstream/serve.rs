@@ -1,4 +1,5 @@
-//! One request, one answer: from memory if it is a list or a watch of a cached resource in JSON, else from upstream.
+//! One request, one answer: from memory if it is a list or a watch of a cached resource in a form that a cache gives, else from
+//! upstream.
 
 mod body;
 mod deadline;
