@@ -33,7 +33,7 @@ use kube_fanout::view::{Entry, Hub};
 
 use child::Child;
 use interests::By;
-use rounds::{Effort, median, nanos_each, timed};
+use rounds::{Effort, median, nanos_each, resident, timed};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -203,18 +203,7 @@ fn hold(part: &str, views: usize) -> io::Result<()> {
         let now = start + Duration::from_secs(event.sequence() / views as u64);
         shown.dispatch(std::slice::from_ref(&event), through, version, now);
     });
-    child::tell(&[resident()?]);
+    child::tell(&[resident(std::process::id())?]);
     drop((hub, entries, writer));
     Ok(())
-}
-
-/// Resident bytes of this process that no file backs.
-fn resident() -> io::Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
-        .and_then(|kib| kib.parse::<usize>().ok())
-        .map(|kib| kib << 10)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -29,7 +29,7 @@ use kube_fanout::informer::Cached;
 use kube_fanout::resource::{Object, ObjectParts, ResourceVersion};
 
 use child::Child;
-use rounds::{Effort, median, nanos_each, timed};
+use rounds::{Effort, median, nanos_each, resident, timed};
 use stores::{OneMap, Ours, Pod, Shards, Store, Stored, Tries};
 
 #[cfg(feature = "mimalloc")]
@@ -341,22 +341,11 @@ fn hold(part: &str, count: usize) -> io::Result<()> {
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
 fn cost<S: Store>(count: usize) -> io::Result<f64> {
     let load = Load::new(count);
-    let before = resident()?;
+    let before = resident(std::process::id())?;
     let store = S::new();
     load.puts(&store, &load.objects);
     load.puts(&store, &load.updated);
-    let after = resident()?;
+    let after = resident(std::process::id())?;
     black_box(store);
     Ok(after.saturating_sub(before) as f64 / count as f64)
-}
-
-/// Resident bytes of this process that no file backs.
-fn resident() -> io::Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
-        .and_then(|kib| kib.parse::<usize>().ok())
-        .map(|kib| kib << 10)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -46,7 +46,7 @@ use tokio::task::LocalSet;
 use child::Child;
 use held::{Held, Sizes};
 use herd::{Form, Herd};
-use rounds::{Effort, median};
+use rounds::{Effort, median, resident};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -144,17 +144,6 @@ async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io:
     drop((warm, many));
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     Ok(after.saturating_sub(before) as f64 / count as f64)
-}
-
-/// Resident bytes of a process that no file backs.
-fn resident(pid: u32) -> io::Result<usize> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
-        .and_then(|kib| kib.parse::<usize>().ok())
-        .map(|kib| kib << 10)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// A server's part: watches that are idle after one event.

@@ -3,8 +3,8 @@
 //! CPU time comes from the scheduler's own count (`/proc/…/schedstat`, nanoseconds), so a machine that is busy with
 //! something else slows a bench down but hardly changes its figures.
 
-use std::fs;
 use std::time::Duration;
+use std::{fs, io};
 
 /// How much is done: enough for steady figures, or just enough to see that it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,17 @@ pub(crate) fn process_cpu(pid: u32) -> Duration {
             path.to_str().map(schedstat)
         })
         .sum()
+}
+
+/// Resident bytes of a process that no file backs.
+pub(crate) fn resident(pid: u32) -> io::Result<usize> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
+        .and_then(|kib| kib.parse::<usize>().ok())
+        .map(|kib| kib << 10)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The middle one of some figures; of an even number the upper of the two.
