@@ -49,7 +49,8 @@ fn framed(input: &[u8]) -> Vec<u8> {
     for piece in frame.chunks(1 + input.len() / 8) {
         assert!(found.is_none());
         framer.push(piece);
-        found = framer.next_frame().expect("a frame within the limit");
+        let next = framer.next_frame().expect("a frame within the limit");
+        found = next.map(<[u8]>::to_vec);
     }
     assert_eq!(found.as_deref(), Some(&frame[..]));
     assert!(!framer.is_mid_frame());

@@ -1,7 +1,5 @@
 //! Frames of a watch in either encoding: where they are cut, and what is in them.
 
-use bytes::Bytes;
-
 use super::envelope::{EventEnvelope, WatchLine, scan_event, scan_line};
 use super::json::ScanError;
 use super::protobuf::{is_canonical_frame, scan_frame, scan_protobuf_event};
@@ -23,11 +21,11 @@ pub struct FrameTooLong {
     pub frame_len_max: usize,
 }
 
-/// Collects chunks of a watch response and gives back whole frames, each as an allocation of its own.
+/// Collects chunks of a watch response and lends out whole frames.
 ///
 /// In JSON a frame ends with a newline and has none inside; in protobuf it is a length of four bytes, big end first, and as many
-/// bytes (protocol.md §4.11). Chunk boundaries mean nothing. Frames are copied out exactly because objects live long and must not
-/// pin a read buffer that many of them share.
+/// bytes (protocol.md §4.11). Chunk boundaries mean nothing. Whoever keeps a frame copies it: what lives long must not pin a read
+/// buffer that many frames share.
 ///
 /// The caller takes all frames after each push; the buffer then holds at most one unfinished frame, so its size is bounded by
 /// `frame_len_max` plus one chunk. A length alone, which a peer may make up, reserves nothing.
@@ -80,7 +78,7 @@ impl Frames {
     ///
     /// # Errors
     /// The frame at hand, finished or not, is longer than the limit. The error stays: a stream that lost its place is of no use.
-    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLong> {
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameTooLong> {
         loop {
             let held = &self.buffer[self.taken..];
             let found = match &mut self.cut {
@@ -91,9 +89,10 @@ impl Frames {
                 self.release();
                 return Ok(None);
             };
-            self.taken += len;
+            let frame = self.taken..self.taken + len;
+            self.taken = frame.end;
             if len > 1 {
-                return Ok(Some(Bytes::copy_from_slice(&held[..len])));
+                return Ok(Some(&self.buffer[frame]));
             }
         }
     }

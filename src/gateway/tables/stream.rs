@@ -270,7 +270,7 @@ impl Follower {
     ) -> Result<(), End> {
         loop {
             match framer.next_frame() {
-                Ok(Some(line)) => self.take_line(&line, reached)?,
+                Ok(Some(line)) => self.take_line(&Bytes::copy_from_slice(line), reached)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.unreadable(&error)),
             }

@@ -139,23 +139,23 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_frame(&mut self, frame: Bytes) -> Result<Flow, Stopped> {
+    fn take_frame(&mut self, frame: &[u8]) -> Result<Flow, Stopped> {
         let encoding = self.reading.encoding;
-        match scan_watch(encoding, &frame, self.reading.fields) {
+        match scan_watch(encoding, frame, self.reading.fields) {
             Ok(WatchLine::Event {
                 kind,
                 object: span,
                 parts,
             }) => {
-                match object_in(encoding, &frame, span, parts) {
+                match object_in(encoding, frame, span, parts) {
                     Ok(object) => self.take_event(kind, object),
                     Err(error) => return Ok(self.reject(Fault::unparsable(&error))),
                 }
                 Ok(Flow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
-                if let Ok(envelope) = scan_envelope(encoding, &frame) {
-                    self.tally.bookmark(envelope.object.of(&frame), &bookmark);
+                if let Ok(envelope) = scan_envelope(encoding, frame) {
+                    self.tally.bookmark(envelope.object.of(frame), &bookmark);
                 }
                 let (resource_version, initial_events_end) =
                     (bookmark.resource_version, bookmark.initial_events_end);

@@ -134,8 +134,7 @@ mod tests {
         framer.push(&std::fs::read(format!("{folder}/{name}.frames")).unwrap());
         let mut found = Vec::new();
         while let Some(frame) = framer.next_frame().unwrap() {
-            if let WatchLine::Bookmark(bookmark) =
-                scan_frame(&frame, FieldTable::default()).unwrap()
+            if let WatchLine::Bookmark(bookmark) = scan_frame(frame, FieldTable::default()).unwrap()
             {
                 let marker = match bookmark.initial_events_end {
                     true => Marker::InitialEventsEnd,

@@ -34,10 +34,10 @@ fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
             kind,
             object,
             parts,
-        } = scan_watch(encoding, &frame, FieldTable::default()).unwrap()
+        } = scan_watch(encoding, frame, FieldTable::default()).unwrap()
         {
-            let object = object_in(encoding, &frame, object, parts).unwrap();
-            found.push((frame, kind, object));
+            let object = object_in(encoding, frame, object, parts).unwrap();
+            found.push((Bytes::copy_from_slice(frame), kind, object));
         }
     }
     assert!(!found.is_empty(), "{name}");

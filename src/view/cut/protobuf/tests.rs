@@ -19,9 +19,9 @@ fn raws(name: &str) -> Vec<(EventKind, Vec<u8>)> {
     framer.push(&captured(name));
     let mut found = Vec::new();
     while let Some(frame) = framer.next_frame().unwrap() {
-        let read = scan_frame(&frame, FieldTable::default()).unwrap();
+        let read = scan_frame(frame, FieldTable::default()).unwrap();
         if let WatchLine::Event { kind, object, .. } = read {
-            found.push((kind, object.of(&frame).to_vec()));
+            found.push((kind, object.of(frame).to_vec()));
         }
     }
     found
