@@ -51,36 +51,42 @@ impl WireField {
 /// The fields of a message, in wire order; spans count from the start of `bytes`. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct WireFields<'a> {
+    /// Up to the message's end.
     bytes: &'a [u8],
     at: usize,
-    end: usize,
 }
 
 impl<'a> WireFields<'a> {
     /// The fields of a whole message.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            at: 0,
-            end: bytes.len(),
-        }
+        Self { bytes, at: 0 }
     }
 
     /// The fields of the message that stands at `span` of `bytes`.
     #[must_use]
-    pub const fn within(bytes: &'a [u8], span: Span) -> Self {
+    pub fn within(bytes: &'a [u8], span: Span) -> Self {
         Self {
-            bytes,
+            bytes: &bytes[..span.end as usize],
             at: span.start as usize,
-            end: span.end as usize,
         }
     }
 
+    /// Nearly all tags, and most lengths, are of one byte.
+    #[inline]
     fn varint(&mut self) -> Option<u64> {
+        let byte = *self.bytes.get(self.at)?;
+        if byte < 0x80 {
+            self.at += 1;
+            return Some(byte.into());
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = *self.bytes[..self.end].get(self.at)?;
+            let byte = *self.bytes.get(self.at)?;
             self.at += 1;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
@@ -90,6 +96,7 @@ impl<'a> WireFields<'a> {
         None
     }
 
+    #[inline]
     fn field(&mut self) -> Option<WireField> {
         let start = u32::try_from(self.at).ok()?;
         let tag = self.varint()?;
@@ -113,8 +120,10 @@ impl<'a> WireFields<'a> {
         })
     }
 
+    #[inline]
     fn skip(&mut self, len: usize) -> Option<Span> {
-        let end = self.at.checked_add(len).filter(|end| *end <= self.end)?;
+        let end = self.at.checked_add(len)?;
+        self.bytes.get(self.at..end)?;
         let span = Span {
             start: u32::try_from(self.at).ok()?,
             end: u32::try_from(end).ok()?,
@@ -127,14 +136,15 @@ impl<'a> WireFields<'a> {
 impl Iterator for WireFields<'_> {
     type Item = Result<WireField, WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.end {
+        if self.at >= self.bytes.len() {
             return None;
         }
         let offset = self.at;
         let field = self.field().ok_or(WireError { offset });
         if field.is_err() {
-            self.at = self.end;
+            self.at = self.bytes.len();
         }
         Some(field)
     }

@@ -24,12 +24,13 @@ pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectPart
         parts: ObjectParts::before(fields),
         version: None,
     };
+    let root = Level::new(found.table, u32::MAX, 0);
     for field in WireFields::new(raw) {
         let field = field?;
         if field.number == METADATA {
             found.metadata(raw, bytes_of(&field, "metadata")?)?;
-        } else {
-            found.field(raw, &field, u32::MAX, 0)?;
+        } else if root.may_have(field.number) {
+            found.field(raw, &field, root)?;
         }
     }
     found.finish(raw.len())
@@ -67,6 +68,39 @@ pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> 
     })
 }
 
+/// A message that fields of the table stand in, or below.
+#[derive(Clone, Copy)]
+struct Level {
+    /// A bit for each field of the table whose first `depth` numbers led here.
+    wanted: u32,
+    depth: usize,
+    /// A bit for each number that one of these goes on with, modulo 64: most fields of a message are stepped over by this alone.
+    numbers: u64,
+}
+
+impl Level {
+    fn new(table: &[Field], wanted: u32, depth: usize) -> Self {
+        let entries = table.iter().enumerate();
+        let here = entries.filter(|(index, _)| wanted & 1 << index != 0);
+        let numbers = here
+            .filter_map(|(_, entry)| entry.numbers.get(depth))
+            .fold(0, |numbers, number| numbers | Self::bit(*number));
+        Self {
+            wanted,
+            depth,
+            numbers,
+        }
+    }
+
+    const fn bit(number: u32) -> u64 {
+        1 << (number % 64)
+    }
+
+    const fn may_have(self, number: u32) -> bool {
+        self.numbers & Self::bit(number) != 0
+    }
+}
+
 struct Found<'a> {
     /// At most as many as a `u32` has bits.
     table: &'static [Field],
@@ -98,21 +132,16 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Keeps the value of the table's field that stands here, or goes down if some stand below. `wanted` has a bit for each field
-    /// of the table whose first `depth` numbers led here, so this goes no deeper than the longest path.
-    fn field(
-        &mut self,
-        raw: &'a [u8],
-        field: &WireField,
-        wanted: u32,
-        depth: usize,
-    ) -> Result<(), ScanError> {
+    /// Keeps the value of the table's field that stands here, or goes down if some stand below: no deeper than the longest path.
+    fn field(&mut self, raw: &'a [u8], field: &WireField, level: Level) -> Result<(), ScanError> {
         let mut below = 0;
         for (index, entry) in self.table.iter().enumerate() {
-            if wanted & 1 << index == 0 || entry.numbers.get(depth) != Some(&field.number) {
+            if level.wanted & 1 << index == 0
+                || entry.numbers.get(level.depth) != Some(&field.number)
+            {
                 continue;
             }
-            if entry.numbers.len() == depth + 1 {
+            if entry.numbers.len() == level.depth + 1 {
                 self.parts.fields[index] = value(raw, field, entry.value)?;
                 // A value has nothing below it.
                 return Ok(());
@@ -122,8 +151,12 @@ impl<'a> Found<'a> {
         if below == 0 {
             return Ok(());
         }
+        let level = Level::new(self.table, below, level.depth + 1);
         for field in WireFields::within(raw, bytes_of(field, "a message")?) {
-            self.field(raw, &field?, below, depth + 1)?;
+            let field = field?;
+            if level.may_have(field.number) {
+                self.field(raw, &field, level)?;
+            }
         }
         Ok(())
     }
