@@ -136,10 +136,13 @@ impl ItemForm {
             let parts = scan_protobuf_object(item, fields)?;
             return Ok(Object::in_protobuf(parts, &self.types, item));
         }
-        let mut form = Vec::with_capacity(item.len() + self.types.len());
-        put_form(&mut form, item, &self.types);
-        let parts = scan_object(&form, fields)?;
-        Ok(Object::new(parts, &form))
+        if has_breaks(item) {
+            let mut form = Vec::with_capacity(item.len() + self.types.len());
+            put_form(&mut form, item, &self.types);
+            return Ok(Object::new(scan_object(&form, fields)?, &form));
+        }
+        let parts = scan_object(item, fields)?;
+        Ok(Object::of_item(parts, left_out(item, &self.types), item))
     }
 }
 
@@ -165,17 +168,26 @@ fn type_prefix(kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
 }
 
 fn put_form(out: &mut Vec<u8>, item: &[u8], types: &[u8]) {
-    let types = match first_key(item) {
-        None | Some("kind" | "apiVersion") => &[],
-        Some(_) => types,
-    };
+    let types = left_out(item, types);
     let (brace, rest) = item.split_at(usize::from(!types.is_empty()));
     for piece in [brace, types, rest] {
-        if memchr::memchr2(b'\n', b'\r', piece).is_none() {
+        if !has_breaks(piece) {
             out.extend_from_slice(piece);
         } else {
             out.extend(piece.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
         }
+    }
+}
+
+fn has_breaks(bytes: &[u8]) -> bool {
+    memchr::memchr2(b'\n', b'\r', bytes).is_some()
+}
+
+/// Of `types` what the item does not say itself: all or nothing.
+fn left_out<'a>(item: &[u8], types: &'a [u8]) -> &'a [u8] {
+    match first_key(item) {
+        None | Some("kind" | "apiVersion") => &[],
+        Some(_) => types,
     }
 }
 

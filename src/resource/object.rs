@@ -58,6 +58,20 @@ impl Object {
         Self::of(parts, Encoding::Json, head, object)
     }
 
+    /// The same for a list item that leaves out what it is: `types`, such as `"kind":"Pod","apiVersion":"v1",`, is put behind its
+    /// opening brace. The item holds no newline.
+    #[must_use]
+    pub fn of_item(parts: ObjectParts<'_>, types: &[u8], item: &[u8]) -> Self {
+        debug_assert!(item.starts_with(b"{"), "an item was scanned");
+        let pieces = FramePieces {
+            head: EventKind::Added.line_head().as_bytes(),
+            object: item,
+            types,
+            tail: frame_end(Encoding::Json),
+        };
+        Self(Packed::new(&parts, Encoding::Json, pieces))
+    }
+
     /// Keeps a copy of a raw protobuf object, in a frame of type `ADDED`. `type_meta` is the message of its `apiVersion`
     /// and `kind`, which list items leave out.
     #[must_use]
@@ -68,7 +82,12 @@ impl Object {
 
     fn of(parts: ObjectParts<'_>, encoding: Encoding, head: &[u8], object: &[u8]) -> Self {
         let tail = frame_end(encoding);
-        let pieces = FramePieces { head, object, tail };
+        let pieces = FramePieces {
+            head,
+            object,
+            types: b"",
+            tail,
+        };
         Self(Packed::new(&parts, encoding, pieces))
     }
 

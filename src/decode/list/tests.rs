@@ -136,6 +136,14 @@ fn an_item_becomes_the_object_that_its_watch_form_shows() {
                 expected.frame(EventKind::Added)
             );
             assert_eq!(object.bytes(), shown);
+            assert_eq!(
+                (object.key(), object.uid()),
+                (expected.key(), expected.uid())
+            );
+            assert!(object.labels().eq(expected.labels()));
+            for index in 0..pods.fields().len() {
+                assert_eq!(object.field(index), expected.field(index));
+            }
             let version = ResourceVersion(7);
             assert_eq!(
                 object.deleted_frame(version),

@@ -51,13 +51,26 @@ pub(super) struct FramePieces<'a> {
     pub(super) head: &'a [u8],
     /// The object: spans count from here.
     pub(super) object: &'a [u8],
+    /// What is put in behind the object's first byte, which spans do not count; may be empty.
+    pub(super) types: &'a [u8],
     /// What stands behind it.
     pub(super) tail: &'a [u8],
 }
 
 impl FramePieces<'_> {
     const fn len(&self) -> usize {
-        self.head.len() + self.object.len() + self.tail.len()
+        self.head.len() + self.object.len() + self.types.len() + self.tail.len()
+    }
+
+    /// Where in the frame a byte of the object stands that is not its first.
+    const fn place(&self, at: usize) -> usize {
+        self.head.len() + self.types.len() + at
+    }
+
+    /// The pieces in the order of the frame.
+    fn in_order(&self) -> [&[u8]; 5] {
+        let (first, rest) = self.object.split_at(usize::from(!self.types.is_empty()));
+        [self.head, first, self.types, rest, self.tail]
     }
 
     /// Where in the frame a text stands that was borrowed from the object, as `Bytes::slice_ref` finds it out.
@@ -67,7 +80,7 @@ impl FramePieces<'_> {
             .addr()
             .checked_sub(self.object.as_ptr().addr())?;
         let is_inside = at <= self.object.len() && text.len() <= self.object.len() - at;
-        is_inside.then_some(self.head.len() + at)
+        is_inside.then_some(self.place(at))
     }
 }
 
@@ -250,7 +263,7 @@ impl Plan {
             .into_iter()
             .collect();
         let digits = [parts.version_span.start, parts.version_span.end];
-        let [start, end] = digits.map(|at| pieces.head.len() + at as usize);
+        let [start, end] = digits.map(|at| pieces.place(at as usize));
         places.push((start, end));
         places.extend(parts.fields.iter().map(|text| place(text)));
         for (key, value) in &parts.labels {
@@ -290,7 +303,8 @@ impl Plan {
         for number in [self.body_at(), pieces.len(), pieces.head.len()] {
             out.put(&offset(number).to_le_bytes());
         }
-        out.put(&parts.type_prefix_len.to_le_bytes());
+        let type_prefix_len = parts.type_prefix_len + offset(pieces.types.len());
+        out.put(&type_prefix_len.to_le_bytes());
         out.put(&fields.to_le_bytes());
         out.put(&[flags.map(|(_, flag)| flag).sum(), 0]);
         for (start, end) in &self.places {
@@ -299,7 +313,7 @@ impl Plan {
                 out.put(if self.is_wide { &bytes } else { &bytes[..2] });
             }
         }
-        for piece in [pieces.head, pieces.object, pieces.tail] {
+        for piece in pieces.in_order() {
             out.put(piece);
         }
         let texts = [&parts.name, &parts.namespace, &parts.uid].into_iter();
