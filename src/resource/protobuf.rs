@@ -7,6 +7,8 @@ use super::{EventKind, ResourceVersion, Span};
 
 /// What follows a raw object in its frame: the empty encoding and content type of `Unknown`.
 pub(super) const FRAME_END: &[u8] = &[0x1a, 0, 0x22, 0];
+/// Room for what stands before an object in its frame, so that it need not grow: type, lengths, `apiVersion` and `kind` of usual length.
+const HEAD_LEN: usize = 128;
 /// Length prefix, tag and length of the event's type.
 const TYPE_AT: usize = 4 + 2;
 
@@ -19,7 +21,7 @@ pub(super) fn frame_head(kind: EventKind, rest_len: usize) -> Vec<u8> {
 }
 
 fn frame_head_of(kind: &str, rest_len: usize) -> Vec<u8> {
-    let mut head = Vec::with_capacity(TYPE_AT + kind.len());
+    let mut head = Vec::with_capacity(HEAD_LEN);
     // Frames are bounded far below 4 GiB where they are read.
     let len = u32::try_from(field_len(kind.len()) + rest_len).unwrap_or(u32::MAX);
     head.extend_from_slice(&len.to_be_bytes());
