@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use event::Event;
-pub use objects::{Block, Chunk, Kept, ObjectMap, Place};
+pub use objects::{Block, Chunk, Kept, ObjectMap, Place, Rising};
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
 pub use writer::{Applied, Change, WentBack, Writer};

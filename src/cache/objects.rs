@@ -5,10 +5,12 @@
 //! blocks are kept with.
 
 mod chunk;
+mod rising;
 
 use std::sync::Arc;
 
 pub use chunk::{Block, Chunk, Kept};
+pub use rising::Rising;
 
 use self::chunk::{Fill, OBJECT_COUNT_MAX};
 use crate::resource::{KeyRef, Object};
@@ -47,6 +49,12 @@ impl ObjectMap {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Length of all objects' frames, in bytes.
+    #[must_use]
+    pub fn frames_len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.frames_len()).sum()
     }
 
     /// Bulk load; of objects with the same key the last one stays.

@@ -100,14 +100,27 @@ impl Writer {
         &self.cache
     }
 
+    /// [`Writer::replace_by`] of objects in any order; of those with the same key the last one counts.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn replace(
+        &mut self,
+        listed: Vec<Object>,
+        version: ResourceVersion,
+        now: Instant,
+    ) -> Result<Applied, WentBack> {
+        self.replace_by(ObjectMap::from_objects(listed), version, now)
+    }
+
     /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
     /// the difference published in version order, so that open watches go on (design.md §6).
     ///
     /// # Errors
     /// [`WentBack`] when the list is older than the cache: nothing changes then.
-    pub fn replace(
+    pub fn replace_by(
         &mut self,
-        listed: Vec<Object>,
+        listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
     ) -> Result<Applied, WentBack> {
@@ -121,8 +134,8 @@ impl Writer {
         let first = self.state.epoch == Epoch(0);
         self.state.epoch.0 += 1;
         if first {
-            self.objects_len = listed.iter().map(Object::frame_len).sum();
-            self.state.objects = ObjectMap::from_objects(listed);
+            self.state.objects = listed;
+            self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, &[], now);
             return Ok(Applied::default());
@@ -136,7 +149,7 @@ impl Writer {
             let surplus = self.state.gaps.len().saturating_sub(GAPS_MAX);
             self.state.gaps.drain(..surplus);
         }
-        let changes = difference(&self.state.objects, listed, gap);
+        let changes = difference(&self.state.objects, &listed, gap);
         let events: Vec<_> = changes
             .into_iter()
             .filter_map(|change| self.append(change, now))
@@ -267,8 +280,7 @@ impl Writer {
 
 /// The changes that lead from the cached objects, of version `gap.from`, to the listed ones, of `gap.to`, in version
 /// order.
-fn difference(cached: &ObjectMap, listed: Vec<Object>, gap: Gap) -> Vec<Change> {
-    let listed = ObjectMap::from_objects(listed);
+fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
     // What is gone, and the last version at which it can have gone.
     let mut gone: Vec<(&Object, ResourceVersion)> = Vec::new();
     let mut changes: Vec<Change> = Vec::new();

@@ -101,7 +101,7 @@ impl Sink for CacheSink {
         let objects = self.side.take();
         let applied = self
             .writer
-            .replace(objects, version, now())
+            .replace_by(objects, version, now())
             .map_err(|_| UpstreamWentBack)?;
         self.tally.applied(applied);
         self.tell_state();

@@ -65,6 +65,15 @@ impl Clone for Chunk {
 }
 
 impl Chunk {
+    /// A chunk of sorted objects, at least one, and their frames' bytes.
+    pub(super) fn new(objects: Vec<Object>, frames_len: usize) -> Self {
+        Self {
+            objects,
+            frames_len,
+            blocks: Default::default(),
+        }
+    }
+
     /// The objects in order.
     #[must_use]
     pub fn objects(&self) -> &[Object] {
@@ -172,21 +181,23 @@ impl Fill {
         let mut objects = objects.into_iter();
         while !objects.as_slice().is_empty() {
             let (count, frames_len) = self.first(objects.as_slice());
-            chunks.push(Arc::new(Chunk {
-                objects: objects.by_ref().take(count).collect(),
-                frames_len,
-                blocks: Default::default(),
-            }));
+            let first = objects.by_ref().take(count).collect();
+            chunks.push(Arc::new(Chunk::new(first, frames_len)));
         }
         chunks
+    }
+
+    /// Whether a chunk of so many objects and bytes has no room for one of `len` bytes.
+    pub(super) const fn is_full(self, object_count: usize, frames_len: usize, len: usize) -> bool {
+        object_count >= self.object_count || object_count > 0 && frames_len + len > self.frames_len
     }
 
     /// How many objects the first chunk takes, at least one, and their frames' bytes.
     fn first(self, objects: &[Object]) -> (usize, usize) {
         let (mut count, mut frames_len) = (0, 0);
-        for object in objects.iter().take(self.object_count) {
+        for object in objects {
             let len = object.frame_len();
-            if count > 0 && frames_len + len > self.frames_len {
+            if self.is_full(count, frames_len, len) {
                 break;
             }
             count += 1;

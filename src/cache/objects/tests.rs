@@ -231,6 +231,55 @@ fn chunks_are_taken_whole_only_inside_the_prefix() {
     }
 }
 
+#[test]
+fn objects_that_come_in_order_become_the_map_that_sorting_makes() {
+    for count in [0, 1, 192, 193, 500] {
+        let objects: Vec<_> = (0..count)
+            .map(|i| object("n", &format!("o{i:04}"), i))
+            .collect();
+        let mut rising = Rising::default();
+        for object in &objects {
+            rising.push(object.clone()).unwrap();
+            // The same once more, and one from before, belong elsewhere.
+            assert!(rising.push(object.clone()).is_err());
+            assert!(rising.push(objects[0].clone()).is_err());
+        }
+        let (map, sorted) = (rising.finish(), ObjectMap::from_objects(objects));
+        assert_eq!(strides(&map, ""), strides(&sorted, ""));
+        assert_eq!(
+            (map.len(), map.frames_len()),
+            (sorted.len(), sorted.frames_len())
+        );
+        let keys = |map: &ObjectMap| {
+            map.iter()
+                .map(|one| one.key().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&map), keys(&sorted));
+    }
+}
+
+#[test]
+fn chunks_of_large_objects_are_cut_by_their_bytes_however_they_come() {
+    let json = format!("{{\"pad\":\"{}\"}}", "x".repeat(400_000));
+    let large = |i: u64| {
+        let parts = ObjectParts {
+            name: format!("o{i}").into(),
+            resource_version: ResourceVersion(i),
+            ..ObjectParts::default()
+        };
+        Object::new(parts, json.as_bytes())
+    };
+    let objects: Vec<_> = (0..10).map(large).collect();
+    let mut rising = Rising::default();
+    objects
+        .iter()
+        .for_each(|object| rising.push(object.clone()).unwrap());
+    let (map, sorted) = (rising.finish(), ObjectMap::from_objects(objects));
+    assert_eq!(strides(&map, ""), strides(&sorted, ""));
+    assert!(strides(&map, "").len() > 2);
+}
+
 proptest! {
     /// Against a plain map, with enough keys that chunks split, shrink and join.
     #[test]

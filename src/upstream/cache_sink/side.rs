@@ -2,32 +2,31 @@
 
 use std::collections::BTreeMap;
 
+use crate::cache::{ObjectMap, Rising};
 use crate::resource::{KeyRef, Object, ObjectKey};
 
 /// Objects by key, the last state of each.
 ///
-/// Lists and streamed lists come in the order of keys (protocol.md §3.8), so nearly all are put at the end of an array. What
+/// Lists and streamed lists come in the order of keys (protocol.md §3.8), so nearly all are put at the end of a map. What
 /// happens while a streamed list is on its way comes between them in any order, and so does everything of a server that
 /// does not sort.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// Keys rise.
-    sorted: Vec<Object>,
+    sorted: Rising,
     /// What came out of order, over what is in `sorted`; `None` for what was deleted.
     late: BTreeMap<ObjectKey, Option<Object>>,
 }
 
 impl Side {
     pub(super) fn put(&mut self, object: Object) {
-        let rises = self
-            .sorted
-            .last()
-            .is_none_or(|last| last.key() < object.key());
-        let key = || ObjectKey::from(object.key());
-        if rises && (self.late.is_empty() || !self.late.contains_key(&key())) {
-            self.sorted.push(object);
-        } else {
-            self.late.insert(key(), Some(object));
+        let is_late =
+            !self.late.is_empty() && self.late.contains_key(&ObjectKey::from(object.key()));
+        let refused = match is_late {
+            true => Err(object),
+            false => self.sorted.push(object),
+        };
+        if let Err(object) = refused {
+            self.late.insert(object.key().into(), Some(object));
         }
     }
 
@@ -40,14 +39,14 @@ impl Side {
     }
 
     /// All objects in the order of keys; leaves none.
-    pub(super) fn take(&mut self) -> Vec<Object> {
-        let sorted = std::mem::take(&mut self.sorted);
+    pub(super) fn take(&mut self) -> ObjectMap {
+        let sorted = std::mem::take(&mut self.sorted).finish();
         if self.late.is_empty() {
             return sorted;
         }
         let mut late = std::mem::take(&mut self.late).into_iter().peekable();
         let mut merged = Vec::with_capacity(sorted.len() + late.len());
-        for object in sorted {
+        for object in sorted.iter() {
             while let Some((_, late)) =
                 late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) < object.key())
             {
@@ -55,11 +54,11 @@ impl Side {
             }
             match late.next_if(|(key, _)| KeyRef::of_joined(key.as_str()) == object.key()) {
                 Some((_, newer)) => merged.extend(newer),
-                None => merged.push(object),
+                None => merged.push(object.clone()),
             }
         }
         merged.extend(late.filter_map(|(_, late)| late));
-        merged
+        ObjectMap::from_objects(merged)
     }
 }
 
@@ -91,8 +90,8 @@ mod tests {
                     side.remove(&object);
                 }
             }
-            let entry = |object: Object| (object.key().to_string(), object.resource_version().0);
-            let found: Vec<_> = side.take().into_iter().map(entry).collect();
+            let entry = |object: &Object| (object.key().to_string(), object.resource_version().0);
+            let found: Vec<_> = side.take().iter().map(entry).collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
             prop_assert!(side.take().is_empty());
         }
