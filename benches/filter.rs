@@ -40,7 +40,7 @@ use rounds::{Effort, median, nanos_each, resident, timed};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// By what views tell events apart, how many there are, and what they may cost beside five of the first.
-const ROWS: [(By, usize, &str); 8] = [
+const ROWS: [(By, usize, &str); 9] = [
     (By::Node, 5, ""),
     (By::Node, 5_000, "<= 2"),
     (By::Node, 50_000, "<= 2"),
@@ -48,7 +48,8 @@ const ROWS: [(By, usize, &str); 8] = [
     (By::Name, 50_000, "<= 2"),
     (By::Namespace, 5_000, "<= 2"),
     (By::Label, 5_000, "<= 2"),
-    (By::Presence, 5_000, ""),
+    (By::Presence, 5_000, "<= 2"),
+    (By::Set, 5_000, "<= 2"),
 ];
 
 fn main() -> io::Result<()> {
@@ -73,8 +74,7 @@ fn filter(effort: Effort) {
     let mut five = f64::NAN;
     for (by, views, target) in ROWS {
         let views = effort.pick(views, views.min(50));
-        // What looks at every view is slow enough for steady figures after few events.
-        let timed = effort.pick(if by == By::Presence { 2_000 } else { 20_000 }, 20);
+        let timed = effort.pick(20_000, 20);
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..effort.pick(5, 1) {
             let events = interests::history(views, views + timed);
@@ -144,7 +144,7 @@ fn looked_up(by: By, events: &[Arc<Event>]) -> f64 {
             By::Node => object.field(0),
             By::Name => object.key().name(),
             By::Namespace => object.key().namespace(),
-            By::Label | By::Presence => object.label("app").unwrap_or_default(),
+            By::Label | By::Presence | By::Set => object.label("app").unwrap_or_default(),
         }
     }
     let mut queues: HashMap<String, VecDeque<Bytes>, foldhash::fast::RandomState> =

@@ -22,8 +22,10 @@ pub(crate) enum By {
     Namespace,
     /// One value of one label.
     Label,
-    /// A label's presence: nothing that could be looked up.
+    /// A label's presence.
     Presence,
+    /// A label's value among several.
+    Set,
 }
 
 impl By {
@@ -39,6 +41,9 @@ impl By {
             Self::Namespace => selector.namespace = Some(format!("team-{index}")),
             Self::Label => selector.labels = labels(&format!("app=app-{index}")),
             Self::Presence => selector.labels = labels(&format!("own-{index}")),
+            Self::Set => {
+                selector.labels = labels(&format!("app in (app-{index},no-{index},nor-{index})"));
+            }
         }
         selector
     }

@@ -1,14 +1,14 @@
 //! Which views an event could concern, by the values that its object carries. Views are numbers here, and whether one
 //! shows the event is for its selector to say: the index only leaves out those that cannot.
 //!
-//! A view stands in exactly one place: under a value that everything it shows must carry, or among those that have
-//! no such value. An event is looked up by the values of its new state and by those of its previous one, because an object
+//! A view stands under a value that everything it shows must carry, or under each of a few of which all that it shows carries
+//! one, or among those that have no such value. An event is looked up by the values of its new state and by those of its previous one, because an object
 //! that leaves a selector is told to those who saw it last.
 
 use std::hash::{BuildHasher as _, Hash};
 
 use hashbrown::HashTable;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::selector::Selector;
 use crate::cache::Event;
@@ -19,15 +19,20 @@ pub(super) type Number = u32;
 
 /// What a value is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+pub(super) enum Kind {
     /// Namespace and name.
     Object,
     Name,
     /// Of the resource's field table.
     Field(usize),
     Label,
+    /// A label's key, whatever its value.
+    Key,
     Namespace,
 }
+
+/// A view of a set stands under each value of it, up to so many; of a larger one, under the label's key.
+const SET_LEN_MAX: usize = 16;
 
 /// A value that objects carry; of an object's own name its namespace too, of a label its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +56,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    const fn label((key, value): (&'a str, &'a str)) -> Self {
+    const fn label(key: &'a str, value: &'a str) -> Self {
         Self {
             kind: Kind::Label,
             text: value,
@@ -68,28 +73,11 @@ struct Bucket {
     views: SmallVec<[Number; 4]>,
 }
 
-/// Where a view stands, for it to keep.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Kind and hash of its value; `None` among the views without one.
-    value: Option<(Kind, u64)>,
-    /// Which one of the bucket.
-    at: Number,
-}
+/// Where a view stands, for it to keep: kind and hash of its values; among the views without one if there is none.
+pub(super) type Place = SmallVec<[(Kind, u64); 1]>;
 
-/// A view that stands elsewhere in its bucket, because another one left.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moved {
-    pub(super) number: Number,
-    at: Number,
-}
-
-impl Moved {
-    /// Corrects the place that the view keeps.
-    pub(super) fn tell(self, place: &mut Place) {
-        place.at = self.at;
-    }
-}
+/// Values of which everything that a view shows carries one.
+type Choice<'a> = SmallVec<[Value<'a>; 1]>;
 
 /// The index of one resource's views.
 #[derive(Debug, Default)]
@@ -108,6 +96,7 @@ struct Counts {
     names: usize,
     namespaces: usize,
     labels: usize,
+    keys: usize,
     /// In the order of the field table, as far as there ever was one.
     fields: SmallVec<[usize; 4]>,
 }
@@ -119,6 +108,7 @@ impl Counts {
             Kind::Name => &mut self.names,
             Kind::Namespace => &mut self.namespaces,
             Kind::Label => &mut self.labels,
+            Kind::Key => &mut self.keys,
             Kind::Field(index) => {
                 if self.fields.len() <= index {
                     self.fields.resize(index + 1, 0);
@@ -150,51 +140,54 @@ impl Counts {
 impl Interest {
     /// Takes a view in.
     pub(super) fn insert(&mut self, number: Number, selector: &Selector) -> Place {
-        let Some(value) = self.choose(selector) else {
+        let mut place = Place::new();
+        for value in self.choose(selector) {
+            let stand = (value.kind, self.hasher.hash_one(value));
+            // Values of one set may have one hash.
+            if !place.contains(&stand) {
+                self.put(number, stand);
+                place.push(stand);
+            }
+        }
+        if place.is_empty() {
             self.everything.push(number);
-            let at = narrow(self.everything.len() - 1);
-            return Place { value: None, at };
-        };
-        let hash = self.hasher.hash_one(value);
-        *self.counts.of(value.kind) += 1;
+        }
+        place
+    }
+
+    fn put(&mut self, number: Number, (kind, hash): (Kind, u64)) {
+        *self.counts.of(kind) += 1;
         let same = |bucket: &Bucket| bucket.hash == hash;
         let bucket = self.buckets.entry(hash, same, |bucket| bucket.hash);
         let mut bucket = bucket.or_insert_with(|| Bucket {
             hash,
             views: SmallVec::new(),
         });
-        let views = &mut bucket.get_mut().views;
-        views.push(number);
-        Place {
-            value: Some((value.kind, hash)),
-            at: narrow(views.len() - 1),
+        bucket.get_mut().views.push(number);
+    }
+
+    /// Lets a view go from its place. It is looked for among those that stand with it: an event that reaches these costs more.
+    pub(super) fn remove(&mut self, number: Number, place: &Place) {
+        if place.is_empty() {
+            let at = self.everything.iter().position(|other| *other == number);
+            at.map(|at| self.everything.swap_remove(at));
+        }
+        for (kind, hash) in place {
+            *self.counts.of(*kind) -= 1;
+            let same = |bucket: &Bucket| bucket.hash == *hash;
+            let Ok(mut bucket) = self.buckets.find_entry(*hash, same) else {
+                continue;
+            };
+            let views = &mut bucket.get_mut().views;
+            let at = views.iter().position(|other| *other == number);
+            at.map(|at| views.swap_remove(at));
+            if views.is_empty() {
+                bucket.remove();
+            }
         }
     }
 
-    /// Lets the view at `place` go; tells which one took its place, if one did.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Moved> {
-        let at = place.at as usize;
-        let moved = |number: &Number| Moved {
-            number: *number,
-            at: place.at,
-        };
-        let Some((kind, hash)) = place.value else {
-            self.everything.swap_remove(at);
-            return self.everything.get(at).map(moved);
-        };
-        *self.counts.of(kind) -= 1;
-        let same = |bucket: &Bucket| bucket.hash == hash;
-        let mut bucket = self.buckets.find_entry(hash, same).ok()?;
-        let views = &mut bucket.get_mut().views;
-        views.swap_remove(at);
-        let moved = views.get(at).map(moved);
-        if views.is_empty() {
-            bucket.remove();
-        }
-        moved
-    }
-
-    /// Shows the views that an event could concern: each at least once, and again where an object has a label twice.
+    /// Shows the views that an event could concern: each at least once, and again where it stands under several values.
     pub(super) fn concerned(&self, event: &Event, mut visit: impl FnMut(Number)) {
         self.everything.iter().copied().for_each(&mut visit);
         if self.buckets.is_empty() {
@@ -210,12 +203,15 @@ impl Interest {
                 self.views_of(earlier).iter().copied().for_each(&mut visit);
             }
         }
-        if self.counts.labels > 0 {
+        if self.counts.labels + self.counts.keys > 0 {
             let earlier = previous.iter().flat_map(|previous| previous.labels());
             let earlier = earlier.filter(|(key, value)| object.label(key) != Some(value));
-            for label in object.labels().chain(earlier) {
-                let views = self.views_of(Value::label(label));
-                views.iter().copied().for_each(&mut visit);
+            for (key, value) in object.labels().chain(earlier) {
+                let of_value = (self.counts.labels > 0).then(|| Value::label(key, value));
+                let of_key = (self.counts.keys > 0).then(|| Value::new(Kind::Key, key));
+                for value in of_value.into_iter().chain(of_key) {
+                    self.views_of(value).iter().copied().for_each(&mut visit);
+                }
             }
         }
     }
@@ -226,30 +222,54 @@ impl Interest {
         bucket.map_or(&[], |bucket| &bucket.views)
     }
 
-    /// The value under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
-    /// else the value with the fewest views so far. So no value that half of the objects carry, such as a phase, gathers
-    /// views that have something better.
-    fn choose<'a>(&self, selector: &'a Selector) -> Option<Value<'a>> {
+    /// The values under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
+    /// else those with the fewest views so far. So no value that half of the objects carry, such as a phase, gathers
+    /// views that have something better. Of equals one value goes before a set, and a set before a key.
+    fn choose<'a>(&self, selector: &'a Selector) -> Choice<'a> {
         let fields = &selector.fields;
         let namespace = selector.namespace.as_deref();
         let namespace = namespace.or_else(|| fields.pinned_namespace());
         match (namespace, fields.pinned_name()) {
-            (Some(namespace), Some(name)) => return Some(Value::object(namespace, name)),
-            (None, Some(name)) => return Some(Value::new(Kind::Name, name)),
+            (Some(namespace), Some(name)) => return one(Value::object(namespace, name)),
+            (None, Some(name)) => return one(Value::new(Kind::Name, name)),
             (_, None) => {}
         }
         let of_fields = fields.pinned_fields();
-        let of_fields = of_fields.map(|(index, text)| Value::new(Kind::Field(index), text));
-        let of_namespace = namespace.map(|text| Value::new(Kind::Namespace, text));
-        let of_labels = selector.labels.pinned().map(Value::label);
+        let of_fields = of_fields.map(|(index, text)| one(Value::new(Kind::Field(index), text)));
+        let of_namespace = namespace.map(|text| one(Value::new(Kind::Namespace, text)));
+        let of_labels = selector.labels.required();
+        let of_labels = of_labels.map(|(key, values)| of_label(key, values));
         of_fields
             .chain(of_labels)
             .chain(of_namespace)
-            .min_by_key(|value| self.views_of(*value).len())
+            .min_by_key(|values| (self.most_beside(values), rank(values)))
+            .unwrap_or_default()
+    }
+
+    /// Views under the value that has most.
+    fn most_beside(&self, values: &Choice<'_>) -> usize {
+        let counts = values.iter().map(|value| self.views_of(*value).len());
+        counts.max().unwrap_or(0)
     }
 }
 
-#[expect(clippy::expect_used, reason = "an index into memory that exists")]
-fn narrow(at: usize) -> Number {
-    Number::try_from(at).expect("views number fewer than 2^32")
+fn one(value: Value<'_>) -> Choice<'_> {
+    smallvec![value]
+}
+
+fn of_label<'a>(key: &'a str, values: &'a [Box<str>]) -> Choice<'a> {
+    match values.len() {
+        1..=SET_LEN_MAX => values
+            .iter()
+            .map(|value| Value::label(key, value))
+            .collect(),
+        _ => one(Value::new(Kind::Key, key)),
+    }
+}
+
+fn rank(values: &Choice<'_>) -> usize {
+    match values.first() {
+        Some(value) if value.kind == Kind::Key => usize::MAX,
+        _ => values.len(),
+    }
 }

@@ -76,10 +76,9 @@ impl Roster {
         self.views[number as usize].writer.view()
     }
 
-    #[expect(clippy::expect_used, reason = "each view takes memory of its own")]
     fn insert(&mut self, hash: u64, wish: Wish<'_>, source: Encoding) -> Number {
         let entry = self.views.vacant_entry();
-        let number = Number::try_from(entry.key()).expect("views number fewer than 2^32");
+        let number = narrow(entry.key());
         let writer = ViewWriter::new(wish.selector.clone(), source, wish.cut);
         let place = self.interest.insert(number, wish.selector);
         entry.insert(Listed { writer, place });
@@ -150,9 +149,7 @@ impl Roster {
 
     fn remove(&mut self, number: usize) {
         let gone = self.views.remove(number);
-        if let Some(moved) = self.interest.remove(gone.place) {
-            moved.tell(&mut self.views[moved.number as usize].place);
-        }
+        self.interest.remove(narrow(number), &gone.place);
         let hash = self.hasher.hash_one(Wish::of(gone.writer.view()));
         if let Ok(entry) = self
             .by_wish
@@ -173,6 +170,11 @@ impl Roster {
             .iter()
             .any(|(_, listed)| listed.writer.is_watched())
     }
+}
+
+#[expect(clippy::expect_used, reason = "each view takes memory of its own")]
+fn narrow(key: usize) -> Number {
+    Number::try_from(key).expect("views number fewer than 2^32")
 }
 
 #[cfg(test)]

@@ -62,14 +62,12 @@ impl LabelSelector {
             .all(|term| term.test.holds(label(&term.key)))
     }
 
-    /// Labels that every match must have, key and value.
-    pub fn pinned(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Labels that every match must have: the key, and the values that it may have; none where any will do.
+    pub fn required(&self) -> impl Iterator<Item = (&str, &[Box<str>])> {
         self.terms.iter().filter_map(|term| match &term.test {
-            Test::In(set) => match &**set {
-                [value] => Some((&*term.key, &**value)),
-                _ => None,
-            },
-            Test::NotIn(_) | Test::Exists | Test::Absent | Test::Greater(_) | Test::Less(_) => None,
+            Test::In(set) => Some((&*term.key, &**set)),
+            Test::Exists | Test::Greater(_) | Test::Less(_) => Some((&*term.key, &[] as &[_])),
+            Test::NotIn(_) | Test::Absent => None,
         })
     }
 

@@ -209,10 +209,13 @@ fn differently_written_label_selectors_are_equal() {
 }
 
 #[test]
-fn pinned_labels_are_those_with_one_possible_value() {
+fn labels_are_required_by_what_no_object_without_them_meets() {
     let selector = LabelSelector::parse("a=1,b in (2),c in (3,4),d!=5,e,!f,g>6,h=").unwrap();
-    let pinned: Vec<_> = selector.pinned().collect();
-    assert_eq!(pinned, [("a", "1"), ("b", "2"), ("h", "")]);
+    let required = selector
+        .required()
+        .map(|(key, values)| format!("{key}:{}", values.join("|")));
+    let required: Vec<_> = required.collect();
+    assert_eq!(required, ["a:1", "b:2", "c:3|4", "e:", "g:", "h:"]);
 }
 
 #[test]

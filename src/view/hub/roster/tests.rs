@@ -47,6 +47,7 @@ const NAMES: [&str; 3] = ["1", "2", "3"];
 const NODES: [&str; 3] = ["", "n1", "n2"];
 const PHASES: [&str; 2] = ["Pending", "Running"];
 const APPS: [&str; 3] = ["", "x", "y"];
+const RANKS: [&str; 2] = ["1", "high"];
 
 impl Pods {
     fn new() -> Self {
@@ -72,7 +73,10 @@ impl Pods {
         fields[5] = PHASES[phase].into();
         let label = ("app".into(), APPS[app].into());
         // Twice, as no server writes it; a view must not show the event twice for that.
-        let labels = vec![label; if app > 0 { 2 } else { 0 }];
+        let mut labels = vec![label; if app > 0 { 2 } else { 0 }];
+        if node > 0 {
+            labels.push(("rank".into(), RANKS[phase].into()));
+        }
         let parts = ObjectParts {
             namespace: NAMESPACES[namespace].into(),
             name: NAMES[name].into(),
@@ -114,15 +118,26 @@ const FIELDS: [&str; 12] = [
     "status.phase=Running,spec.nodeName=n2",
     "status.phase=Running",
 ];
-const LABELS: [&str; 8] = [
+const LABELS: [&str; 18] = [
     "",
     "",
     "app=x",
     "app=y",
     "app in (x,y)",
+    "app in (x,z)",
     "!app",
     "app!=x",
+    "app notin (x,z)",
     "app=x,app=y",
+    "app",
+    "rank",
+    "app,rank",
+    "!app,rank",
+    "app in (x,y),rank",
+    "rank>0",
+    "rank<9,app",
+    // More than stand each by itself.
+    "app in (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,y)",
 ];
 
 fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector {
@@ -229,6 +244,44 @@ proptest! {
             }
         }
     }
+}
+
+/// How often each of these selectors' views is looked at for one event.
+fn looks(labels: &[&str], write: Write) -> Vec<usize> {
+    let (mut pods, mut roster) = (Pods::new(), Roster::default());
+    let views = labels.iter().map(|text| {
+        let labels = LabelSelector::parse(text).unwrap();
+        enter(
+            &mut roster,
+            &Selector {
+                labels,
+                ..Selector::default()
+            },
+        )
+    });
+    let _views: Vec<_> = views.collect();
+    let mut looks = vec![0; labels.len()];
+    for event in pods.apply(&[write]) {
+        let look = |number: Number| looks[number as usize] += 1;
+        roster.interest.concerned(&event, look);
+    }
+    looks
+}
+
+#[test]
+fn only_selectors_that_any_object_could_meet_are_looked_at_for_each_event() {
+    let bare = ((0, 0), Some((0, 0, 0)));
+    let labels = [
+        "rank",
+        "rank>0",
+        "app in (x,y)",
+        "app,rank",
+        "!rank",
+        "app!=x",
+    ];
+    assert_eq!(looks(&labels, bare), [0, 0, 0, 0, 1, 1]);
+    let ranked = ((0, 0), Some((1, 0, 0)));
+    assert_eq!(looks(&["rank", "app", "rank=2"], ranked), [1, 0, 0]);
 }
 
 #[test]
