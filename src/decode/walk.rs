@@ -19,6 +19,25 @@ pub fn members(bytes: &[u8]) -> Result<Vec<(&str, Span)>, ScanError> {
     Ok(members)
 }
 
+/// Where the value of an object's first member of this key stands. What comes after it is not looked at.
+///
+/// # Errors
+/// The bytes are no object in UTF-8 as far as that.
+pub fn member(bytes: &[u8], key: &str) -> Result<Option<Span>, ScanError> {
+    let mut found = None;
+    let mut json = Json::new(bytes)?;
+    let walked = json.object("an object", |json, next| {
+        let span = json.skip()?;
+        if next.raw == key {
+            found = Some(span);
+            // Ends the walk; nobody is told.
+            return json.expected("nothing more");
+        }
+        Ok(())
+    });
+    found.map_or_else(|| walked.map(|()| None), |span| Ok(Some(span)))
+}
+
 /// Where the values of an array stand.
 ///
 /// # Errors
@@ -54,6 +73,15 @@ mod tests {
         let elements = elements(array).unwrap();
         let texts: Vec<_> = elements.iter().map(|span| span.of(array)).collect();
         assert_eq!(texts, [br#"{"a":1}"#.as_slice(), b"2"]);
+    }
+
+    #[test]
+    fn one_member_is_found_without_a_look_at_what_follows() {
+        let object = br#"{"a":{"b":0},"b":[1],"b":2,"c":"}"#;
+        let found = |key| member(object, key).map(|span| span.map(|span| span.of(object)));
+        assert_eq!(found("b"), Ok(Some(b"[1]".as_slice())));
+        assert!(found("c").is_err(), "its value has no end");
+        assert_eq!(member(br#"{"a":{"b":0}}"#, "b"), Ok(None));
     }
 
     #[test]

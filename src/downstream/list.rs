@@ -3,6 +3,7 @@
 mod compressed;
 mod envelope;
 mod run;
+mod spliced;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::view::selector::Selector;
 use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
 pub use compressed::{BlockCounts, CompressedList};
 use envelope::{Envelope, ListMeta, indented_item};
+use spliced::Spliced;
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -227,8 +229,10 @@ pub struct ListBody {
     broken: Option<CutError>,
     /// Items sent, for metrics.
     items: usize,
-    /// A chunk that is sent as it is, and the first object of it that is not sent yet.
+    /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
     begun: Option<(Arc<Chunk>, usize)>,
+    /// How chunks are cut as a whole, where they can be.
+    spliced: Option<Spliced>,
 }
 
 /// What comes next.
@@ -251,6 +255,7 @@ impl ListBody {
         };
         let items_len = || page.items_len(form);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
+        let spliced = Spliced::new(form.cut, &envelope);
         Self {
             page,
             form,
@@ -259,6 +264,7 @@ impl ListBody {
             broken: None,
             items: 0,
             begun: None,
+            spliced,
         }
     }
 
@@ -266,6 +272,7 @@ impl ListBody {
     #[must_use]
     pub fn indented(mut self) -> Self {
         self.form.indented = true;
+        self.spliced = None;
         self.envelope = self.envelope.indented();
         self
     }
@@ -280,57 +287,70 @@ impl ListBody {
         }
         self.place = Place::Items;
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            if self.push_chunk(&mut pieces) {
-                continue;
+            match self.push_next(&mut pieces) {
+                Ok(true) => continue,
+                Ok(false) => pieces.push(self.tail()),
+                // A list without its end is no list; one that left an object out would say that it is gone.
+                Err(error) => self.broken = Some(error),
             }
-            let Some(object) = self.page.next() else {
-                pieces.push(self.tail());
-                self.place = Place::End;
-                break;
-            };
-            let item = match self.form.item(&object) {
-                Ok(item) => item,
-                Err(error) => {
-                    // A list without its end is no list; one that left an object out would say that it is gone.
-                    self.broken = Some(error);
-                    self.place = Place::End;
-                    break;
-                }
-            };
-            let before = self.before_next();
-            self.items += 1;
-            pieces.push(before);
-            pieces.push(item);
+            self.place = Place::End;
+            break;
         }
         Some(pieces)
     }
 
+    /// Adds a chunk's items or one; false if there are no more.
+    fn push_next(&mut self, pieces: &mut Pieces) -> Result<bool, CutError> {
+        if self.push_chunk(pieces)? {
+            return Ok(true);
+        }
+        let Some(object) = self.page.next() else {
+            return Ok(false);
+        };
+        let item = self.form.item(&object)?;
+        pieces.push(self.before_next());
+        pieces.push(item);
+        self.items += 1;
+        Ok(true)
+    }
+
     /// Adds the next items as they lie in their chunk; false if the next one is to be looked at by itself.
-    fn push_chunk(&mut self, pieces: &mut Pieces) -> bool {
-        if !self.form.is_as_kept() {
-            return false;
+    ///
+    /// # Errors
+    /// One of them cannot be cut.
+    fn push_chunk(&mut self, pieces: &mut Pieces) -> Result<bool, CutError> {
+        if !self.form.is_as_kept() && self.spliced.is_none() {
+            return Ok(false);
         }
         let next = self.begun.take();
         let next = next.or_else(|| Some((self.page.next_whole_chunk()?, 0)));
         let Some((chunk, start)) = next else {
-            return false;
+            return Ok(false);
         };
         let is_begun = self.items > 0;
-        if !is_begun {
-            pieces.push(self.envelope.opening.clone());
-        }
-        let stretch = Stretch {
-            chunk: &chunk,
-            layout: self.form.layout,
-            start,
-            between: &self.envelope.between,
-            is_begun,
+        let count = if let Some(spliced) = &self.spliced {
+            let room = FRAME_LEN.saturating_sub(pieces.len());
+            let items = spliced.items(&chunk, start, (is_begun, room));
+            let (items, count) = items.ok_or(CutError::NoMetadata)?;
+            pieces.push(items);
+            count
+        } else {
+            if !is_begun {
+                pieces.push(self.envelope.opening.clone());
+            }
+            let stretch = Stretch {
+                chunk: &chunk,
+                layout: self.form.layout,
+                start,
+                between: &self.envelope.between,
+                is_begun,
+            };
+            pieces.push_items(stretch, FRAME_LEN)
         };
-        let count = pieces.push_items(stretch, FRAME_LEN);
         self.items += count;
         let next = start + count;
         self.begun = (next < chunk.objects().len()).then_some((chunk, next));
-        true
+        Ok(true)
     }
 
     /// What stands before the next item.

@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::partial::Partial;
 use super::rendition::{Form, ManagedFields, Rendition};
-use crate::decode::{ScanError, members, scan_envelope, without_managed_fields};
+use crate::decode::{ScanError, member, members, scan_envelope, without_managed_fields};
 use crate::resource::protobuf::{frame_around, type_meta, type_meta_of};
 use crate::resource::wire::{WireError, field_len, put_bytes};
-use crate::resource::{Encoding, Layout, Object, ResourceKind};
+use crate::resource::{Encoding, Layout, Object, ResourceKind, Span};
 
 /// A frame or an object that cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +22,9 @@ pub enum CutError {
     /// It is no protobuf.
     #[error(transparent)]
     Protobuf(#[from] WireError),
+    /// It has none.
+    #[error("an object without metadata")]
+    NoMetadata,
     /// Whole objects are not written in another encoding.
     #[error("whole objects are not written in another encoding")]
     Untranslatable,
@@ -86,6 +89,26 @@ impl Cut {
         let (_, number) = self.rendition.form.list_fields();
         put_bytes(&mut item, number, &raw);
         Ok(item.into())
+    }
+
+    /// What a list item begins with, where this, the object's metadata as it stands and a closing brace are all of it.
+    #[must_use]
+    pub fn before_metadata(&self) -> Option<String> {
+        let Form::Metadata(version) = self.rendition.form else {
+            return None;
+        };
+        let layout = self.layout;
+        let is_spliced = self.source == Encoding::Json
+            && self.rendition.encoding == Encoding::Json
+            && self.rendition.managed_fields == ManagedFields::Kept
+            && layout == Layout::Typed;
+        is_spliced.then(|| Partial { version, layout }.head().concat().split_off(1))
+    }
+
+    /// Where an object's metadata stands in its JSON; `None` also where it is not JSON.
+    #[must_use]
+    pub fn metadata_of(object: &Object) -> Option<Span> {
+        member(object.bytes(), "metadata").ok().flatten()
     }
 
     /// The message of an object, whole or cut.

@@ -1,7 +1,7 @@
 //! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
 
 use super::rendition::MetaVersion;
-use crate::decode::{ScanError, elements, members};
+use crate::decode::{ScanError, elements, member, members};
 use crate::resource::Layout;
 
 /// Cuts the objects of one resource down to `PartialObjectMetadata`.
@@ -68,10 +68,10 @@ const METADATA: &[Field] = &[
 ];
 
 impl Partial {
-    /// Cuts one whole object.
+    /// Cuts one whole object. What comes after its metadata is not looked at.
     ///
     /// # Errors
-    /// The bytes are not one whole object.
+    /// The bytes are not an object as far as that.
     pub fn object(self, object: &[u8]) -> Result<Vec<u8>, ScanError> {
         let mut out = Vec::with_capacity(object.len().min(1024));
         self.put_object(object, &mut out)?;
@@ -101,15 +101,18 @@ impl Partial {
         Ok(out)
     }
 
-    fn put_object(self, object: &[u8], out: &mut Vec<u8>) -> Result<(), ScanError> {
-        let metadata = members(object)?
-            .into_iter()
-            .find_map(|(key, span)| (key == "metadata").then(|| span.of(object)));
-        let metadata = metadata.unwrap_or(b"{}");
+    /// What stands before the metadata of a cut object.
+    pub(super) fn head(self) -> [&'static str; 3] {
         let head = "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"";
-        out.extend_from_slice(head.as_bytes());
-        out.extend_from_slice(self.version.api_version().as_bytes());
-        out.extend_from_slice(b"\",\"metadata\":");
+        [head, self.version.api_version(), "\",\"metadata\":"]
+    }
+
+    fn put_object(self, object: &[u8], out: &mut Vec<u8>) -> Result<(), ScanError> {
+        let metadata = member(object, "metadata")?.map(|span| span.of(object));
+        let metadata = metadata.unwrap_or(b"{}");
+        let head = self.head();
+        head.iter()
+            .for_each(|piece| out.extend_from_slice(piece.as_bytes()));
         match self.layout {
             Layout::Typed => out.extend_from_slice(metadata),
             Layout::Dynamic => put_in_order(metadata, METADATA, out)?,

@@ -154,6 +154,35 @@ fn cut_lists_look_alike_for_all_kinds() {
     }
 }
 
+/// More than one chunk, parts of chunks, items one by one, and what was found in a chunk before an object of it changed.
+#[test]
+fn cut_lists_of_chunks_have_what_each_object_has() {
+    let keys: Vec<_> = (0..900)
+        .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
+        .collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let form = Form::Metadata(MetaVersion::V1);
+    for layout in LAYOUTS {
+        let version = MetaVersion::V1;
+        let partial = Partial { version, layout };
+        let before = snapshot(layout, &keys);
+        for snapshot in [before.clone(), changed(&before, "b/500", 1_000_000), before] {
+            for selector in [&everything(), &namespace("b"), &tier_x()] {
+                let shown = snapshot.objects.iter();
+                let shown = shown.filter(|object| selector.matches(object));
+                let items = shown.map(|object| partial.object(object.bytes()).unwrap());
+                let items: Vec<_> = items.collect();
+                let (body, _) = body_in_form(page(&snapshot, selector, None, 0), layout, form);
+                let (_, body) = body.split_once("\"items\":[").unwrap();
+                assert_eq!(
+                    body.as_bytes(),
+                    [&items.join(&b","[..]), &b"]}\n"[..]].concat()
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn indented_lists_are_the_whole_list_indented() {
     for layout in LAYOUTS {
