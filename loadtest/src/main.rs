@@ -18,6 +18,7 @@ mod sheet;
 mod socket_loop;
 mod swarm;
 mod target;
+mod texts;
 mod verify;
 mod watcher;
 mod wire;

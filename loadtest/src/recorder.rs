@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::texts::Texts;
+
 /// Longest latency that is told apart from longer ones.
 const LATENCY_MAX: Duration = Duration::from_secs(300);
-/// Messages kept per thread; the first ones tell the story.
+/// Different messages kept; the first ones tell the story.
 const MESSAGES_MAX: usize = 5;
 
 /// A request was refused with 429, and the client told when to come again.
@@ -90,13 +92,13 @@ pub struct Recorder {
     /// Why streams and connections ended, and how often.
     pub ends: BTreeMap<String, u64>,
     /// The first few error messages.
-    pub messages: Vec<String>,
+    pub messages: Texts,
     now_ns: u64,
     window: (u64, u64),
 }
 
 /// A recorder's counts as they go from one process to another.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Counts {
     /// Microseconds, and how many of them there were.
     latency: Vec<(u64, u64)>,
@@ -104,7 +106,7 @@ pub struct Counts {
     bytes: u64,
     bookmarks: u64,
     ends: BTreeMap<String, u64>,
-    messages: Vec<String>,
+    messages: Texts,
 }
 
 impl From<&Recorder> for Counts {
@@ -148,7 +150,7 @@ impl Default for Recorder {
             bytes: 0,
             bookmarks: 0,
             ends: BTreeMap::new(),
-            messages: Vec::new(),
+            messages: Texts::new(MESSAGES_MAX),
             now_ns: 0,
             window: (0, 0),
         }
@@ -198,19 +200,15 @@ impl Recorder {
         self.end(if says_when { SHED } else { SHED_SILENTLY });
     }
 
-    /// Keeps one of the first messages.
-    pub fn message(&mut self, text: impl FnOnce() -> String) {
-        if self.messages.len() < MESSAGES_MAX {
-            self.messages.push(text());
-        }
+    /// Keeps a message, if it is one of the first.
+    pub fn message(&mut self, text: &str) {
+        self.messages.add("", text);
     }
 
     /// Keeps what a refusal said.
     pub fn refusal(&mut self, status: u16, data: &[u8]) {
-        self.message(|| {
-            let said = String::from_utf8_lossy(&data[..data.len().min(200)]);
-            format!("HTTP {status}: {said}")
-        });
+        let said = String::from_utf8_lossy(&data[..data.len().min(200)]);
+        self.message(&format!("HTTP {status}: {said}"));
     }
 
     /// Adds another thread's counts.
@@ -223,9 +221,7 @@ impl Recorder {
         for (cause, count) in &other.ends {
             *self.ends.entry(cause.clone()).or_default() += count;
         }
-        let room = MESSAGES_MAX.saturating_sub(self.messages.len());
-        self.messages
-            .extend(other.messages.iter().take(room).cloned());
+        self.messages.merge(&other.messages);
     }
 }
 

@@ -7,9 +7,13 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
+use crate::texts::Texts;
+
 /// First bucket of a distribution, and how much wider each following one is: some ninety buckets from 50 µs to five minutes.
 const BUCKET_FIRST_US: u64 = 50;
 const BUCKET_GROWTH: f64 = 1.2;
+/// Different faults, and different notes, of one sheet; more tell nothing new.
+const TEXTS_MAX: usize = 200;
 
 /// Rows of figures, one column per run.
 #[derive(Debug)]
@@ -18,8 +22,8 @@ pub struct Sheet {
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<f64>>)>,
     distributions: Vec<Distribution>,
-    faults: Vec<String>,
-    notes: Vec<String>,
+    faults: Texts,
+    notes: Texts,
 }
 
 /// What a percentile is taken from: for plots, so it is in the JSON only.
@@ -39,8 +43,8 @@ impl Sheet {
             columns: Vec::new(),
             rows: Vec::new(),
             distributions: Vec::new(),
-            faults: Vec::new(),
-            notes: Vec::new(),
+            faults: Texts::new(TEXTS_MAX),
+            notes: Texts::new(TEXTS_MAX),
         }
     }
 
@@ -105,12 +109,17 @@ impl Sheet {
 
     /// Something was wrong with the server's answers: the test fails.
     pub fn fault(&mut self, text: String) {
-        self.faults.push(text);
+        self.faults.add("", &text);
+    }
+
+    /// One of many clients met something wrong: equal ones become one fault.
+    pub fn fault_of(&mut self, who: &str, what: &str) {
+        self.faults.add(who, what);
     }
 
     /// Something worth reading that is no failure.
     pub fn note(&mut self, text: String) {
-        self.notes.push(text);
+        self.notes.add("", &text);
     }
 
     /// Whether nothing was wrong.
@@ -136,8 +145,9 @@ impl Sheet {
                 .collect();
             histograms.insert(name.clone(), Value::Object(distributions));
         }
+        let lines = |texts: &Texts| texts.lines().collect::<Vec<_>>();
         json!({
-            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": self.faults, "notes": self.notes,
+            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": lines(&self.faults), "notes": lines(&self.notes),
             "passed": self.is_clean(),
         })
     }
@@ -197,10 +207,10 @@ impl fmt::Display for Sheet {
             }
             writeln!(f)?;
         }
-        for note in &self.notes {
+        for note in self.notes.lines() {
             writeln!(f, "note: {note}")?;
         }
-        for fault in &self.faults {
+        for fault in self.faults.lines() {
             writeln!(f, "FAULT: {fault}")?;
         }
         write!(f, "{}", if self.is_clean() { "passed" } else { "FAILED" })

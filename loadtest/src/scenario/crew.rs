@@ -235,7 +235,7 @@ impl Finished {
                 let text = serde_json::to_string(reference).context("the reference as JSON")?;
                 let mut all = Outcome::default();
                 for part in parts {
-                    all.add(part.judge(&text).await?);
+                    all.add(&part.judge(&text).await?);
                 }
                 Ok(all)
             }

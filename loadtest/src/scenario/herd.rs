@@ -22,13 +22,11 @@ use crate::recorder::{Control, now_ns};
 use crate::sheet::Sheet;
 use crate::swarm::{Swarm, Wiring};
 use crate::target::Target;
+use crate::texts::Texts;
 use crate::verify::reference::{State, fingerprint};
 use crate::watcher::state_entry;
 use crate::writer::shape::Shape;
 use crate::writer::{Churn, LANES};
-
-/// Clients with other objects than the server that are named.
-const FAULTS_MAX: usize = 10;
 
 /// What was measured around one round, or several.
 #[derive(Clone, Copy)]
@@ -45,7 +43,7 @@ struct Herded {
     listed: Vec<Vec<Listed>>,
     /// Why it ended early, if it did.
     fault: Option<String>,
-    messages: Vec<String>,
+    messages: Texts,
 }
 
 /// Runs the scenario under this title: `relist-herd` or `big-lists`.
@@ -105,12 +103,10 @@ pub async fn run_watch_list(flags: &WatchListHerd) -> Result<Sheet> {
         .enumerate()
         .flat_map(|(client, all)| all.iter().map(move |one| (client, one)))
         .filter(|(_, one)| one.failure.is_none() && one.digest != print)
-        .take(FAULTS_MAX)
     {
         let (items, version) = (one.items, one.version);
-        sheet.fault(format!(
-            "client {client}: its {items} objects at version {version:?} are not the server's"
-        ));
+        let what = format!("its {items} objects at version {version:?} are not the server's");
+        sheet.fault_of(&format!("client {client}"), &what);
     }
     Ok(sheet)
 }
@@ -238,8 +234,8 @@ impl Herded {
             }
             judge(sheet, &listed, expected, number);
         }
-        for message in &self.messages {
-            sheet.note(message.clone());
+        for message in self.messages.lines() {
+            sheet.note(message);
         }
     }
 }
@@ -323,20 +319,17 @@ impl Round {
 fn judge(sheet: &mut Sheet, listed: &[&Listed], expected: u64, round: usize) {
     let mut alike: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
     for (number, one) in listed.iter().enumerate() {
+        let who = format!("round {round}: client {number}");
         if let Some(failure) = &one.failure {
-            sheet.fault(format!("round {round}: client {number}: {failure}"));
+            sheet.fault_of(&who, failure);
         } else if one.items != expected {
-            sheet.fault(format!(
-                "round {round}: client {number}: {} items instead of {expected}",
-                one.items
-            ));
+            let what = format!("{} items instead of {expected}", one.items);
+            sheet.fault_of(&who, &what);
         } else if *alike.entry(one.version).or_insert((one.bytes, one.digest))
             != (one.bytes, one.digest)
         {
-            sheet.fault(format!(
-                "round {round}: client {number}: another body than others of version {:?}",
-                one.version
-            ));
+            let what = format!("another body than others of version {:?}", one.version);
+            sheet.fault_of(&who, &what);
         }
     }
 }

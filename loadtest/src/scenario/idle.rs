@@ -84,7 +84,8 @@ pub async fn run(flags: &Idle) -> Result<Sheet> {
     if !recorder.ends.is_empty() {
         sheet.fault(format!(
             "streams ended: {:?} {:?}",
-            recorder.ends, recorder.messages
+            recorder.ends,
+            recorder.messages.lines().collect::<Vec<_>>()
         ));
     }
     Ok(sheet)

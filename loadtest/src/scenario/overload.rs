@@ -216,15 +216,14 @@ impl Load {
         }
         for (number, client) in self.stormers.iter().enumerate() {
             if let Some(wrong) = client.wrong() {
-                sheet.fault(format!("lister {number}: {wrong}"));
-                break;
+                sheet.fault_of(&format!("lister {number}"), wrong);
             }
         }
         for (who, recorder) in [("lists", &self.lists), ("watches", &self.watches)] {
             for (cause, count) in &recorder.ends {
                 sheet.note(format!("{who}: {cause}: {count}"));
             }
-            for message in &recorder.messages {
+            for message in recorder.messages.lines() {
                 sheet.note(format!("{who}: {message}"));
             }
         }

@@ -291,7 +291,7 @@ fn ends(sheet: &mut Sheet, name: &str, recorder: &Recorder) {
     for (cause, count) in &recorder.ends {
         sheet.note(format!("{name}: {cause}: {count}"));
     }
-    for message in &recorder.messages {
+    for message in recorder.messages.lines() {
         sheet.note(format!("{name}: {message}"));
     }
 }

@@ -281,7 +281,7 @@ impl Connection {
 fn broken<M: Member>(member: &mut M, recorder: &mut Recorder, error: &anyhow::Error) -> Turn {
     let text = format!("{error:#}");
     recorder.end("connection broken");
-    recorder.message(|| text.clone());
+    recorder.message(&text);
     member.ended(Ended::Broken(&text), recorder);
     Turn::Gone
 }

@@ -121,7 +121,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
                     Err(error) => {
                         let text = format!("{error:#}");
                         recorder.end("stream broken");
-                        recorder.message(|| text.clone());
+                        recorder.message(&text);
                         member.ended(Ended::Broken(&text), &mut recorder);
                     }
                 }

@@ -213,7 +213,7 @@ impl<M: Member> Reactor<'_, M> {
     fn connecting_failed(&mut self, number: usize, error: &anyhow::Error) {
         let text = format!("connecting: {error:#}");
         self.recorder.end("connecting failed");
-        self.recorder.message(|| text.clone());
+        self.recorder.message(&text);
         self.seats[number]
             .member
             .ended(Ended::Broken(&text), &mut self.recorder);
@@ -330,7 +330,7 @@ impl<M: Member> Reactor<'_, M> {
     fn broken(&mut self, number: usize, error: &anyhow::Error) {
         let text = format!("{error:#}");
         self.recorder.end("connection broken");
-        self.recorder.message(|| text.clone());
+        self.recorder.message(&text);
         self.seats[number]
             .member
             .ended(Ended::Broken(&text), &mut self.recorder);

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::sheet::Sheet;
+use crate::texts::Texts;
 use crate::verify::reference::Reference;
 use crate::watcher::{Plan, Watcher};
 
-/// Faulty watchers that are described; the rest is counted.
+/// Different faults that are described; the rest is counted.
 const DESCRIBED_MAX: usize = 10;
 
 /// The sum of all verdicts.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Faults of the first few faulty watchers.
-    pub described: Vec<String>,
+    /// What the faulty watchers got wrong.
+    pub described: Texts,
     /// Watchers that got something wrong.
     pub faulty: usize,
     /// Events that all of them took.
@@ -27,6 +28,19 @@ pub struct Outcome {
     pub ended: u64,
     /// Streams that ended, of the slow.
     pub ended_slow: u64,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self {
+            described: Texts::new(DESCRIBED_MAX),
+            faulty: 0,
+            verified: 0,
+            expired: 0,
+            ended: 0,
+            ended_slow: 0,
+        }
+    }
 }
 
 impl Outcome {
@@ -52,22 +66,16 @@ impl Outcome {
             outcome.count(watcher);
             if let Some(fault) = watcher.verdict(part, states, goal) {
                 outcome.faulty += 1;
-                if outcome.faulty <= DESCRIBED_MAX {
-                    let habit = watcher.habit();
-                    outcome
-                        .described
-                        .push(format!("watcher {number} ({habit:?}): {fault}"));
-                }
+                let who = format!("watcher {number} ({:?})", watcher.habit());
+                outcome.described.add(&who, &fault.to_string());
             }
         }
         outcome
     }
 
     /// Adds another share's.
-    pub fn add(&mut self, other: Self) {
-        let room = DESCRIBED_MAX.saturating_sub(self.described.len());
-        self.described
-            .extend(other.described.into_iter().take(room));
+    pub fn add(&mut self, other: &Self) {
+        self.described.merge(&other.described);
         self.faulty += other.faulty;
         self.verified += other.verified;
         self.expired += other.expired;
@@ -87,12 +95,8 @@ impl Outcome {
 
     /// Puts all into the newest column, and the faults into the sheet.
     pub fn report(&self, sheet: &mut Sheet, name: &str, reference_events: usize) {
-        for fault in &self.described {
+        for fault in self.described.lines() {
             sheet.fault(format!("{name}: {fault}"));
-        }
-        if self.faulty > self.described.len() {
-            let more = self.faulty - self.described.len();
-            sheet.fault(format!("{name}: and {more} more watchers"));
         }
         sheet.figure("reference events", reference_events as f64);
         sheet.figure("events verified", self.verified as f64);
