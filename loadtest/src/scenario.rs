@@ -57,6 +57,7 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
         threads: server.threads,
         streams_per_connection,
         stream_window: None,
+        impatient: false,
         source: server.source,
     }
 }

@@ -19,8 +19,10 @@ use pace::Slowness;
 
 /// Clients per source address: below Linux' 28,232 ephemeral ports.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
-/// How long a member that asked for a pause is left alone.
+/// How long a member that asked for a pause is left alone, if the server has not said how long.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Longest Retry-After that is obeyed: an API server asks for less, and a run must come to its end.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// How often threads look at their orders and count who is done.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -32,7 +34,7 @@ pub const TOO_MANY: u16 = 429;
 pub enum Next {
     /// GET this path.
     Send(String),
-    /// Ask again after [`PAUSE`].
+    /// Ask again after a while: what the server's last answer asked for, or [`PAUSE`].
     Pause,
     /// Ask again at the next round.
     Rest,
@@ -80,11 +82,19 @@ pub struct Wiring {
     pub streams_per_connection: Option<usize>,
     /// Receive window of each HTTP/2 stream, bytes, if not the library's own.
     pub stream_window: Option<u32>,
+    /// Whether members come again after [`PAUSE`] even if they were told to come later.
+    pub impatient: bool,
     /// First local address; the next is taken for every 20,000 connections.
     pub source: Ipv4Addr,
 }
 
 impl Wiring {
+    /// How long a member pauses whose last answer said this.
+    fn pause(&self, retry_after: Option<Duration>) -> Duration {
+        let told = retry_after.filter(|_| !self.impatient);
+        told.map_or(PAUSE, |told| told.min(RETRY_AFTER_MAX))
+    }
+
     /// The local address of the connection with this number.
     fn source_of(&self, number: usize) -> Ipv4Addr {
         let step = u32::try_from(number / CONNECTIONS_PER_SOURCE).unwrap_or(u32::MAX);
@@ -233,5 +243,35 @@ impl ProgressShare {
             total.fetch_sub(self.reported - progress, Ordering::Relaxed);
         }
         self.reported = progress;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who waits how long.
+
+    use super::*;
+
+    #[test]
+    fn the_patient_wait_as_long_as_they_are_told_within_bounds() {
+        let target = Target::new("http://127.0.0.1:1", None, None).unwrap();
+        let wiring = |impatient| Wiring {
+            target: target.clone(),
+            threads: 1,
+            streams_per_connection: None,
+            stream_window: None,
+            impatient,
+            source: Ipv4Addr::LOCALHOST,
+        };
+        for (told_s, patient, impatient) in [
+            (None, PAUSE, PAUSE),
+            (Some(0), Duration::ZERO, PAUSE),
+            (Some(7), Duration::from_secs(7), PAUSE),
+            (Some(3_600), RETRY_AFTER_MAX, PAUSE),
+        ] {
+            let told = told_s.map(Duration::from_secs);
+            assert_eq!(wiring(false).pause(told), patient);
+            assert_eq!(wiring(true).pause(told), impatient);
+        }
     }
 }

@@ -173,6 +173,10 @@ pub struct Overload {
     /// Watchers that come when the load is over.
     #[arg(long, default_value_t = 100)]
     pub late_watchers: usize,
+    /// Clients that are refused ask again after a second, as scripts do; without this they wait as long as they are told, as client-go
+    /// does, 30 s at most.
+    #[arg(long)]
+    pub impatient: bool,
     /// How soon after the load the server must answer a list.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub recovery: Duration,

@@ -54,7 +54,8 @@ pub async fn run(flags: &Overload) -> Result<Sheet> {
         ..
     } = flags;
     let crowd = Crowd::of(watching.watchers);
-    let run = WatchRun::of("overload", server, crowd, watching)?.churning(churning);
+    let mut run = WatchRun::of("overload", server, crowd, watching)?.churning(churning);
+    run.wiring.impatient = flags.impatient;
     raise_open_files(watching.watchers + flags.listers + flags.late_watchers)?;
     ballast(flags, &run).prepare().await?;
     let mut sheet = Sheet::new("overload");
@@ -124,7 +125,8 @@ async fn press(
     let stormers = (0..flags.listers)
         .map(|_| Stormer::new(path.clone(), items_min))
         .collect();
-    let to = wiring(&flags.server, None, run.wiring.target.clone());
+    let mut to = wiring(&flags.server, None, run.wiring.target.clone());
+    to.impatient = flags.impatient;
     let lists = Swarm::start(stormers, &to, Arc::new(Control::default()))?;
     let deadline = Instant::now() + run.duration;
     let mut rss_max = 0;

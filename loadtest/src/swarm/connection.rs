@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use mio::net::TcpStream;
@@ -205,6 +206,11 @@ impl Connection {
         self.response.head().is_some_and(|head| head.status == 200)
     }
 
+    /// When the last response said to come again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.response.head().and_then(|head| head.retry_after)
+    }
+
     fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
         if self.response.ends_with_connection() {
             member.ended(
@@ -268,7 +274,7 @@ impl Connection {
                 let head = self.response.head();
                 let (status, closes) = head.map_or((0, true), |head| (head.status, head.closes));
                 if status == TOO_MANY {
-                    recorder.shed(head.is_some_and(|head| head.says_when));
+                    recorder.shed(head.is_some_and(|head| head.retry_after.is_some()));
                 }
                 member.ended(Ended::Complete(status), recorder);
                 Ok(Some(if closes { Turn::Gone } else { Turn::Free }))

@@ -15,9 +15,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
 use super::pace::Rest;
-use super::{Ended, Member, Next, PAUSE, ProgressShare, TOO_MANY, Wiring};
+use super::{Ended, Member, Next, ProgressShare, TOO_MANY, Wiring};
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
+use crate::wire::response::retry_after;
 
 /// How often orders are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -36,6 +37,15 @@ type Sender = SendRequest<Empty<Bytes>>;
 #[derive(Default)]
 struct Shared {
     sender: tokio::sync::Mutex<Option<Sender>>,
+}
+
+/// What a member's requests have come to so far.
+#[derive(Default)]
+struct History {
+    /// One of them was answered.
+    was_ready: bool,
+    /// When the last response said to come again.
+    retry_after: Option<Duration>,
 }
 
 struct Thread<M> {
@@ -105,14 +115,17 @@ async fn obey<M: Member>(thread: &Thread<M>) {
 }
 
 async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usize) {
-    let mut was_ready = false;
+    let mut history = History::default();
     loop {
         let next = thread.members[number].borrow_mut().next(&thread.control);
         match next {
             Next::Rest => tokio::time::sleep(LOOK).await,
-            Next::Pause => tokio::time::sleep(PAUSE).await,
+            Next::Pause => {
+                let wait = thread.wiring.pause(history.retry_after.take());
+                tokio::time::sleep(wait).await;
+            }
             Next::Send(path) => {
-                let result = exchange(&thread, &shared, number, &path, &mut was_ready).await;
+                let result = exchange(&thread, &shared, number, &path, &mut history).await;
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
@@ -136,7 +149,7 @@ async fn exchange<M: Member>(
     shared: &Shared,
     number: usize,
     path: &str,
-    was_ready: &mut bool,
+    history: &mut History,
 ) -> Result<Option<u16>> {
     let target = &thread.wiring.target;
     let mut sender = sender(thread, shared).await?;
@@ -153,18 +166,20 @@ async fn exchange<M: Member>(
     }
     let response = sender.send_request(request.body(Empty::new())?).await?;
     let status = response.status().as_u16();
-    if status == 200 && !*was_ready {
-        *was_ready = true;
+    if status == 200 && !history.was_ready {
+        history.was_ready = true;
         thread.control.ready.fetch_add(1, Ordering::Relaxed);
     }
+    let told = response.headers().get("retry-after");
+    history.retry_after = told.and_then(|value| retry_after(value.to_str().ok()?));
     if status == TOO_MANY {
-        let says_when = response.headers().contains_key("retry-after");
+        let says_when = history.retry_after.is_some();
         thread.recorder.borrow_mut().shed(says_when);
     }
     let mut body = response.into_body();
     let mut read_len = 0;
     loop {
-        if *was_ready {
+        if history.was_ready {
             rest(thread, number, read_len).await;
         }
         let Some(frame) = body.frame().await else {

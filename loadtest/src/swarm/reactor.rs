@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 
 use super::connection::{Buffers, Connection, Turn};
 use super::pace::Rest;
-use super::{Ended, LOOK, Member, Next, PAUSE, ProgressShare, Wiring};
+use super::{Ended, LOOK, Member, Next, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
 
 /// Connections being made at one time, so that no listen queue overflows and no server gives up on a handshake.
@@ -45,6 +45,10 @@ struct Seat<M> {
     hung_up: bool,
     /// Slow, and not to be read before its time in `resting`.
     rests: bool,
+    /// Not to be asked before its time in `paused`, connected or not.
+    pauses: bool,
+    /// When its last response said to come again.
+    retry_after: Option<Duration>,
 }
 
 struct Reactor<'a, M> {
@@ -58,7 +62,8 @@ struct Reactor<'a, M> {
     first_number: usize,
     /// Seats that want a connection.
     outside: VecDeque<usize>,
-    paused: VecDeque<(Instant, usize)>,
+    /// Pausing seats by when they are asked again; each stands there once.
+    paused: BinaryHeap<Reverse<(Instant, usize)>>,
     /// Slow seats by when they read again; each stands there once at most.
     resting: BinaryHeap<Reverse<(Instant, usize)>>,
     more_left: Vec<usize>,
@@ -84,6 +89,8 @@ pub fn run<M: Member>(
         is_connecting: false,
         hung_up: false,
         rests: false,
+        pauses: false,
+        retry_after: None,
     };
     let seats: Vec<Seat<M>> = members.into_iter().map(seat).collect();
     let mut reactor = Reactor {
@@ -96,7 +103,7 @@ pub fn run<M: Member>(
         recorder: Recorder::default(),
         buffers: Buffers::default(),
         first_number,
-        paused: VecDeque::new(),
+        paused: BinaryHeap::new(),
         resting: BinaryHeap::new(),
         more_left: Vec::new(),
         connecting: 0,
@@ -168,14 +175,14 @@ impl<M: Member> Reactor<'_, M> {
         while self.connecting < CONNECTING_MAX
             && let Some(number) = self.outside.pop_front()
         {
-            // Its pause and the loss of its connection may both have put it here.
-            if self.seats[number].place != Place::Outside {
+            // The end of its pause and the loss of its connection may both have put it here, or the latter alone.
+            if self.seats[number].place != Place::Outside || self.seats[number].pauses {
                 continue;
             }
             if self.seats[number].path.is_none() {
                 match self.seats[number].member.next(self.control) {
                     Next::Pause => {
-                        self.paused.push_back((Instant::now() + PAUSE, number));
+                        self.pause(number);
                         continue;
                     }
                     Next::Send(path) => self.seats[number].path = Some(path),
@@ -280,6 +287,9 @@ impl<M: Member> Reactor<'_, M> {
             seat.was_ready = true;
             self.control.ready.fetch_add(1, Ordering::Relaxed);
         }
+        if matches!(turn, Turn::Gone | Turn::Free) {
+            seat.retry_after = connection.retry_after();
+        }
         match turn {
             Turn::Gone => return self.leave(number),
             Turn::Free if seat.hung_up => return self.leave(number),
@@ -310,7 +320,7 @@ impl<M: Member> Reactor<'_, M> {
     fn ask(&mut self, number: usize) {
         match self.seats[number].member.next(self.control) {
             Next::Send(path) => self.send(number, &path),
-            Next::Pause => self.paused.push_back((Instant::now() + PAUSE, number)),
+            Next::Pause => self.pause(number),
             Next::Rest => {}
         }
     }
@@ -351,12 +361,21 @@ impl<M: Member> Reactor<'_, M> {
         self.outside.push_back(number);
     }
 
+    /// Leaves a seat alone for as long as its last response said.
+    fn pause(&mut self, number: usize) {
+        let seat = &mut self.seats[number];
+        let wait = self.wiring.pause(seat.retry_after.take());
+        seat.pauses = true;
+        self.paused.push(Reverse((Instant::now() + wait, number)));
+    }
+
     fn end_pauses(&mut self) {
         let now = Instant::now();
-        while self.paused.front().is_some_and(|(due, _)| *due <= now) {
-            let Some((_, number)) = self.paused.pop_front() else {
-                break;
-            };
+        while let Some(Reverse((due, number))) = self.paused.peek().copied()
+            && due <= now
+        {
+            self.paused.pop();
+            self.seats[number].pauses = false;
             match self.seats[number].place {
                 Place::Outside => self.outside.push_back(number),
                 Place::Resting => self.ask(number),
@@ -379,7 +398,7 @@ impl<M: Member> Reactor<'_, M> {
 
     fn wake(&mut self, place: Place) {
         for number in 0..self.seats.len() {
-            if self.seats[number].place == place {
+            if self.seats[number].place == place && !self.seats[number].pauses {
                 self.ask(number);
             }
         }

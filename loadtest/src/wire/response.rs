@@ -2,6 +2,8 @@
 //!
 //! It does not know what the body means; the pieces go to a closure in order.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 
 /// Longest response head that is accepted: real servers send about 300 bytes.
@@ -16,8 +18,14 @@ pub struct Head {
     pub status: u16,
     /// The server will close the connection after this response.
     pub closes: bool,
-    /// It says when to come again: Retry-After.
-    pub says_when: bool,
+    /// When to come again, if it says so.
+    pub retry_after: Option<Duration>,
+}
+
+/// What a Retry-After header asks for. Seconds only: the API server sends no dates, and client-go reads none.
+pub fn retry_after(value: &str) -> Option<Duration> {
+    let seconds: u32 = value.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.into()))
 }
 
 /// How far a response has come.
@@ -201,7 +209,7 @@ impl Response {
         else {
             bail!("not an HTTP/1 response: {first:?}");
         };
-        let (mut closes, mut says_when) = (first.starts_with("http/1.0"), false);
+        let (mut closes, mut told) = (first.starts_with("http/1.0"), None);
         let mut state = State::UntilClose;
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match (name, value.trim()) {
@@ -212,7 +220,7 @@ impl Response {
                     };
                 }
                 ("connection", "close") => closes = true,
-                ("retry-after", value) => says_when = value.parse::<u32>().is_ok(),
+                ("retry-after", value) => told = retry_after(value),
                 _ => {}
             }
         }
@@ -220,7 +228,7 @@ impl Response {
         self.head = Some(Head {
             status,
             closes,
-            says_when,
+            retry_after: told,
         });
         Ok(())
     }

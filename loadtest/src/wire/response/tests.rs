@@ -91,6 +91,20 @@ fn bodies_end_as_their_heads_say() {
 }
 
 #[test]
+fn a_head_tells_when_to_come_again_in_seconds_only() {
+    for (value, told) in [
+        ("7", Some(Duration::from_secs(7))),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ("-1", None),
+    ] {
+        let mut response = Response::default();
+        let text = format!("HTTP/1.1 429 x\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
+        response.feed(text.as_bytes(), |_, _| {}).unwrap();
+        assert_eq!(response.head().unwrap().retry_after, told, "{value}");
+    }
+}
+
+#[test]
 fn broken_framing_is_an_error_and_not_a_panic() {
     check("SSH-2.0-OpenSSH\r\n\r\n", None);
     check("HTTP/1.1 xx\r\n\r\n", None);
