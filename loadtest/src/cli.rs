@@ -40,7 +40,7 @@ pub enum Scenario {
     BigObject(players::BigObject),
     /// Many clients take their list as a stream of initial events at once, several times: every state complete.
     WatchListHerd(players::WatchListHerd),
-    /// Six ways to be slow, each beside the same run without: do they delay the others, do they recover?
+    /// Ways to be slow, each beside the same run without: do they delay the others, do they recover?
     Slow(players::Slow),
     /// Clients come and go while objects churn: each ends with the server's state.
     Joiners(players::Joiners),

@@ -19,6 +19,9 @@ pub const SHED: &str = "429 with Retry-After";
 /// A request was refused with 429 and no word of when to come again.
 pub const SHED_SILENTLY: &str = "429 without Retry-After";
 
+/// A client wanted no more of a stream.
+pub const LEFT: &str = "left";
+
 /// Orders from the scenario to all threads of a swarm, and what they answer. All accesses are relaxed: every value stands alone,
 /// and results are handed over by joining the threads.
 #[derive(Debug, Default)]
@@ -89,6 +92,8 @@ pub struct Recorder {
     pub bytes: u64,
     /// Bookmarks.
     pub bookmarks: u64,
+    /// The newest version that any watcher of this thread has seen.
+    pub newest_version: u64,
     /// Why streams and connections ended, and how often.
     pub ends: BTreeMap<String, u64>,
     /// The first few error messages.
@@ -149,6 +154,7 @@ impl Default for Recorder {
             events: 0,
             bytes: 0,
             bookmarks: 0,
+            newest_version: 0,
             ends: BTreeMap::new(),
             messages: Texts::new(MESSAGES_MAX),
             now_ns: 0,

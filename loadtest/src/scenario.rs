@@ -13,6 +13,7 @@ pub mod rate;
 pub mod slow;
 pub mod stalled;
 pub mod steady;
+pub mod tax;
 pub mod watch_run;
 
 use std::time::Duration;

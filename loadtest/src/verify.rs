@@ -14,6 +14,8 @@ use steps::Steps;
 
 /// Segments one watcher may begin (each relist begins one) before it counts as not converging.
 const SEGMENTS_MAX: usize = 64;
+/// The same of a watcher that begins anew of its own will, twice a second: enough for any run.
+const RENEWALS_MAX: usize = 4_096;
 
 /// What a watcher got wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +102,7 @@ impl fmt::Display for Fault {
                 "the body of version {version} differs from the reference's"
             ),
             Self::Unexplained => write!(f, "the sequence differs after the recorded part"),
-            Self::TooManyRelists => write!(f, "more than {SEGMENTS_MAX} relists"),
+            Self::TooManyRelists => write!(f, "began again too often"),
             Self::Unreadable(why) => write!(f, "unreadable: {why}"),
             Self::NotConverged(why) => write!(f, "not converged: {why}"),
         }
@@ -228,7 +230,16 @@ impl Track {
 
     /// A relist: what follows comes after the list's version.
     pub fn relist(&mut self, version: u64) {
-        if self.closed.len() == SEGMENTS_MAX {
+        self.begin_again(version, SEGMENTS_MAX);
+    }
+
+    /// The client leaves its stream and watches anew from this version, which is not older than what it has.
+    pub fn renew(&mut self, version: u64) {
+        self.begin_again(version.max(self.resume_version()), RENEWALS_MAX);
+    }
+
+    fn begin_again(&mut self, version: u64, segments_max: usize) {
+        if self.closed.len() >= segments_max {
             self.note(Fault::TooManyRelists);
             return;
         }

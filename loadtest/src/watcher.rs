@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 pub use habit::{Habit, Plan};
 
-use crate::recorder::{Control, Recorder};
+use crate::recorder::{Control, LEFT, Recorder};
 use crate::swarm::pace::Slowness;
 use crate::swarm::{Ended, Member, Next};
 use crate::verify::reference::{Fingerprints, Reference, State, fingerprint, line_hash};
@@ -63,7 +63,7 @@ struct Mirror {
 impl Watcher {
     /// A watcher that holds `state` at the plan's start version (looked at only if its habit says so).
     pub fn new(plan: Arc<Plan>, habit: Habit, state: &Arc<State>) -> Self {
-        let mirrors = matches!(habit, Habit::Slow(_) | Habit::Visits { .. });
+        let mirrors = habit.is_compared();
         let mirror = mirrors.then(|| Mirror {
             initial: state.clone(),
             now: State::clone(state),
@@ -250,6 +250,7 @@ impl Inner {
             Kind::Bookmark => recorder.bookmarks += 1,
             Kind::Added | Kind::Modified | Kind::Deleted => {
                 recorder.events += 1;
+                recorder.newest_version = recorder.newest_version.max(event.version);
                 match self.habit {
                     Habit::Reads | Habit::SetApart => {}
                     Habit::Sampled => self.sample(line, event),
@@ -377,7 +378,11 @@ impl Member for Watcher {
             }
             (Ended::Broken(_), _) => self.pause_due = true,
             (Ended::Left, _) => {
-                recorder.end("left");
+                recorder.end(LEFT);
+                if self.is_slow() {
+                    self.inner.track.renew(recorder.newest_version);
+                    self.mode = Mode::Watching;
+                }
                 self.come_back();
             }
         }

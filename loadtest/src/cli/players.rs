@@ -92,7 +92,8 @@ pub struct Slow {
     pub churning: Churning,
     /// How some are slow; several are played one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
-        SlowKind::NeverReads, SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
+        SlowKind::Renews, SlowKind::NeverReads, SlowKind::RenewsUnread,
+        SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
     ])]
     pub kind: Vec<SlowKind>,
     /// Receive buffer of the slow over HTTP/1.1, bytes.
@@ -103,8 +104,15 @@ pub struct Slow {
 /// How slow watchers are slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SlowKind {
+    /// One in a hundred reads, and leaves twice a second to watch anew from the newest version: what that alone costs the others.
+    #[value(alias = "draining-companion")]
+    Renews,
     /// One in a hundred does not read at all.
+    #[value(alias = "stalled-once")]
     NeverReads,
+    /// One in a hundred does not read at all, and leaves twice a second to watch anew from the newest version.
+    #[value(alias = "stalled-reconnecting")]
+    RenewsUnread,
     /// One in ten reads a tenth of what comes.
     ReadsSlowly,
     /// One in ten reads for a second and rests for four.

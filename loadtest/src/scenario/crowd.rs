@@ -161,6 +161,7 @@ mod tests {
             let slowness = Some(Slowness {
                 pace: Pace::Never,
                 receive_buffer: 4_096,
+                renews_every: None,
             });
             let crowd = Crowd {
                 apart,

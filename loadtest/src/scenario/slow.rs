@@ -1,4 +1,5 @@
-//! `slow`: six ways to be slow, each played beside the same run without it: do the others notice, and do the slow get there in the end?
+//! `slow`: ways to be slow, each played beside the same run without it: do the others notice, and do the slow get there in the end? Three
+//! of them are those of Kubernetes' BenchmarkSlowWatcherTax (kubernetes/kubernetes#141450).
 
 use std::time::Duration;
 
@@ -7,11 +8,11 @@ use clap::ValueEnum;
 
 use super::crowd::Crowd;
 use super::watch_run::WatchRun;
-use super::watch_run::window::LATENCY_P99;
-use super::{connections, wiring};
+use super::{connections, tax, wiring};
 use crate::cli::players::{Slow, SlowKind};
 use crate::cli::{Churning, Watching};
 use crate::process::raise_open_files;
+use crate::recorder::LEFT;
 use crate::sheet::Sheet;
 use crate::swarm::pace::{Pace, Slowness};
 
@@ -19,6 +20,8 @@ use crate::swarm::pace::{Pace, Slowness};
 const SLOW_READS: f64 = 10.0;
 /// Pieces that trickle, bytes.
 const TRICKLE_LEN: usize = 2_048;
+/// How long those who begin anew stay on a stream: upstream's benchmark waits as long.
+const RENEWS_EVERY: Duration = Duration::from_millis(500);
 /// Window of every HTTP/2 stream, bytes: the protocol's own, so that what is not read soon waits at the server.
 const STREAM_WINDOW_LEN: u32 = 65_535;
 /// What an event is longer than its object.
@@ -30,14 +33,14 @@ const EVENT_BESIDES_LEN: usize = 40;
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Slow) -> Result<Sheet> {
     let mut sheet = Sheet::new("slow");
-    for (number, kind) in flags.kind.iter().enumerate() {
-        play(flags, *kind, number * 2, &mut sheet).await?;
+    for kind in &flags.kind {
+        play(flags, *kind, &mut sheet).await?;
     }
     Ok(sheet)
 }
 
 /// One kind of slowness: a column without it, and one with it.
-async fn play(flags: &Slow, kind: SlowKind, column: usize, sheet: &mut Sheet) -> Result<()> {
+async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
     let watching = Watching {
         http2: flags.watching.http2 || kind == SlowKind::Http2,
         ..flags.watching.clone()
@@ -55,20 +58,27 @@ async fn play(flags: &Slow, kind: SlowKind, column: usize, sheet: &mut Sheet) ->
     run = run.churning(&flags.churning);
     run.wiring = wiring(&flags.server, Some(&watching), run.wiring.target.clone());
     run.wiring.stream_window = Some(STREAM_WINDOW_LEN);
-    run.run(sheet).await?;
+    let of_others = run.run(sheet).await?;
+    tax::late(sheet, &of_others.latency);
     run.name = &with;
     run.crowd.slowness = Some(Slowness {
         pace: kind.pace(&flags.churning),
         receive_buffer: flags.receive_buffer,
+        renews_every: kind.renews_every(),
     });
-    run.run(sheet).await?;
-    run.clean(&flags.churning).await;
-    if let (Some(a), Some(b)) = (
-        sheet.value(LATENCY_P99, column),
-        sheet.value(LATENCY_P99, column + 1),
-    ) {
-        sheet.figure("p99 of the others / without the slow", b / a.max(1e-3));
+    let beside_slow = run.run(sheet).await?;
+    tax::late(sheet, &beside_slow.latency);
+    tax::tax(sheet, &of_others.latency, &beside_slow.latency);
+    if kind.renews_every().is_some() {
+        let renewed = beside_slow.ends.get(LEFT).copied().unwrap_or(0);
+        sheet.figure("streams begun anew", renewed as f64);
+        if renewed == 0 {
+            sheet.fault(format!(
+                "{with}: no stream was begun anew: nothing was proven"
+            ));
+        }
     }
+    run.clean(&flags.churning).await;
     Ok(())
 }
 
@@ -76,18 +86,25 @@ impl SlowKind {
     /// How many of all are slow.
     fn count(self, watchers: usize) -> usize {
         let one_in = match self {
-            Self::NeverReads | Self::Trickles | Self::Http2 => 100,
+            Self::Renews | Self::NeverReads | Self::RenewsUnread | Self::Trickles | Self::Http2 => {
+                100
+            }
             Self::ReadsSlowly | Self::Pauses => 10,
             Self::Half => 2,
         };
         (watchers / one_in).max(1)
     }
 
+    fn renews_every(self) -> Option<Duration> {
+        matches!(self, Self::Renews | Self::RenewsUnread).then_some(RENEWS_EVERY)
+    }
+
     fn pace(self, churning: &Churning) -> Pace {
         let event_len = (churning.object_size + EVENT_BESIDES_LEN) as f64;
         let bytes_a_second = (churning.write_rate * event_len).max(1.0);
         match self {
-            Self::NeverReads | Self::Http2 | Self::Half => Pace::Never,
+            Self::Renews => Pace::Freely,
+            Self::NeverReads | Self::RenewsUnread | Self::Http2 | Self::Half => Pace::Never,
             Self::ReadsSlowly => Pace::Pieces {
                 len: (bytes_a_second / 10.0 / SLOW_READS) as usize,
                 every: Duration::from_secs_f64(1.0 / SLOW_READS),

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::crowd::Crowd;
+use super::tax;
 use super::watch_run::WatchRun;
-use super::watch_run::window::LATENCY_P99;
 use crate::cli::Stalled;
 use crate::sheet::Sheet;
 use crate::swarm::pace::{Pace, Slowness};
@@ -27,19 +27,15 @@ pub async fn run(flags: &Stalled) -> Result<Sheet> {
         ..Crowd::of(watching.watchers)
     };
     let mut run = WatchRun::of("all reading", server, crowd, watching)?.churning(churning);
-    run.run(&mut sheet).await?;
+    let all_reading = run.run(&mut sheet).await?;
     run.name = "some stalled";
     run.crowd.slowness = Some(Slowness {
         pace: Pace::Never,
         receive_buffer: *receive_buffer,
+        renews_every: None,
     });
-    run.run(&mut sheet).await?;
+    let some_stalled = run.run(&mut sheet).await?;
+    tax::tax(&mut sheet, &all_reading.latency, &some_stalled.latency);
     run.clean(churning).await;
-    if let (Some(a), Some(b)) = (sheet.value(LATENCY_P99, 0), sheet.value(LATENCY_P99, 1)) {
-        sheet.note(format!(
-            "p99 of the others with {stalled} stalled is {:.2} times the p99 without",
-            b / a.max(1e-3)
-        ));
-    }
     Ok(sheet)
 }

@@ -90,11 +90,11 @@ pub fn spare(watchers: usize) -> Duration {
 }
 
 impl<'a> WatchRun<'a> {
-    /// Runs with steady churn and fills one column; wrong answers become faults of the sheet.
+    /// Runs with steady churn and fills one column; wrong answers become faults of the sheet. Returns what was counted.
     ///
     /// # Errors
     /// If the run could not be made at all.
-    pub async fn run(&self, sheet: &mut Sheet) -> Result<()> {
+    pub async fn run(&self, sheet: &mut Sheet) -> Result<Recorder> {
         let running = self.begin(sheet).await?;
         let writing = self.churn.as_ref().map(Churn::start);
         let is_slow = self.crowd.slowness.is_some();
@@ -252,11 +252,15 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Lets all get to the end, and judges them.
+    /// Lets all get to the end, and judges them. Returns what was counted.
     ///
     /// # Errors
     /// If the reference failed.
-    pub async fn finish(mut self, sheet: &mut Sheet, written: Option<&Written>) -> Result<()> {
+    pub async fn finish(
+        mut self,
+        sheet: &mut Sheet,
+        written: Option<&Written>,
+    ) -> Result<Recorder> {
         let name = self.run.name;
         if let Err(error) = self.reach(written.map_or(0, Written::last)).await {
             sheet.fault(format!("{name}: {error:#}"));
@@ -282,7 +286,7 @@ impl Running<'_> {
             self.run.judge_writes(sheet, written, &self.recording);
         }
         ends(sheet, name, &recorder);
-        Ok(())
+        Ok(recorder)
     }
 }
 

@@ -15,6 +15,9 @@ use crate::recorder::Recorder;
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
 
+/// Longest segment that a slow client takes, as on an Ethernet, bytes. By loopback's own of 64 KiB the server's send buffer would hold
+/// megabytes instead of some 100 KiB, and hide for long that the client does not read.
+const SLOW_SEGMENT_LEN: u32 = 1_448;
 /// Reads of one connection before the others get their turn.
 const READS_MAX: usize = 8;
 
@@ -77,6 +80,7 @@ impl Connection {
         socket.set_tcp_nodelay(true)?;
         if let Some(len) = receive_buffer {
             socket.set_recv_buffer_size(len)?;
+            socket.set_tcp_mss(SLOW_SEGMENT_LEN)?;
         }
         if source != Ipv4Addr::LOCALHOST {
             socket

@@ -151,6 +151,7 @@ async fn exchange<M: Member>(
     path: &str,
     history: &mut History,
 ) -> Result<Option<u16>> {
+    let begun = Instant::now();
     let target = &thread.wiring.target;
     let mut sender = sender(thread, shared).await?;
     let scheme = if target.tls.is_some() {
@@ -180,7 +181,10 @@ async fn exchange<M: Member>(
     let mut read_len = 0;
     loop {
         if history.was_ready {
-            rest(thread, number, read_len).await;
+            rest(thread, number, read_len, begun).await;
+        }
+        if renews(thread, number, begun) {
+            return Ok(None);
         }
         let Some(frame) = body.frame().await else {
             return Ok(Some(status));
@@ -208,14 +212,26 @@ async fn exchange<M: Member>(
     }
 }
 
+/// Whether a slow member leaves a stream that began then.
+fn renews<M: Member>(thread: &Thread<M>, number: usize, begun: Instant) -> bool {
+    let slow = thread.members[number].borrow().slowness();
+    thread.control.stalled.load(Ordering::Relaxed)
+        && slow.is_some_and(|slow| slow.renews(begun.elapsed()))
+}
+
 /// Lets a slow member take its time.
-async fn rest<M: Member>(thread: &Thread<M>, number: usize, read_len: usize) {
+async fn rest<M: Member>(
+    thread: &Thread<M>,
+    number: usize,
+    read_len: usize,
+    stream_begun: Instant,
+) {
     let Some(slow) = thread.members[number].borrow().slowness() else {
         return;
     };
     let is_slow = || thread.control.stalled.load(Ordering::Relaxed);
     let begun = Instant::now();
-    while is_slow() {
+    while is_slow() && !slow.renews(stream_begun.elapsed()) {
         let wait = match slow.pace.rest(read_len, Duration::from_nanos(now_ns())) {
             Rest::None => return,
             Rest::For(time) => time.saturating_sub(begun.elapsed()),

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 /// How a slow client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
+    /// As fast as the others.
+    Freely,
     /// Not at all.
     Never,
     /// At most so many bytes, and the next so long after.
@@ -44,12 +46,22 @@ pub struct Slowness {
     pub pace: Pace,
     /// Receive buffer of its socket, bytes; HTTP/2 has windows instead.
     pub receive_buffer: usize,
+    /// After so long on a stream it leaves, and watches anew from the newest version that any of its thread has seen.
+    pub renews_every: Option<Duration>,
+}
+
+impl Slowness {
+    /// Whether a stream that is so old is left.
+    pub fn renews(&self, age: Duration) -> bool {
+        self.renews_every.is_some_and(|every| age >= every)
+    }
 }
 
 impl Pace {
     /// What comes after a read of `len` bytes that ended so long after the epoch.
     pub fn rest(self, len: usize, now: Duration) -> Rest {
         match self {
+            Self::Freely => Rest::None,
             Self::Never => Rest::UntilWoken,
             Self::Pieces { len: piece, every } => {
                 let pieces = u32::try_from(len.div_ceil(piece.max(1))).unwrap_or(u32::MAX);
@@ -72,7 +84,7 @@ impl Pace {
     pub fn read_len_max(self) -> usize {
         match self {
             Self::Pieces { len, .. } => len.max(1),
-            Self::Never | Self::Spells { .. } => usize::MAX,
+            Self::Freely | Self::Never | Self::Spells { .. } => usize::MAX,
         }
     }
 }
@@ -92,6 +104,7 @@ mod tests {
 
     #[test]
     fn each_pace_rests_as_long_as_it_says() {
+        check(Pace::Freely, 1, 0, Rest::None);
         check(Pace::Never, 1, 0, Rest::UntilWoken);
         let pieces = Pace::Pieces {
             len: 100,

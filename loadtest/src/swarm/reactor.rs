@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use super::connection::{Buffers, Connection, Turn};
-use super::pace::Rest;
+use super::pace::{Rest, Slowness};
 use super::{Ended, LOOK, Member, Next, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
 
@@ -45,6 +45,8 @@ struct Seat<M> {
     hung_up: bool,
     /// Slow, and not to be read before its time in `resting`.
     rests: bool,
+    /// When its newest request was sent.
+    sent_at: Instant,
     /// Not to be asked before its time in `paused`, connected or not.
     pauses: bool,
     /// When its last response said to come again.
@@ -89,6 +91,7 @@ pub fn run<M: Member>(
         is_connecting: false,
         hung_up: false,
         rests: false,
+        sent_at: Instant::now(),
         pauses: false,
         retry_after: None,
     };
@@ -159,6 +162,7 @@ impl<M: Member> Reactor<'_, M> {
             self.connect_some();
             if counted_at.elapsed() >= COUNT_EVERY {
                 counted_at = Instant::now();
+                self.renew_some();
                 share.report(
                     self.seats
                         .iter()
@@ -269,7 +273,8 @@ impl<M: Member> Reactor<'_, M> {
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        let is_slow = seat.was_ready && self.control.stalled.load(Ordering::Relaxed);
+        // A stream that was begun anew has to come to be one first.
+        let is_slow = connection.has_begun() && self.control.stalled.load(Ordering::Relaxed);
         let pace = seat
             .member
             .slowness()
@@ -329,6 +334,7 @@ impl<M: Member> Reactor<'_, M> {
         let request = self.wiring.target.fetch_text(path);
         let seat = &mut self.seats[number];
         seat.place = Place::Busy;
+        seat.sent_at = Instant::now();
         let Some(connection) = &mut seat.connection else {
             return;
         };
@@ -393,6 +399,23 @@ impl<M: Member> Reactor<'_, M> {
             self.resting.pop();
             self.seats[number].rests = false;
             self.read(number);
+        }
+    }
+
+    /// While the slow are slow, those who begin anew now and then leave streams that are old enough.
+    fn renew_some(&mut self) {
+        if !self.control.stalled.load(Ordering::Relaxed) {
+            return;
+        }
+        for number in 0..self.seats.len() {
+            let seat = &mut self.seats[number];
+            let is_old = |slow: Slowness| slow.renews(seat.sent_at.elapsed());
+            if matches!(seat.place, Place::Busy | Place::Stalled)
+                && seat.member.slowness().is_some_and(is_old)
+            {
+                seat.member.ended(Ended::Left, &mut self.recorder);
+                self.leave(number);
+            }
         }
     }
 

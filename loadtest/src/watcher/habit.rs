@@ -55,13 +55,24 @@ pub enum Habit {
     Sampled,
     /// Reads, but its latencies do not count: it stands for one that is slow in another run.
     SetApart,
-    /// Is slow when told to; its latencies do not count, its state is compared at the end.
+    /// Is slow when told to; its latencies do not count, its state is compared at the end, unless it skips events of its own will.
     Slow(Slowness),
     /// Comes and goes until the goal is known; its latencies do not count, its state is compared at the end.
     Visits {
         /// Decides how long it stays and how it comes back.
         seed: u64,
     },
+}
+
+impl Habit {
+    /// Whether its state is compared with the server's in the end.
+    pub fn is_compared(self) -> bool {
+        match self {
+            Self::Reads | Self::Sampled | Self::SetApart => false,
+            Self::Slow(slowness) => slowness.renews_every.is_none(),
+            Self::Visits { .. } => true,
+        }
+    }
 }
 
 /// How a visitor comes back.

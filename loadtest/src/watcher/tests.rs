@@ -8,6 +8,7 @@ const START: u64 = 10;
 const STALLS: Habit = Habit::Slow(Slowness {
     pace: Pace::Never,
     receive_buffer: 4_096,
+    renews_every: None,
 });
 
 fn line(kind: &str, name: &str, version: u64) -> String {
@@ -134,6 +135,25 @@ fn after_410_it_lists_and_watches_on_from_there() {
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), fault_expected);
         assert_eq!(bench.watcher.expired(), 1);
+    }
+}
+
+#[test]
+fn who_begins_anew_skips_to_the_newest_and_loses_nothing_from_there_on() {
+    let renews = Habit::Slow(Slowness {
+        pace: Pace::Never,
+        receive_buffer: 4_096,
+        renews_every: Some(std::time::Duration::from_millis(500)),
+    });
+    for (lost, convicted) in [(0, false), (1, true)] {
+        let mut bench = Bench::new(renews);
+        bench.deliver(11..=15);
+        bench.recorder.newest_version = 30;
+        assert_eq!(bench.end(Ended::Left), watch_from(30));
+        bench.deliver(31 + lost..=40);
+        assert_eq!(bench.verdict().is_some(), convicted);
+        // Nobody has seen more than it has: it watches on.
+        assert_eq!(bench.end(Ended::Left), watch_from(40));
     }
 }
 

@@ -1,0 +1,79 @@
+//! What slow watchers cost the others, who must not notice: the latencies of the same others in two runs, without the slow and with
+//! them. Kubernetes' BenchmarkSlowWatcherTax calls the difference the tax.
+
+use hdrhistogram::Histogram;
+
+use crate::sheet::Sheet;
+
+/// What upstream's benchmark counts as a slow dispatch.
+const LATE_US: u64 = 5_000;
+
+/// Puts into the newest column how many events were late.
+pub fn late(sheet: &mut Sheet, latency: &Histogram<u64>) {
+    let share = share(beyond(latency, LATE_US), latency.len());
+    sheet.figure("events of the others later than 5 ms, %", share * 100.0);
+}
+
+/// Puts into the newest column, that of the run with the slow, how the others fared beside the run without.
+pub fn tax(sheet: &mut Sheet, without: &Histogram<u64>, with: &Histogram<u64>) {
+    let ratio = |quantile: f64| {
+        let [a, b] = [without, with].map(|of| of.value_at_quantile(quantile) as f64);
+        b / a.max(1.0)
+    };
+    sheet.figure("p50 of the others / without the slow", ratio(0.5));
+    sheet.figure("p99 of the others / without the slow", ratio(0.99));
+    sheet.figure("max of the others / without the slow", ratio(1.0));
+    let events = share(with.len(), without.len());
+    sheet.figure("events of the others / without the slow", events);
+    let delayed = beyond(with, without.max());
+    let name = "events of the others later than any without the slow";
+    sheet.figure(name, delayed as f64);
+    let per_million = share(delayed, with.len()) * 1e6;
+    sheet.figure(&format!("{name}, per million"), per_million);
+}
+
+/// How many were above this value, as far as the histogram tells values apart.
+fn beyond(latency: &Histogram<u64>, value: u64) -> u64 {
+    let bound = latency.highest_equivalent(value);
+    let values = latency.iter_recorded();
+    values
+        .filter(|one| one.value_iterated_to() > bound)
+        .map(|one| one.count_at_value())
+        .sum()
+}
+
+fn share(part: u64, of: u64) -> f64 {
+    part as f64 / of.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    //! Late events are counted, each once.
+
+    use super::*;
+    use crate::recorder::latencies;
+
+    fn histogram(values: &[u64]) -> Histogram<u64> {
+        let mut histogram = latencies();
+        for value in values {
+            histogram.record(*value).unwrap();
+        }
+        histogram
+    }
+
+    #[test]
+    fn events_later_than_any_without_the_slow_are_counted() {
+        let mut sheet = Sheet::new("slow");
+        sheet.column("some");
+        let with = histogram(&[800, 1_000, 9_000, 70_000]);
+        tax(&mut sheet, &histogram(&[900, 1_000, 1_000, 9_000]), &with);
+        late(&mut sheet, &with);
+        let value = |row: &str| sheet.value(row, 0).unwrap();
+        let late = "events of the others later than any without the slow";
+        assert_eq!(value(late), 1.0);
+        assert_eq!(value(&format!("{late}, per million")), 250_000.0);
+        assert_eq!(value("events of the others later than 5 ms, %"), 50.0);
+        assert_eq!(value("events of the others / without the slow"), 1.0);
+        assert!((value("max of the others / without the slow") - 70.0 / 9.0).abs() < 0.02);
+    }
+}
