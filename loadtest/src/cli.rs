@@ -148,16 +148,24 @@ pub struct Churning {
     pub keep_objects: bool,
 }
 
-/// Flags of `steady`.
+/// Flags of scenarios with watchers under churn.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "groups of flags, documented above")]
-pub struct Steady {
+pub struct Setting {
     #[command(flatten)]
     pub server: Server,
     #[command(flatten)]
     pub watching: Watching,
     #[command(flatten)]
     pub churning: Churning,
+}
+
+/// Flags of `steady`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented above")]
+pub struct Steady {
+    #[command(flatten)]
+    pub setting: Setting,
     /// Then the same against a bare socket loop, and print the ratio; with TLS if the target has it.
     #[arg(long)]
     pub baseline: bool,
@@ -171,11 +179,7 @@ pub struct Steady {
 #[allow(missing_docs, reason = "groups of flags, documented above")]
 pub struct Stalled {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
     /// Watchers that stop reading.
     #[arg(long, default_value_t = 50)]
     pub stalled: usize,

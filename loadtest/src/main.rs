@@ -32,7 +32,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use cli::players::Bursts;
-use cli::{Churning, Flags, Herd, Scenario, Watching};
+use cli::{Flags, Herd, Scenario, Server, Setting, Watching};
 use scenario::watch_run::spare;
 use sheet::Sheet;
 
@@ -95,60 +95,25 @@ fn run(scenario: &Scenario) -> Result<bool> {
 }
 
 async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
-    let (sheet, json) = match scenario {
-        Scenario::Steady(flags) => (
-            scenario::steady::run(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::Stalled(flags) => (
-            scenario::stalled::run(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::RelistHerd(flags) => (
-            scenario::herd::run(flags, "relist-herd").await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::GzipHerd(flags) => (
-            scenario::herd::run_gzip(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::IdleMemory(flags) => {
-            (scenario::idle::run(flags).await?, flags.server.json.clone())
-        }
-        Scenario::Burst(flags) => (
-            scenario::burst::run(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::NodeSelectors(flags) => (
-            scenario::node_selectors::run(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::BigObject(flags) => (
-            scenario::burst::run_big_object(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::WatchListHerd(flags) => (
-            scenario::herd::run_watch_list(flags).await?,
-            flags.herd.server.json.clone(),
-        ),
-        Scenario::Slow(flags) => (scenario::slow::run(flags).await?, flags.server.json.clone()),
-        Scenario::Joiners(flags) => (
-            scenario::joiners::run(flags).await?,
-            flags.server.json.clone(),
-        ),
-        Scenario::BigLists(flags) => (
-            scenario::herd::run(&flags.herd, "big-lists").await?,
-            flags.herd.server.json.clone(),
-        ),
-        Scenario::Rate(flags) => (scenario::rate::run(flags).await?, flags.server.json.clone()),
-        Scenario::Overload(flags) => (
-            scenario::overload::run(flags).await?,
-            flags.server.json.clone(),
-        ),
+    let sheet = match scenario {
+        Scenario::Steady(flags) => scenario::steady::run(flags).await?,
+        Scenario::Stalled(flags) => scenario::stalled::run(flags).await?,
+        Scenario::RelistHerd(flags) => scenario::herd::run(flags, "relist-herd").await?,
+        Scenario::GzipHerd(flags) => scenario::herd::run_gzip(flags).await?,
+        Scenario::IdleMemory(flags) => scenario::idle::run(flags).await?,
+        Scenario::Burst(flags) => scenario::burst::run(flags).await?,
+        Scenario::NodeSelectors(flags) => scenario::node_selectors::run(flags).await?,
+        Scenario::BigObject(flags) => scenario::burst::run_big_object(flags).await?,
+        Scenario::WatchListHerd(flags) => scenario::herd::run_watch_list(flags).await?,
+        Scenario::Slow(flags) => scenario::slow::run(flags).await?,
+        Scenario::Joiners(flags) => scenario::joiners::run(flags).await?,
+        Scenario::BigLists(flags) => scenario::herd::run(&flags.herd, "big-lists").await?,
+        Scenario::Rate(flags) => scenario::rate::run(flags).await?,
+        Scenario::Overload(flags) => scenario::overload::run(flags).await?,
         Scenario::Informers(flags) => {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
-        Scenario::SeedPods(flags) => (scenario::informers::seed(flags).await?, None),
+        Scenario::SeedPods(flags) => scenario::informers::seed(flags).await?,
         Scenario::SocketLoop(_)
         | Scenario::Follow(_)
         | Scenario::Part(_)
@@ -158,13 +123,42 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
             anyhow::bail!("invariant: served above")
         }
     };
+    let json = server(scenario).and_then(|server| server.json.clone());
     Ok((vec![sheet], json))
+}
+
+/// The flags that name the server under test, if the scenario has them.
+fn server(scenario: &Scenario) -> Option<&Server> {
+    Some(match scenario {
+        Scenario::Steady(flags) => &flags.setting.server,
+        Scenario::Stalled(flags) => &flags.setting.server,
+        Scenario::RelistHerd(flags) | Scenario::GzipHerd(flags) => &flags.server,
+        Scenario::IdleMemory(flags) => &flags.server,
+        Scenario::Burst(flags) => &flags.server,
+        Scenario::NodeSelectors(flags) => &flags.setting.server,
+        Scenario::BigObject(flags) => &flags.server,
+        Scenario::WatchListHerd(flags) => &flags.herd.server,
+        Scenario::Slow(flags) => &flags.setting.server,
+        Scenario::Joiners(flags) => &flags.setting.server,
+        Scenario::BigLists(flags) => &flags.herd.server,
+        Scenario::Rate(flags) => &flags.setting.server,
+        Scenario::Overload(flags) => &flags.setting.server,
+        Scenario::Informers(_)
+        | Scenario::SeedPods(_)
+        | Scenario::SocketLoop(_)
+        | Scenario::Follow(_)
+        | Scenario::Part(_)
+        | Scenario::Run(_)
+        | Scenario::Report(_)
+        | Scenario::Guarded(_) => return None,
+    })
 }
 
 /// When a scenario is given up.
 fn limit(scenario: &Scenario) -> Duration {
-    let one = |churning: &Churning, watching: &Watching| {
-        churning.warm_up + churning.duration + spare(watching.watchers)
+    let one = |setting: &Setting| {
+        let churning = &setting.churning;
+        churning.warm_up + churning.duration + spare(setting.watching.watchers)
     };
     // Each burst may wait for its watchers as long as a whole run does.
     let bursts = |bursts: &Bursts, watching: &Watching| {
@@ -177,10 +171,8 @@ fn limit(scenario: &Scenario) -> Duration {
         herd.round_wait * rounds.saturating_add(3) + SPARE
     };
     match scenario {
-        Scenario::Steady(flags) => {
-            one(&flags.churning, &flags.watching) * (1 + u32::from(flags.baseline))
-        }
-        Scenario::Stalled(flags) => one(&flags.churning, &flags.watching) * 2,
+        Scenario::Steady(flags) => one(&flags.setting) * (1 + u32::from(flags.baseline)),
+        Scenario::Stalled(flags) => one(&flags.setting) * 2,
         Scenario::RelistHerd(flags) => herd(flags),
         Scenario::GzipHerd(flags) => {
             flags.round_wait * u32::try_from(flags.rounds * 2).unwrap_or(u32::MAX) + SPARE
@@ -188,16 +180,16 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::IdleMemory(flags) => flags.settle * 2 + spare(flags.watching.watchers),
         Scenario::Burst(flags) => bursts(&flags.bursts, &flags.watching),
         Scenario::BigObject(flags) => bursts(&flags.bursts, &flags.watching),
-        Scenario::NodeSelectors(flags) => one(&flags.churning, &flags.watching) * 2,
+        Scenario::NodeSelectors(flags) => one(&flags.setting) * 2,
         Scenario::WatchListHerd(flags) => herd(&flags.herd),
         Scenario::BigLists(flags) => herd(&flags.herd),
         Scenario::Slow(flags) => {
             let runs = u32::try_from(flags.kind.len() * 2).unwrap_or(u32::MAX);
-            one(&flags.churning, &flags.watching) * runs
+            one(&flags.setting) * runs
         }
-        Scenario::Joiners(flags) => one(&flags.churning, &flags.watching),
-        Scenario::Rate(flags) => one(&flags.churning, &flags.watching),
-        Scenario::Overload(flags) => one(&flags.churning, &flags.watching) + OVERLOAD_SPARE,
+        Scenario::Joiners(flags) => one(&flags.setting),
+        Scenario::Rate(flags) => one(&flags.setting),
+        Scenario::Overload(flags) => one(&flags.setting) + OVERLOAD_SPARE,
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cli::{Churning, Server, Watching};
+use crate::cli::{Churning, Server, Setting, Watching};
 use crate::process::raise_open_files;
 use crate::swarm::Wiring;
 use crate::target::Target;
@@ -102,12 +102,19 @@ impl<'a> WatchRun<'a> {
     }
 
     /// The same under churn.
-    #[must_use]
-    pub fn churning(mut self, flags: &Churning) -> Self {
-        self.churn = steady::churn(flags, &self.reference, self.path);
-        self.warm_up = flags.warm_up;
-        self.duration = flags.duration;
-        self
+    pub fn churning(name: &'a str, setting: &'a Setting, crowd: Crowd) -> Result<Self> {
+        let Setting {
+            server,
+            watching,
+            churning,
+        } = setting;
+        let run = Self::of(name, server, crowd, watching)?;
+        Ok(Self {
+            churn: steady::churn(churning, &run.reference, run.path),
+            warm_up: churning.warm_up,
+            duration: churning.duration,
+            ..run
+        })
     }
 
     /// Deletes what was written, unless it shall stay.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Churning, Herd, Server, Watching, seconds};
+use super::{Herd, Server, Setting, Watching, seconds};
 
 /// Flags of `burst`.
 #[derive(Debug, Clone, Args)]
@@ -67,11 +67,7 @@ pub struct Bursts {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct NodeSelectors {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
     /// Watchers of the run that is compared with.
     #[arg(long, default_value_t = 5)]
     pub reference_watchers: usize,
@@ -85,11 +81,7 @@ pub struct NodeSelectors {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Slow {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
     /// How some are slow; several are played one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
         SlowKind::Renews, SlowKind::NeverReads, SlowKind::RenewsUnread,
@@ -131,11 +123,7 @@ pub enum SlowKind {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Joiners {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
 }
 
 /// Flags of `rate`.
@@ -145,11 +133,7 @@ pub struct Joiners {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Rate {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
     /// Connections of the writer, if it is not the server that churns.
     #[arg(long, default_value_t = 32)]
     pub writers: usize,
@@ -161,11 +145,7 @@ pub struct Rate {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Overload {
     #[command(flatten)]
-    pub server: Server,
-    #[command(flatten)]
-    pub watching: Watching,
-    #[command(flatten)]
-    pub churning: Churning,
+    pub setting: Setting,
     /// Clients that list again and again.
     #[arg(long, default_value_t = 500)]
     pub listers: usize,

@@ -13,18 +13,14 @@ use crate::sheet::Sheet;
 /// # Errors
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Joiners) -> Result<Sheet> {
-    let Joiners {
-        server,
-        watching,
-        churning,
-    } = flags;
+    let Joiners { setting } = flags;
     let mut sheet = Sheet::new("joiners");
     let crowd = Crowd {
         visits: true,
-        ..Crowd::of(watching.watchers)
+        ..Crowd::of(setting.watching.watchers)
     };
-    let run = WatchRun::of("joiners", server, crowd, watching)?.churning(churning);
+    let run = WatchRun::churning("joiners", setting, crowd)?;
     run.run(&mut sheet).await?;
-    run.clean(churning).await;
+    run.clean(&setting.churning).await;
     Ok(sheet)
 }

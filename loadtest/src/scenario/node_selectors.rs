@@ -16,31 +16,28 @@ use crate::writer::shape::Shape;
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &NodeSelectors) -> Result<Sheet> {
     let NodeSelectors {
-        server,
-        watching,
-        churning,
+        setting,
         reference_watchers,
         nodes,
     } = flags;
-    let nodes = nodes.unwrap_or(watching.watchers);
+    let nodes = nodes.unwrap_or(setting.watching.watchers);
     let mut sheet = Sheet::new("node-selectors");
     let crowd = |watchers: usize| Crowd {
         select: Select::Nodes(nodes),
         ..Crowd::of(watchers)
     };
     let few = format!("{reference_watchers} watchers");
-    let many = format!("{} watchers", watching.watchers);
-    let mut run =
-        WatchRun::of(&few, server, crowd(*reference_watchers), watching)?.churning(churning);
+    let many = format!("{} watchers", setting.watching.watchers);
+    let mut run = WatchRun::churning(&few, setting, crowd(*reference_watchers))?;
     if let Some(churn) = &mut run.churn {
         churn.shape = Shape::Pod { nodes };
         churn.prefix = "pod".to_owned();
     }
     run.run(&mut sheet).await?;
     run.name = &many;
-    run.crowd = crowd(watching.watchers);
+    run.crowd = crowd(setting.watching.watchers);
     run.run(&mut sheet).await?;
-    run.clean(churning).await;
+    run.clean(&setting.churning).await;
     sheet.ratios(SERVER_PER_UPSTREAM_EVENT);
     Ok(sheet)
 }

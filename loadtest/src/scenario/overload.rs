@@ -10,6 +10,7 @@ use super::crowd::Crowd;
 use super::watch_run::verdicts::Outcome;
 use super::watch_run::{WatchRun, done_wait, ready_wait};
 use super::wiring;
+use crate::cli::Setting;
 use crate::cli::players::Overload;
 use crate::lister::listed;
 use crate::lister::storm::{LISTED, Stormer};
@@ -47,14 +48,11 @@ struct Load {
 /// # Errors
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Overload) -> Result<Sheet> {
-    let Overload {
-        server,
-        watching,
-        churning,
-        ..
-    } = flags;
+    let Setting {
+        watching, churning, ..
+    } = &flags.setting;
     let crowd = Crowd::of(watching.watchers);
-    let mut run = WatchRun::of("overload", server, crowd, watching)?.churning(churning);
+    let mut run = WatchRun::churning("overload", &flags.setting, crowd)?;
     run.wiring.impatient = flags.impatient;
     raise_open_files(watching.watchers + flags.listers + flags.late_watchers)?;
     ballast(flags, &run).prepare().await?;
@@ -107,7 +105,7 @@ fn ballast(flags: &Overload, run: &WatchRun<'_>) -> Churn {
         prefix: "ballast".to_owned(),
         objects: flags.ballast_objects,
         object_len: flags.ballast_size,
-        ..super::steady::writer(&flags.churning, &run.reference, run.path)
+        ..super::steady::writer(&flags.setting.churning, &run.reference, run.path)
     }
 }
 
@@ -125,7 +123,7 @@ async fn press(
     let stormers = (0..flags.listers)
         .map(|_| Stormer::new(path.clone(), items_min))
         .collect();
-    let mut to = wiring(&flags.server, None, run.wiring.target.clone());
+    let mut to = wiring(&flags.setting.server, None, run.wiring.target.clone());
     to.impatient = flags.impatient;
     let lists = Swarm::start(stormers, &to, Arc::new(Control::default()))?;
     let deadline = Instant::now() + run.duration;

@@ -18,15 +18,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// # Errors
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Rate) -> Result<Sheet> {
-    let Rate {
-        server,
-        watching,
-        churning,
-        writers,
-    } = flags;
+    let Rate { setting, writers } = flags;
     let mut sheet = Sheet::new("rate");
-    let crowd = Crowd::of(watching.watchers);
-    let mut run = WatchRun::of("rate", server, crowd, watching)?.churning(churning);
+    let crowd = Crowd::of(setting.watching.watchers);
+    let mut run = WatchRun::churning("rate", setting, crowd)?;
     if let Some(churn) = &mut run.churn {
         churn.lanes = *writers;
     }
@@ -61,7 +56,7 @@ pub async fn run(flags: &Rate) -> Result<Sheet> {
         None => None,
     };
     running.finish(&mut sheet, written.as_ref()).await?;
-    run.clean(churning).await;
+    run.clean(&setting.churning).await;
     Ok(sheet)
 }
 

@@ -7,11 +7,10 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::crowd::Crowd;
+use super::tax;
 use super::watch_run::WatchRun;
-use super::{connections, tax, wiring};
+use crate::cli::Churning;
 use crate::cli::players::{Slow, SlowKind};
-use crate::cli::{Churning, Watching};
-use crate::process::raise_open_files;
 use crate::recorder::LEFT;
 use crate::sheet::Sheet;
 use crate::swarm::pace::{Pace, Slowness};
@@ -41,28 +40,24 @@ pub async fn run(flags: &Slow) -> Result<Sheet> {
 
 /// One kind of slowness: a column without it, and one with it.
 async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
-    let watching = Watching {
-        http2: flags.watching.http2 || kind == SlowKind::Http2,
-        ..flags.watching.clone()
-    };
-    raise_open_files(connections(&watching))?;
+    let mut setting = flags.setting.clone();
+    setting.watching.http2 |= kind == SlowKind::Http2;
+    let watchers = setting.watching.watchers;
     let kind_name = kind
         .to_possible_value()
         .map_or(String::new(), |value| value.get_name().to_owned());
     let (without, with) = (format!("{kind_name}: none"), format!("{kind_name}: some"));
     let crowd = Crowd {
-        apart: kind.count(watching.watchers),
-        ..Crowd::of(watching.watchers)
+        apart: kind.count(watchers),
+        ..Crowd::of(watchers)
     };
-    let mut run = WatchRun::of(&without, &flags.server, crowd, &watching)?;
-    run = run.churning(&flags.churning);
-    run.wiring = wiring(&flags.server, Some(&watching), run.wiring.target.clone());
+    let mut run = WatchRun::churning(&without, &setting, crowd)?;
     run.wiring.stream_window = Some(STREAM_WINDOW_LEN);
     let of_others = run.run(sheet).await?;
     tax::late(sheet, &of_others.latency);
     run.name = &with;
     run.crowd.slowness = Some(Slowness {
-        pace: kind.pace(&flags.churning),
+        pace: kind.pace(&setting.churning),
         receive_buffer: flags.receive_buffer,
         renews_every: kind.renews_every(),
     });
@@ -78,7 +73,7 @@ async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
             ));
         }
     }
-    run.clean(&flags.churning).await;
+    run.clean(&setting.churning).await;
     Ok(())
 }
 

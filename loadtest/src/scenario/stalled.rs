@@ -15,18 +15,16 @@ use crate::swarm::pace::{Pace, Slowness};
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Stalled) -> Result<Sheet> {
     let Stalled {
-        server,
-        watching,
-        churning,
+        setting,
         stalled,
         receive_buffer,
     } = flags;
     let mut sheet = Sheet::new("stalled");
     let crowd = Crowd {
         apart: *stalled,
-        ..Crowd::of(watching.watchers)
+        ..Crowd::of(setting.watching.watchers)
     };
-    let mut run = WatchRun::of("all reading", server, crowd, watching)?.churning(churning);
+    let mut run = WatchRun::churning("all reading", setting, crowd)?;
     let all_reading = run.run(&mut sheet).await?;
     run.name = "some stalled";
     run.crowd.slowness = Some(Slowness {
@@ -36,6 +34,6 @@ pub async fn run(flags: &Stalled) -> Result<Sheet> {
     });
     let some_stalled = run.run(&mut sheet).await?;
     tax::tax(&mut sheet, &all_reading.latency, &some_stalled.latency);
-    run.clean(churning).await;
+    run.clean(&setting.churning).await;
     Ok(sheet)
 }

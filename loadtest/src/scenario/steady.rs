@@ -26,21 +26,19 @@ const CERTIFICATE_LINES_MAX: usize = 200;
 /// If it could not be run; faults of the server are in the sheet.
 pub async fn run(flags: &Steady) -> Result<Sheet> {
     let Steady {
-        server,
-        watching,
-        churning,
+        setting,
         baseline,
         writes_at_once,
     } = flags;
     let mut sheet = Sheet::new("steady");
-    let crowd = Crowd::of(watching.watchers);
-    let mut run = WatchRun::of("target", server, crowd, watching)?.churning(churning);
+    let crowd = Crowd::of(setting.watching.watchers);
+    let mut run = WatchRun::churning("target", setting, crowd)?;
     if let (Some(churn), true) = (&mut run.churn, *writes_at_once > 1) {
         churn.lanes = *writes_at_once;
         churn.at_once = true;
     }
     run.run(&mut sheet).await?;
-    run.clean(churning).await;
+    run.clean(&setting.churning).await;
     if *baseline {
         against_socket_loop(&run, *writes_at_once, &mut sheet).await?;
     }
