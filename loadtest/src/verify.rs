@@ -14,7 +14,7 @@ use steps::Steps;
 
 /// Segments one watcher may begin (each relist begins one) before it counts as not converging.
 const SEGMENTS_MAX: usize = 64;
-/// The same of a watcher that begins anew of its own will, twice a second: enough for any run.
+/// The same of a watcher that begins anew of its own will, a few times a second: enough for any run.
 const RENEWALS_MAX: usize = 4_096;
 
 /// What a watcher got wrong.

@@ -88,6 +88,9 @@ pub struct Slow {
         SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
     ])]
     pub kind: Vec<SlowKind>,
+    /// How long those who begin anew stay on a stream, such as 0.5s.
+    #[arg(long, default_value = "0.5s", value_parser = seconds)]
+    pub renews_every: Duration,
     /// Receive buffer of the slow over HTTP/1.1, bytes.
     #[arg(long, default_value_t = 4_096)]
     pub receive_buffer: usize,
@@ -96,13 +99,13 @@ pub struct Slow {
 /// How slow watchers are slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SlowKind {
-    /// One in a hundred reads, and leaves twice a second to watch anew from the newest version: what that alone costs the others.
+    /// One in a hundred reads, and leaves now and then to watch anew from the newest version: what that alone costs the others.
     #[value(alias = "draining-companion")]
     Renews,
     /// One in a hundred does not read at all.
     #[value(alias = "stalled-once")]
     NeverReads,
-    /// One in a hundred does not read at all, and leaves twice a second to watch anew from the newest version.
+    /// One in a hundred does not read at all, and leaves now and then to watch anew from the newest version.
     #[value(alias = "stalled-reconnecting")]
     RenewsUnread,
     /// One in ten reads a tenth of what comes.

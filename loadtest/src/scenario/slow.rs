@@ -1,6 +1,8 @@
 //! `slow`: ways to be slow, each played beside the same run without it: do the others notice, and do the slow get there in the end? Three
 //! of them are those of Kubernetes' BenchmarkSlowWatcherTax (kubernetes/kubernetes#141450).
 
+mod given_up;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,16 +13,15 @@ use super::tax;
 use super::watch_run::WatchRun;
 use crate::cli::Churning;
 use crate::cli::players::{Slow, SlowKind};
-use crate::recorder::LEFT;
+use crate::recorder::{LEFT, Recorder};
 use crate::sheet::Sheet;
 use crate::swarm::pace::{Pace, Slowness};
+use given_up::given_up;
 
 /// Reads a second of those that read slowly.
 const SLOW_READS: f64 = 10.0;
 /// Pieces that trickle, bytes.
 const TRICKLE_LEN: usize = 2_048;
-/// How long those who begin anew stay on a stream: upstream's benchmark waits as long.
-const RENEWS_EVERY: Duration = Duration::from_millis(500);
 /// Window of every HTTP/2 stream, bytes: the protocol's own, so that what is not read soon waits at the server.
 const STREAM_WINDOW_LEN: u32 = 65_535;
 /// What an event is longer than its object.
@@ -53,18 +54,18 @@ async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
     };
     let mut run = WatchRun::churning(&without, &setting, crowd)?;
     run.wiring.stream_window = Some(STREAM_WINDOW_LEN);
-    let of_others = run.run(sheet).await?;
+    let of_others = run_counted(&run, sheet).await?;
     tax::late(sheet, &of_others.latency);
     run.name = &with;
     run.crowd.slowness = Some(Slowness {
         pace: kind.pace(&setting.churning),
         receive_buffer: flags.receive_buffer,
-        renews_every: kind.renews_every(),
+        renews_every: kind.renews().then_some(flags.renews_every),
     });
-    let beside_slow = run.run(sheet).await?;
+    let beside_slow = run_counted(&run, sheet).await?;
     tax::late(sheet, &beside_slow.latency);
     tax::tax(sheet, &of_others.latency, &beside_slow.latency);
-    if kind.renews_every().is_some() {
+    if kind.renews() {
         let renewed = beside_slow.ends.get(LEFT).copied().unwrap_or(0);
         sheet.figure("streams begun anew", renewed as f64);
         if renewed == 0 {
@@ -75,6 +76,16 @@ async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
     }
     run.clean(&setting.churning).await;
     Ok(())
+}
+
+/// A run, and how many watches the API server gave up in it.
+async fn run_counted(run: &WatchRun<'_>, sheet: &mut Sheet) -> Result<Recorder> {
+    let before = given_up(&run.reference).await?;
+    let recorder = run.run(sheet).await?;
+    if let (Some(before), Some(after)) = (before, given_up(&run.reference).await?) {
+        sheet.figure("watches given up by the API server", after - before);
+    }
+    Ok(recorder)
 }
 
 impl SlowKind {
@@ -90,8 +101,8 @@ impl SlowKind {
         (watchers / one_in).max(1)
     }
 
-    fn renews_every(self) -> Option<Duration> {
-        matches!(self, Self::Renews | Self::RenewsUnread).then_some(RENEWS_EVERY)
+    fn renews(self) -> bool {
+        matches!(self, Self::Renews | Self::RenewsUnread)
     }
 
     fn pace(self, churning: &Churning) -> Pace {

@@ -99,7 +99,7 @@ async fn streamed_lists_are_whole_over_both_protocols() {
 async fn those_who_are_slow_get_there_and_the_others_are_compared() {
     for protocol in ["", "--http2 --streams-per-connection 4"] {
         let server = server(Options::default()).await;
-        let arguments = "slow --kind renews,never-reads,stalled-reconnecting --watchers 6 --write-rate 200 --objects 10 --duration 1.2 --warm-up 0.1";
+        let arguments = "slow --kind renews,never-reads,stalled-reconnecting --renews-every 0.3s --watchers 6 --write-rate 200 --objects 10 --duration 1.2 --warm-up 0.1";
         let sheet = play(&server, &format!("{arguments} {protocol}")).await;
         proves(&sheet, "events verified", 6.0 * 200.0);
         let of = |row: &str, column: usize| sheet.value(row, column).unwrap_or(0.0);
