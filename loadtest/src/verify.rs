@@ -55,6 +55,9 @@ pub enum Fault {
         /// What the watcher delivered before it.
         after: u64,
     },
+    /// The reference has newer events than the watcher's last; up to there the watcher has all. Of many who are behind each has its own
+    /// last version, so none is named.
+    Behind,
     /// The watcher has this version, the reference has not.
     Foreign {
         /// The version.
@@ -95,6 +98,7 @@ impl fmt::Display for Fault {
             Self::Lost { version, after } => {
                 write!(f, "lost: version {version} is missing after {after}")
             }
+            Self::Behind => write!(f, "behind: the newest events are missing"),
             Self::Foreign { version } => write!(f, "version {version} is unknown to the reference"),
             Self::KindsDiffer => write!(f, "same versions, other event types"),
             Self::BodyDiffers { version } => write!(
@@ -293,7 +297,8 @@ fn compare(segment: &Segment, reference: &Reference, until: u64) -> Option<Fault
             Some(version) if version == entry.version => after = version,
             Some(version) if version < entry.version => return Some(Fault::Foreign { version }),
             None if segment.steps.is_cut() => return Some(Fault::Unexplained),
-            _ => {
+            None => return Some(Fault::Behind),
+            Some(_) => {
                 return Some(Fault::Lost {
                     version: entry.version,
                     after,
