@@ -152,6 +152,7 @@ async fn exchange<M: Member>(
     history: &mut History,
 ) -> Result<Option<u16>> {
     let begun = Instant::now();
+    history.retry_after = None;
     let target = &thread.wiring.target;
     let mut sender = sender(thread, shared).await?;
     let scheme = if target.tls.is_some() {
