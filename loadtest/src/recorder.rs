@@ -171,7 +171,7 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 impl Recorder {
-    /// Reads the clock and the orders once for all that has just arrived.
+    /// Reads the clock and the orders once for all that has just arrived on one connection.
     pub fn tick(&mut self, control: &Control) {
         self.now_ns = now_ns();
         self.window = (

@@ -132,7 +132,6 @@ impl<M: Member> Reactor<'_, M> {
             {
                 return Err(error.into());
             }
-            self.recorder.tick(self.control);
             let (events_before, bytes_before) = (self.recorder.events, self.recorder.bytes);
             for event in &events {
                 let number = event.token().0;
@@ -282,6 +281,8 @@ impl<M: Member> Reactor<'_, M> {
             .map(|slow| slow.pace);
         let len_max = pace.map(|pace| pace.read_len_max());
         let bytes_before = self.recorder.bytes;
+        // What comes while other connections are read has not come before.
+        self.recorder.tick(self.control);
         let turn = connection.read(
             &mut seat.member,
             &mut self.buffers,
