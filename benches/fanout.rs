@@ -1,6 +1,6 @@
 //! CPU per delivered event of the whole downstream path, beside a loop that only writes to sockets.
 //!
-//! A plain program: `cargo bench --bench fanout [-- --quick]`. Each server is a process of its own (this program
+//! A plain program: `cargo bench --bench fanout [-- --quick] [plain] [tls] [http2] [http2-alone]`, all of them unless some are named. Each server is a process of its own (this program
 //! again), so its CPU time, kernel included, is told apart from the clients'. One step at a time: the next events are
 //! published when every client has the last ones. Both servers are measured in turn; the ratio is the figure.
 #![allow(
@@ -64,11 +64,11 @@ fn measure(effort: Effort) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     println!(
-        "{:<8}{:<9}{:<10}{:<24}{:>16}{:>16}{:>9}  target",
+        "{:<11}{:<9}{:<10}{:<24}{:>16}{:>16}{:>9}  target",
         "", "workers", "watchers", "events per step", "ours us/event", "bare us/event", "ratio"
     );
     let sizes: &[usize] = effort.pick(&[500, 2_000], &[50]);
-    for form in [Form::Plain, Form::Tls, Form::Http2] {
+    for form in forms() {
         for threads in [1, 2] {
             for &size in sizes {
                 local.block_on(&runtime, compare(form, threads, size, effort))?;
@@ -76,9 +76,26 @@ fn measure(effort: Effort) -> io::Result<()> {
         }
     }
     println!(
-        "HTTP/2 stands beside the loop that writes HTTP/1.1 without TLS; its target is in microseconds"
+        "HTTP/2, 100 streams a connection or 1, stands beside the loop that writes HTTP/1.1 without TLS; its target is in microseconds"
     );
     Ok(())
+}
+
+/// Those that are named on the command line, or all.
+fn forms() -> Vec<Form> {
+    let all = [
+        ("plain", Form::Plain),
+        ("tls", Form::Tls),
+        ("http2", Form::Http2),
+        ("http2-alone", Form::Http2Alone),
+    ];
+    let words: Vec<String> = std::env::args().collect();
+    let is_named = |name: &str| words.iter().any(|word| word == name);
+    let named_alone = all.iter().any(|(name, _)| is_named(name));
+    let chosen = all
+        .into_iter()
+        .filter(|(name, _)| !named_alone || is_named(name));
+    chosen.map(|(_, form)| form).collect()
 }
 
 /// What is measured of a pair of servers: the step, its name, deliveries of one round, the target.
@@ -93,17 +110,17 @@ async fn compare(form: Form, threads: usize, size: usize, effort: Effort) -> io:
         Form::Plain => ("gateway", "bare", "plain"),
         Form::Tls => ("gateway-tls", "bare-tls", "TLS"),
         Form::Http2 => ("gateway", "bare", "HTTP/2"),
+        Form::Http2Alone => ("gateway", "bare", "HTTP/2, 1"),
     };
     let mut ours = Server::start(ours, form, threads, size).await?;
-    let bare_form = if form == Form::Http2 {
-        Form::Plain
-    } else {
-        form
+    let bare_form = match form {
+        Form::Plain | Form::Http2 | Form::Http2Alone => Form::Plain,
+        Form::Tls => Form::Tls,
     };
     let mut bare = Server::start(bare, bare_form, threads, size).await?;
     for (order, name, deliveries, target) in STEPS {
         let target = match (form, order) {
-            (Form::Http2, Order::One) => "",
+            (Form::Http2, Order::One) | (Form::Http2Alone, _) => "",
             (Form::Http2, _) => "<= 0.80 us",
             _ => target,
         };
@@ -120,7 +137,7 @@ async fn compare(form: Form, threads: usize, size: usize, effort: Effort) -> io:
         }
         let [ours, bare, ratio] = figures.map(median);
         println!(
-            "{title:<8}{threads:<9}{size:<10}{name:<24}{ours:>16.2}{bare:>16.2}{ratio:>9.2}  {target}"
+            "{title:<11}{threads:<9}{size:<10}{name:<24}{ours:>16.2}{bare:>16.2}{ratio:>9.2}  {target}"
         );
     }
     Ok(())

@@ -127,12 +127,12 @@ fn measure(effort: Effort) -> io::Result<()> {
 async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io::Result<f64> {
     let child = match form {
         Form::Tls => Child::start(&format!("{part}-tls"), 2)?,
-        Form::Plain | Form::Http2 => Child::start(part, 2)?,
+        Form::Plain | Form::Http2 | Form::Http2Alone => Child::start(part, 2)?,
     };
     let addresses: Vec<SocketAddr> = child.told()?;
     let address = match form {
         Form::Plain | Form::Tls => addresses[0],
-        Form::Http2 => addresses[1],
+        Form::Http2 | Form::Http2Alone => addresses[1],
     };
     let settled = effort.pick(SETTLED, Duration::from_millis(10));
     let warm = Herd::connect(form, WARM, &[address], 1).await?;

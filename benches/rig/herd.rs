@@ -47,6 +47,8 @@ pub(crate) enum Form {
     Tls,
     /// HTTP/2 without TLS, [`STREAMS`] to a connection.
     Http2,
+    /// The same, a connection each.
+    Http2Alone,
 }
 
 #[derive(Debug)]
@@ -112,10 +114,11 @@ impl Herd {
                         .await?;
                 }
             }
-            Form::Http2 => {
-                let connections = size.div_ceil(STREAMS);
+            Form::Http2 | Form::Http2Alone => {
+                let most = if form == Form::Http2 { STREAMS } else { 1 };
+                let streams = most.min(size);
+                let connections = size.div_ceil(streams);
                 for address in addresses.iter().cycle().take(connections) {
-                    let streams = STREAMS.min(size);
                     herd.begin_many(*address, streams)
                         .await
                         .map_err(io::Error::other)?;
