@@ -31,7 +31,7 @@ use super::preface::{Begun, NoPreface, speaks_http2};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::Streams;
-use super::transport::Transport;
+use super::transport::{Gathered, Transport, Turns};
 use super::watch::WatchBody;
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
 use crate::shutdown::Drain;
@@ -283,9 +283,14 @@ impl<R: Resources> Connection<R> {
         let builder = http2_builder(metrics.map(|metrics| metrics.streams_stalled.clone()));
         let conduct = self.conduct();
         let service = self.answering(&conduct, None);
-        let connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let shut_down = http2::Connection::graceful_shutdown;
-        let ended = to_the_end(connection, shut_down, || false, &self.drain, &conduct).await;
+        let gathered = Gathered::new(stream);
+        let io = TokioIo::new(gathered.clone());
+        let connection = std::pin::pin!(builder.serve_connection(io, service));
+        let turns = std::pin::pin!(Turns::new(connection, gathered));
+        let shut_down = |turns: Pin<&mut Turns<'_, http2::Connection<_, _, _>, _>>| {
+            turns.get_mut().connection().graceful_shutdown();
+        };
+        let ended = to_the_end(turns, shut_down, || false, &self.drain, &conduct).await;
         ended.map(drop)
     }
 

@@ -1,6 +1,8 @@
 //! A client's connection below HTTP, plain or encrypted. Can be taken from one who speaks HTTP on it and given to another:
 //! what has been read too far goes with it.
 
+mod gathered;
+
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+pub(super) use gathered::{Gathered, Turns};
 
 /// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
 /// kernel's handling of the list. Lives on the stack of each write.
