@@ -30,7 +30,7 @@ use super::head::chunked_ok;
 use super::preface::{Begun, NoPreface, speaks_http2};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service, audit_id, stamped};
-use super::stall::Streams;
+use super::stall::{Ending, Reach, Streams};
 use super::transport::{Gathered, Transport, Turns};
 use super::watch::WatchBody;
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
@@ -336,7 +336,7 @@ struct Answering<R> {
     standing: Standing,
 }
 
-type Answered<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+type Answered<R> = Response<Ending<AnswerBody<<R as Resources>::Forwarded>>>;
 
 impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     type Response = Answered<R>;
@@ -354,6 +354,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         }
         let handover = self.handover.clone().filter(|_| can_be_left(&request));
         let (service, begun) = (self.service.clone(), self.conduct.begin());
+        let reach = Reach::of(request.version());
         Box::pin(async move {
             let answer = service.answer(request).await;
             begun.answered();
@@ -364,7 +365,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
                     // Who runs the connection takes it from here.
                     std::future::pending().await
                 }
-                (_, (parts, body)) => Ok(Response::from_parts(parts, body)),
+                (_, (parts, body)) => Ok(Response::from_parts(parts, Ending::new(body, reach))),
             }
         })
     }
@@ -381,7 +382,9 @@ impl<R: Resources> Answering<R> {
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(CONNECTION, close);
         }
-        stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()))
+        let answer = stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()));
+        // It is short.
+        answer.map(|body| Ending::new(body, Reach::AsItComes))
     }
 }
 

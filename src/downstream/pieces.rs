@@ -73,6 +73,30 @@ impl Pieces {
         self.parts.extend(others.parts.into_iter().skip(others.at));
     }
 
+    /// Takes off the last byte. A run of items loses its last slice for it, which is copied.
+    pub(super) fn split_last(&mut self) -> Option<u8> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut end = match self.parts.pop()? {
+            Part::One(bytes) => bytes,
+            Part::Items(mut items) => {
+                let end = items.take_last();
+                if !items.is_empty() {
+                    self.parts.push(Part::Items(items));
+                }
+                end
+            }
+        };
+        let last = end.last().copied()?;
+        end.truncate(end.len() - 1);
+        if !end.is_empty() {
+            self.parts.push(Part::One(end));
+        }
+        self.len -= 1;
+        Some(last)
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,6 +4,8 @@
 //! While a stream's window is shut hyper asks its body for nothing, so a body cannot notice. What can is the task around
 //! the stream: it knows from the body's last word who waits for whom.
 
+mod ending;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use hyper::rt::Executor;
 use prometheus::IntCounter;
 use tokio::time::Sleep;
+
+pub(super) use ending::{Ending, Pauses, Reach};
 
 /// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(120);

@@ -154,6 +154,11 @@ impl WatchBody {
         self.timer.is_elapsed() && self.follower.is_overdue(Instant::now())
     }
 
+    /// Whether what comes next is not there yet, as far as it knows.
+    pub(in crate::downstream) fn pauses(&self) -> bool {
+        !self.follower.is_initial()
+    }
+
     /// Sets the timer to what comes next and asks to be woken by it.
     fn arm_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let wake_at = self.follower.wake_at();

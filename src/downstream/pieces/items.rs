@@ -138,6 +138,20 @@ impl Items {
         self.at >= self.end
     }
 
+    /// Takes the last slice that is left off, copied; empty if none is.
+    pub(super) fn take_last(&mut self) -> Bytes {
+        while self.at < self.end {
+            self.end -= 1;
+            let is_first = self.at == self.end;
+            let written = if is_first { self.written } else { 0 };
+            let last = &self.slice(self.end)[written..];
+            if !last.is_empty() {
+                return Bytes::copy_from_slice(last);
+            }
+        }
+        Bytes::new()
+    }
+
     /// All that is left, copied.
     pub(super) fn to_bytes(&self) -> Bytes {
         let mut bytes = BytesMut::from(self.first());

@@ -109,3 +109,25 @@ fn items_are_taken_until_there_are_enough_bytes() {
         assert_eq!(count, expected, "{len_max}");
     }
 }
+
+#[test]
+fn the_last_byte_is_taken_off_wherever_it_stands() {
+    let mut parts = of_parts(&["abc", "d"]);
+    assert_eq!(parts.split_last(), Some(b'd'));
+    check(parts, "abc", 2, 2);
+    let chunk = chunk(2);
+    let mut items = Pieces::default();
+    items.push_added(&chunk, 0, usize::MAX);
+    let whole = items.clone().into_parts().collect::<Vec<_>>().concat();
+    let whole = String::from_utf8(whole).unwrap();
+    let (start, end) = whole.split_at(whole.len() - 1);
+    for written in [0, 1, whole.len() - 2] {
+        let mut rest = items.clone();
+        rest.advance(written);
+        assert_eq!(rest.split_last(), end.bytes().next());
+        check(rest, &start[written..], 3, 2);
+    }
+    let mut one = of_parts(&["a"]);
+    assert_eq!(one.split_last(), Some(b'a'));
+    assert_eq!((one.is_empty(), one.split_last()), (true, None));
+}

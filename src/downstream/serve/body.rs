@@ -12,7 +12,7 @@ use crate::downstream::Pieces;
 use crate::downstream::admission::ListPlace;
 use crate::downstream::list::{CompressedList, StreamedList};
 use crate::downstream::resources::ListTally;
-use crate::downstream::stall::{self, Waits};
+use crate::downstream::stall::{self, Pauses, Waits};
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -165,6 +165,21 @@ where
             Self::List(_) => SizeHint::default(),
             Self::Watch(watch) => watch.size_hint(),
             Self::Forwarded(body) => body.size_hint(),
+        }
+    }
+}
+
+impl<F> Pauses for AnswerBody<F> {
+    fn pauses(&self) -> bool {
+        match self {
+            Self::Whole(pieces) | Self::Stream(pieces) => pieces.is_none(),
+            Self::List(list) => match &list.list {
+                Listing::Plain(list) => list.is_end_stream(),
+                Listing::Compressed(list) => list.is_end_stream(),
+            },
+            Self::Watch(watch) => watch.pauses(),
+            // How upstream's bytes wait is not judged here.
+            Self::Forwarded(_) => false,
         }
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
@@ -14,7 +15,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-const WINDOW_LEN: u32 = 1_024;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) const WINDOW_LEN: u32 = 1_024;
 const FRAME_COUNT: usize = 20;
 
 /// Frames as long as the window, which tell who waits for whom if they are `judged`.
@@ -44,16 +47,20 @@ impl Body for Frames {
 }
 
 /// A connection whose client takes no more of a stream than a kilobyte until it reads.
-async fn connect(stalled: &IntCounter, tasks: &mut JoinSet<()>) -> SendRequest<Empty<Bytes>> {
+pub(super) async fn connect<B>(
+    stalled: &IntCounter,
+    tasks: &mut JoinSet<()>,
+    answer: fn(&Request<Incoming>) -> B,
+) -> SendRequest<Empty<Bytes>>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     let (client, server) = tokio::io::duplex(1 << 20);
     let streams = Streams {
         stalled: Some(stalled.clone()),
     };
-    let service = service_fn(async |request: Request<hyper::body::Incoming>| {
-        Ok::<_, Infallible>(Response::new(Frames {
-            left: FRAME_COUNT,
-            judged: request.uri().path() == "/judged",
-        }))
+    let service = service_fn(move |request| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(answer(&request))))
     });
     let connection = hyper::server::conn::http2::Builder::new(streams)
         .timer(TokioTimer::new())
@@ -68,7 +75,14 @@ async fn connect(stalled: &IntCounter, tasks: &mut JoinSet<()>) -> SendRequest<E
     sender
 }
 
-fn request(path: &str) -> Request<Empty<Bytes>> {
+fn frames(request: &Request<Incoming>) -> Frames {
+    Frames {
+        left: FRAME_COUNT,
+        judged: request.uri().path() == "/judged",
+    }
+}
+
+pub(super) fn request(path: &str) -> Request<Empty<Bytes>> {
     Request::get(format!("http://a{path}"))
         .body(Empty::new())
         .unwrap()
@@ -78,7 +92,7 @@ fn request(path: &str) -> Request<Empty<Bytes>> {
 async fn a_stream_that_nothing_is_taken_from_is_reset_and_its_siblings_are_not() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
     let mut tasks = JoinSet::new();
-    let mut sender = connect(&stalled, &mut tasks).await;
+    let mut sender = connect(&stalled, &mut tasks, frames).await;
     let judged = sender.send_request(request("/judged")).await.unwrap();
     let forwarded = sender.send_request(request("/forwarded")).await.unwrap();
     tokio::time::sleep(STALL_TIMEOUT - Duration::from_secs(1)).await;
@@ -98,7 +112,7 @@ async fn a_stream_that_nothing_is_taken_from_is_reset_and_its_siblings_are_not()
 async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
     let mut tasks = JoinSet::new();
-    let mut sender = connect(&stalled, &mut tasks).await;
+    let mut sender = connect(&stalled, &mut tasks, frames).await;
     let answer = sender.send_request(request("/judged")).await.unwrap();
     let mut body = answer.into_body();
     let mut len = 0;

@@ -182,6 +182,13 @@ impl Follower {
         self.bytes += bytes;
     }
 
+    /// Whether it is still being told what there is.
+    pub(in crate::downstream) fn is_initial(&self) -> bool {
+        self.initial
+            .as_ref()
+            .is_some_and(|initial| !initial.is_done())
+    }
+
     /// Why the stream is over, once it is.
     pub(in crate::downstream) fn end(&self) -> Option<WatchEnd> {
         self.end

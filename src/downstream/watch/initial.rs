@@ -45,6 +45,11 @@ impl Initial {
         self.place = place;
     }
 
+    /// Whether all is sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// The next frame and the number of its events; no frame when all is sent.
     ///
     /// # Errors
