@@ -50,6 +50,8 @@ pub enum Scenario {
     Rate(players::Rate),
     /// More lists and watches than the server takes: it sheds, stays within its memory, and recovers.
     Overload(players::Overload),
+    /// The initial events of all pods, to a client that drops them and to gateways just started: how soon after them is a cache ready?
+    Start(players::Start),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
     SocketLoop(SocketLoop),
     /// client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.

@@ -110,6 +110,7 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::BigLists(flags) => scenario::herd::run(&flags.herd, "big-lists").await?,
         Scenario::Rate(flags) => scenario::rate::run(flags).await?,
         Scenario::Overload(flags) => scenario::overload::run(flags).await?,
+        Scenario::Start(flags) => scenario::start::run(flags).await?,
         Scenario::Informers(flags) => {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
@@ -143,6 +144,7 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         Scenario::BigLists(flags) => &flags.herd.server,
         Scenario::Rate(flags) => &flags.setting.server,
         Scenario::Overload(flags) => &flags.setting.server,
+        Scenario::Start(flags) => &flags.server,
         Scenario::Informers(_)
         | Scenario::SeedPods(_)
         | Scenario::SocketLoop(_)
@@ -190,6 +192,7 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::Joiners(flags) => one(&flags.setting),
         Scenario::Rate(flags) => one(&flags.setting),
         Scenario::Overload(flags) => one(&flags.setting) + OVERLOAD_SPARE,
+        Scenario::Start(flags) => scenario::start::limit(flags),
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,

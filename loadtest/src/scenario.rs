@@ -12,6 +12,7 @@ pub mod overload;
 pub mod rate;
 pub mod slow;
 pub mod stalled;
+pub mod start;
 pub mod steady;
 pub mod tax;
 pub mod watch_run;

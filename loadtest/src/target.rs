@@ -149,8 +149,13 @@ impl Target {
 
     /// The text of an HTTP/1.1 GET.
     pub fn fetch_text(&self, path: &str) -> Vec<u8> {
+        self.fetch_text_as(path, "application/json")
+    }
+
+    /// The same, for an answer of another media type.
+    pub fn fetch_text_as(&self, path: &str, accept: &str) -> Vec<u8> {
         let mut text = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: application/json\r\nAccept-Encoding: {}\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: {accept}\r\nAccept-Encoding: {}\r\n",
             self.authority, self.encoding
         );
         if let Some(token) = &self.token {

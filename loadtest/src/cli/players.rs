@@ -1,10 +1,14 @@
 //! Flags of the scenarios that play one kind of trouble each.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
+use kube_fanout::resource::Encoding;
 
 use super::{Herd, Server, Setting, Watching, seconds};
+use crate::pods::Fleet;
 
 /// Flags of `burst`.
 #[derive(Debug, Clone, Args)]
@@ -171,6 +175,81 @@ pub struct Overload {
     /// How soon after the load the server must answer a list.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub recovery: Duration,
+}
+
+/// Flags of `start`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("path", |arg| arg.default_value("/api/v1/pods")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Start {
+    #[command(flatten)]
+    pub server: Server,
+    /// Pods that the server shall hold, and no others; missing ones are created.
+    #[arg(long, default_value_t = 20_000)]
+    pub pods: usize,
+    /// Namespaces that they are spread over.
+    #[arg(long, default_value_t = 50)]
+    pub namespaces: usize,
+    /// Nodes that they are spread over.
+    #[arg(long, default_value_t = 200)]
+    pub nodes: usize,
+    /// Encodings, one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Written::Json, Written::Protobuf])]
+    pub encodings: Vec<Written>,
+    /// How often, for each encoding.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Longest time for the initial events, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = seconds)]
+    pub wait: Duration,
+    /// The gateway's program; by default the one beside this one.
+    #[arg(long)]
+    pub gateway: Option<PathBuf>,
+}
+
+/// How objects are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Written {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf.
+    Protobuf,
+}
+
+impl Start {
+    /// The pods there shall be.
+    pub const fn fleet(&self) -> Fleet {
+        Fleet {
+            pods: self.pods,
+            namespaces: self.namespaces,
+            nodes: self.nodes,
+        }
+    }
+
+    /// The encodings to play with.
+    pub fn encodings(&self) -> impl Iterator<Item = Encoding> {
+        self.encodings.iter().map(|written| match written {
+            Written::Json => Encoding::Json,
+            Written::Protobuf => Encoding::Protobuf,
+        })
+    }
+
+    /// The gateway to start.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn gateway_program(&self) -> Result<PathBuf> {
+        let program = match &self.gateway {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.with_file_name("kube-fanout"),
+        };
+        ensure!(
+            program.is_file(),
+            "{} is missing: cargo build --release --workspace, or --gateway FILE",
+            program.display()
+        );
+        Ok(program)
+    }
 }
 
 /// Flags of `watch-list-herd`.

@@ -1,0 +1,203 @@
+//! `start`: the same initial events, once to a client that drops them and once to a gateway that was just started. How much later than
+//! delivered are they ready? Does not measure how long a process takes to start.
+
+mod delivered;
+mod fresh;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kube_fanout::resource::Encoding;
+
+use crate::cli::players::Start;
+use crate::pods::seed;
+use crate::process::Usage;
+use crate::sheet::Sheet;
+use crate::target::Target;
+use delivered::{Delivery, Protocol, deliver};
+use fresh::{Fresh, Upstream};
+
+/// Requests of the seeder under way at a time.
+const SEED_IN_FLIGHT: usize = 64;
+/// Seeding is bounded too: a real server takes 2,000 pods a second.
+const SEED_WAIT: Duration = Duration::from_secs(300);
+
+const DELIVERED: &str = "delivered, s";
+const DELIVERED_HTTP1: &str = "delivered over HTTP/1.1, s";
+const READY: &str = "ready, s";
+
+/// What one encoding took, round by round.
+#[derive(Debug, Default)]
+struct Took {
+    delivered: Vec<Duration>,
+    delivered_http1: Vec<Duration>,
+    ready: Vec<Duration>,
+    cpu: Vec<Duration>,
+    upstream_cpu: Vec<Duration>,
+    peak_rss: u64,
+    len: u64,
+}
+
+/// When the scenario is given up.
+pub fn limit(flags: &Start) -> Duration {
+    let rounds = u32::try_from(flags.rounds.max(1) * flags.encodings.len()).unwrap_or(u32::MAX);
+    // Delivered over two protocols, ready, and looked at.
+    SEED_WAIT + (flags.wait * 4).saturating_mul(rounds)
+}
+
+/// Runs the scenario.
+///
+/// # Errors
+/// If it could not be run; a gateway whose state is not upstream's is a fault in the sheet.
+pub async fn run(flags: &Start) -> Result<Sheet> {
+    let (target, _) = super::targets(&flags.server)?;
+    let fleet = flags.fleet();
+    let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
+        .await
+        .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
+    let mut sheet = Sheet::new("start");
+    sheet.note(format!(
+        "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
+        seeded.made,
+        seeded.took.as_secs_f64(),
+        seeded.pod_len
+    ));
+    let folder = Folder::new()?;
+    let scene = Scene {
+        flags,
+        upstream: Upstream::of(&flags.server, &folder.0)?,
+        target,
+    };
+    for encoding in flags.encodings() {
+        sheet.column(encoding.as_str());
+        let took = scene.play(encoding, &mut sheet).await?;
+        took.report(fleet.pods, &mut sheet);
+    }
+    Ok(sheet)
+}
+
+struct Scene<'a> {
+    flags: &'a Start,
+    upstream: Upstream,
+    target: Target,
+}
+
+impl Scene<'_> {
+    /// In turn, so that a busy moment of the machine meets all of them.
+    async fn play(&self, encoding: Encoding, sheet: &mut Sheet) -> Result<Took> {
+        let mut took = Took::default();
+        for round in 0..self.flags.rounds.max(1) {
+            let delivery = self.deliver(Protocol::of(&self.target), encoding).await?;
+            took.len = delivery.len;
+            took.delivered.push(delivery.took);
+            if self.target.tls.is_some() {
+                let delivery = self.deliver(Protocol::Http1, encoding).await?;
+                took.delivered_http1.push(delivery.took);
+            }
+            self.fill(encoding, round == 0, &mut took, sheet).await?;
+        }
+        Ok(took)
+    }
+
+    async fn deliver(&self, protocol: Protocol, encoding: Encoding) -> Result<Delivery> {
+        let Start { server, wait, .. } = self.flags;
+        deliver(&self.target, &server.path, protocol, encoding, *wait).await
+    }
+
+    /// One gateway, from its first request until it answers that from memory.
+    async fn fill(
+        &self,
+        encoding: Encoding,
+        is_checked: bool,
+        took: &mut Took,
+        sheet: &mut Sheet,
+    ) -> Result<()> {
+        let program = self.flags.gateway_program()?;
+        let mut fresh = Fresh::start(&program, &self.upstream).await?;
+        let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
+        let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
+        let begun = Instant::now();
+        fresh.ready(encoding, self.flags.wait).await?;
+        took.ready.push(begun.elapsed());
+        let (after, upstream_after) = (fresh.usage()?, upstream_cpu()?);
+        took.cpu.push(after.cpu.saturating_sub(before.cpu));
+        if let Some((before, after)) = upstream_before.zip(upstream_after) {
+            took.upstream_cpu.push(after.cpu.saturating_sub(before.cpu));
+        }
+        took.peak_rss = took.peak_rss.max(after.peak_rss);
+        if is_checked {
+            let protocol = Protocol::Http1;
+            let (path, wait) = (&self.flags.server.path, self.flags.wait);
+            let told = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
+            // Events are upstream's bytes, only the marker is the gateway's own: an object is missing if a good part of one is.
+            let object_len = took.len / self.flags.pods.max(1) as u64;
+            if told.len.abs_diff(took.len) > object_len / 2 {
+                sheet.fault(format!(
+                    "{}: the gateway has {} bytes of initial events, upstream {}",
+                    encoding.as_str(),
+                    told.len,
+                    took.len
+                ));
+            }
+        }
+        fresh.stop().await
+    }
+}
+
+impl Took {
+    /// The best of all rounds: what disturbs only ever adds.
+    fn report(&self, pods: usize, sheet: &mut Sheet) {
+        let best = |of: &[Duration]| of.iter().min().map(Duration::as_secs_f64);
+        let mib = f64::from(1 << 20);
+        let each_us = |seconds: f64| seconds * 1e6 / pods.max(1) as f64;
+        sheet.figure("pods", pods as f64);
+        sheet.figure("initial events, MiB", self.len as f64 / mib);
+        let delivered = best(&self.delivered).unwrap_or_default();
+        let ready = best(&self.ready).unwrap_or_default();
+        sheet.figure(DELIVERED, delivered);
+        if let Some(http1) = best(&self.delivered_http1) {
+            sheet.figure(DELIVERED_HTTP1, http1);
+        }
+        sheet.figure(READY, ready);
+        sheet.figure("ready / delivered", ready / delivered);
+        if let Some(cpu) = best(&self.cpu) {
+            sheet.figure("gateway CPU per object, µs", each_us(cpu));
+        }
+        if let Some(cpu) = best(&self.upstream_cpu) {
+            sheet.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
+        }
+        sheet.figure("gateway peak RSS, MiB", self.peak_rss as f64 / mib);
+        let rounds = |name: &str, of: &[Duration]| {
+            let seconds: Vec<_> = of
+                .iter()
+                .map(|took| format!("{:.2}", took.as_secs_f64()))
+                .collect();
+            format!("{name} {}", seconds.join(" "))
+        };
+        sheet.note(format!(
+            "{} events MiB, by round in s: {}; {}",
+            self.len >> 20,
+            rounds("delivered", &self.delivered),
+            rounds("ready", &self.ready)
+        ));
+    }
+}
+
+/// A folder for credentials and logs, gone in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        let name = format!("{}-start-{}", env!("CARGO_PKG_NAME"), std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,221 @@
+//! A client that asks for what a gateway asks for, and drops it: what no cache can be ready before. Looks for nothing but the end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube_fanout::resource::Encoding;
+use memchr::memmem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::target::Target;
+use crate::wire::response::{Progress, Response};
+
+/// The query of a gateway's first watch.
+const QUERY: &str = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=600&watch=true";
+/// The annotation of the bookmark behind the initial events (KEP-3157), in either encoding.
+const MARKER: &[u8] = b"k8s.io/initial-events-end";
+/// What is read at once: more than a socket holds.
+const READ_LEN: usize = 256 << 10;
+/// The gateway's own windows.
+const STREAM_WINDOW_LEN: u32 = 16 << 20;
+const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
+
+/// How the stream comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Read by a bare loop.
+    Http1,
+    /// Read by hyper.
+    Http2,
+}
+
+impl Protocol {
+    /// The one that a gateway speaks with this server.
+    pub const fn of(target: &Target) -> Self {
+        if target.tls.is_some() {
+            Self::Http2
+        } else {
+            Self::Http1
+        }
+    }
+}
+
+/// All initial events came.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery {
+    /// From before the connection until the marker.
+    pub took: Duration,
+    /// Bytes of the body up to the piece that has the marker.
+    pub len: u64,
+}
+
+/// Receives the initial events of a collection.
+///
+/// # Errors
+/// If the server refuses, or they have not all come after `wait`.
+pub async fn deliver(
+    target: &Target,
+    path: &str,
+    protocol: Protocol,
+    encoding: Encoding,
+    wait: Duration,
+) -> Result<Delivery> {
+    let path = format!("{path}?{QUERY}");
+    let begun = Instant::now();
+    let receiving = async {
+        match protocol {
+            Protocol::Http1 => over_http1(target, &path, encoding).await,
+            Protocol::Http2 => over_http2(target, &path, encoding).await,
+        }
+    };
+    let len = tokio::time::timeout(wait, receiving)
+        .await
+        .with_context(|| format!("{path}: no end of the initial events within {wait:?}"))??;
+    Ok(Delivery {
+        took: begun.elapsed(),
+        len,
+    })
+}
+
+async fn over_http1(target: &Target, path: &str, encoding: Encoding) -> Result<u64> {
+    let mut stream = target.connect("http/1.1").await?;
+    let request = target.fetch_text_as(path, encoding.media_type());
+    stream.write_all(&request).await?;
+    stream.flush().await?;
+    let mut response = Response::default();
+    let mut search = Search::default();
+    let mut buffer = vec![0; READ_LEN];
+    while !search.is_found {
+        let len = stream.read(&mut buffer).await?;
+        ensure!(len > 0, "{path}: closed before the initial events' end");
+        let progress = response.feed(&buffer[..len], |_, data| search.feed(data))?;
+        if let Some(head) = response.head() {
+            ensure!(head.status == 200, "{path}: {}", head.status);
+        }
+        if matches!(progress, Progress::Complete(_)) && !search.is_found {
+            bail!("{path}: over before the initial events' end");
+        }
+    }
+    Ok(search.len)
+}
+
+async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u64> {
+    let stream = target.connect("h2").await?;
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(STREAM_WINDOW_LEN)
+        .initial_connection_window_size(CONNECTION_WINDOW_LEN)
+        .handshake(TokioIo::new(stream))
+        .await
+        .context("HTTP/2")?;
+    // Ends when the sender is dropped.
+    tokio::spawn(connection);
+    let mut request = Request::get(format!("https://{}{path}", target.authority))
+        .header("accept", encoding.media_type());
+    if let Some(token) = &target.token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    sender.ready().await?;
+    let response = sender
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
+    ensure!(response.status() == 200, "{path}: {}", response.status());
+    let mut body = response.into_body();
+    let mut search = Search::default();
+    while !search.is_found {
+        let frame = body.frame().await;
+        let frame =
+            frame.with_context(|| format!("{path}: over before the initial events' end"))??;
+        if let Some(data) = frame.data_ref() {
+            search.feed(data);
+        }
+    }
+    Ok(search.len)
+}
+
+/// Looks for the marker in pieces, between which it may be cut.
+#[derive(Debug, Default)]
+struct Search {
+    /// The end of what came before, shorter than the marker.
+    seam: Vec<u8>,
+    len: u64,
+    is_found: bool,
+}
+
+impl Search {
+    fn feed(&mut self, data: &[u8]) {
+        self.len += data.len() as u64;
+        let short = MARKER.len() - 1;
+        let first = &data[..data.len().min(short)];
+        self.seam.extend_from_slice(first);
+        self.is_found |= memmem::find(&self.seam, MARKER).is_some();
+        self.is_found |= memmem::find(data, MARKER).is_some();
+        if data.len() > short {
+            self.seam.clear();
+            self.seam.extend_from_slice(&data[data.len() - short..]);
+        } else {
+            let surplus = self.seam.len().saturating_sub(short);
+            self.seam.drain(..surplus);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The end is seen however it is cut, and not before all events.
+
+    use kube_fanout::apiserver::{Options, start};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::pods::{Fleet, seed};
+
+    #[tokio::test]
+    async fn all_initial_events_come_before_the_end() {
+        const WAIT: Duration = Duration::from_secs(60);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = start(listener, Options::default()).unwrap();
+        let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
+        let len = async || {
+            let path = "/api/v1/pods";
+            let delivery = deliver(&target, path, Protocol::Http1, Encoding::Json, WAIT).await;
+            delivery.unwrap().len
+        };
+        let without = len().await;
+        let fleet = Fleet {
+            pods: 40,
+            namespaces: 3,
+            nodes: 2,
+        };
+        let seeded = seed(&target, fleet, 4).await.unwrap();
+        assert_eq!(seeded.made, fleet.pods);
+        let each = (len().await - without) / fleet.pods as u64;
+        // Versions and names differ by a byte or two.
+        assert!(
+            each.abs_diff(seeded.pod_len as u64) < 100,
+            "{each} {seeded:?}"
+        );
+    }
+
+    #[test]
+    fn a_marker_is_found_in_pieces_of_any_length() {
+        let text = [b"some events ", MARKER, b" and what follows"].concat();
+        for piece_len in 1..=text.len() {
+            let mut search = Search::default();
+            let mut end = 0;
+            for piece in text.chunks(piece_len) {
+                end += piece.len();
+                search.feed(piece);
+                assert_eq!(
+                    search.is_found,
+                    end >= 12 + MARKER.len(),
+                    "pieces of {piece_len}, after {end}"
+                );
+            }
+            assert_eq!(search.len, text.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A gateway process that has answered nothing yet, and the request that makes it fill a cache. Ends with this program.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hyper::StatusCode;
+use kube_fanout::resource::Encoding;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use crate::cli::Server;
+use crate::process::Usage;
+use crate::runner::guarded;
+use crate::runner::process::Process;
+use crate::target::Target;
+use crate::wire::response::{Progress, Response};
+
+/// From the process to the address that it serves at, upstream's discovery read.
+const START_WAIT: Duration = Duration::from_secs(30);
+/// A list of nothing: what it takes is the time until the cache of all namespaces can be read.
+const PATH: &str = "/api/v1/namespaces/nothing-is-here/pods?resourceVersion=0";
+/// After a 429, which says that the cache is being filled still.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// What gateways are told of the server behind them.
+#[derive(Debug)]
+pub struct Upstream {
+    folder: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Upstream {
+    /// The server of the flags; credentials go to a file in `folder`.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn of(server: &Server, folder: &Path) -> Result<Self> {
+        let target = Target::new(
+            &server.target,
+            server.token.as_deref(),
+            server.ca.as_deref(),
+        )?;
+        let arguments = if target.tls.is_some() {
+            let file = folder.join("kubeconfig");
+            let ca = server.ca.as_ref().context("https needs --ca FILE")?;
+            let text = kubeconfig(&server.target, &ca.canonicalize()?, target.token.as_deref());
+            std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+            vec!["--kubeconfig".to_owned(), file.display().to_string()]
+        } else {
+            vec!["--upstream".to_owned(), server.target.clone()]
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            arguments,
+        })
+    }
+}
+
+fn kubeconfig(url: &str, ca: &Path, token: Option<&str>) -> String {
+    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
+        "clusters": named("cluster", json!({"server": url, "certificate-authority": ca})),
+        "users": named("user", json!({"token": token})),
+        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
+    })
+    .to_string()
+}
+
+/// A gateway that serves and has no cache.
+#[derive(Debug)]
+pub struct Fresh {
+    process: Process,
+    url: String,
+}
+
+impl Fresh {
+    /// Starts one, and waits until it serves.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn start(program: &Path, upstream: &Upstream) -> Result<Self> {
+        let words = "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none --plain-http --log-format json";
+        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        arguments.extend(upstream.arguments.iter().cloned());
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(guarded::arguments(program, &arguments));
+        let mut process = Process::start("fresh-gateway", command, &upstream.folder)?;
+        match process.address(START_WAIT).await {
+            Ok(address) => Ok(Self {
+                process,
+                url: format!("http://{address}"),
+            }),
+            Err(error) => Err(error.context(process.last_lines())),
+        }
+    }
+
+    /// Where it serves.
+    ///
+    /// # Errors
+    /// None that a URL of ours can have.
+    pub fn target(&self) -> Result<Target> {
+        Target::new(&self.url, None, None)
+    }
+
+    /// What it has used.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.process.pid()?)
+    }
+
+    /// Asks for pods, which makes it fill their cache, until that can be read.
+    ///
+    /// # Errors
+    /// If it cannot after `wait`, or the gateway says something else.
+    pub async fn ready(&mut self, encoding: Encoding, wait: Duration) -> Result<()> {
+        let target = self.target()?;
+        let deadline = Instant::now() + wait;
+        loop {
+            let asking = tokio::time::timeout(wait, status(&target, encoding)).await;
+            match asking.with_context(|| format!("{PATH}: no answer within {wait:?}"))?? {
+                StatusCode::OK => return Ok(()),
+                StatusCode::TOO_MANY_REQUESTS if Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
+                status => bail!("{PATH}: {status}\n{}", self.process.last_lines()),
+            }
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub async fn stop(mut self) -> Result<()> {
+        self.process.stop().await
+    }
+}
+
+async fn status(target: &Target, encoding: Encoding) -> Result<StatusCode> {
+    let mut stream = target.connect("http/1.1").await?;
+    let request = target.fetch_text_as(PATH, encoding.media_type());
+    stream.write_all(&request).await?;
+    let mut response = Response::default();
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let len = stream.read(&mut buffer).await?;
+        anyhow::ensure!(len > 0, "{PATH}: closed before the answer's end");
+        if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
+            let head = response.head().context("a body without a head")?;
+            return Ok(StatusCode::from_u16(head.status)?);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What gateways are told.
+
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_names_the_server_and_who_asks() {
+        let text = kubeconfig("https://127.0.0.1:1", Path::new("/ca.crt"), Some("secret"));
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            config["clusters"][0]["cluster"]["server"],
+            "https://127.0.0.1:1"
+        );
+        assert_eq!(
+            config["clusters"][0]["cluster"]["certificate-authority"],
+            "/ca.crt"
+        );
+        assert_eq!(config["users"][0]["user"]["token"], "secret");
+        assert_eq!(
+            config["contexts"][0]["context"]["user"],
+            config["users"][0]["name"]
+        );
+    }
+}
