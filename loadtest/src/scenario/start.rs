@@ -4,6 +4,7 @@
 mod delivered;
 mod fresh;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -176,7 +177,7 @@ impl Took {
             format!("{name} {}", seconds.join(" "))
         };
         sheet.note(format!(
-            "{} events MiB, by round in s: {}; {}",
+            "{} MiB of initial events; seconds by round: {}; {}",
             self.len >> 20,
             rounds("delivered", &self.delivered),
             rounds("ready", &self.ready)
@@ -191,7 +192,10 @@ impl Folder {
     fn new() -> Result<Self> {
         let name = format!("{}-start-{}", env!("CARGO_PKG_NAME"), std::process::id());
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        // A kubeconfig with a token will lie there.
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(&folder).with_context(|| folder.display().to_string())?;
         Ok(Self(folder))
     }
 }
