@@ -195,7 +195,9 @@ impl Folder {
         // A kubeconfig with a token will lie there.
         let mut builder = std::fs::DirBuilder::new();
         builder.mode(0o700);
-        builder.create(&folder).with_context(|| folder.display().to_string())?;
+        builder
+            .create(&folder)
+            .with_context(|| folder.display().to_string())?;
         Ok(Self(folder))
     }
 }
