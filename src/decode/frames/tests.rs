@@ -37,23 +37,26 @@ fn every_chunk_length_gives_the_same_lines() {
     }
 }
 
-#[test]
-fn every_pair_of_cuts_gives_the_same_lines() {
-    for first in 0..=LINE_STREAM.len() {
-        for second in first..=LINE_STREAM.len() {
-            let mut framer = lines(64);
+/// Wherever a stream that ends within a frame is cut twice, its frames are these.
+#[track_caller]
+fn check_cuts(encoding: Encoding, stream: &[u8], expected: &[&[u8]]) {
+    for first in 0..=stream.len() {
+        for second in first..=stream.len() {
+            let mut framer = Frames::new(encoding, 64);
             let mut found = Vec::new();
-            for chunk in [
-                &LINE_STREAM[..first],
-                &LINE_STREAM[first..second],
-                &LINE_STREAM[second..],
-            ] {
+            for chunk in [&stream[..first], &stream[first..second], &stream[second..]] {
                 framer.push(chunk);
                 found.extend(taken(&mut framer));
             }
-            assert_eq!(found, LINES, "cut at {first} and {second}");
+            assert_eq!(found, expected, "cut at {first} and {second}");
+            assert!(framer.is_mid_frame());
         }
     }
+}
+
+#[test]
+fn every_pair_of_cuts_gives_the_same_lines() {
+    check_cuts(Encoding::Json, LINE_STREAM, &LINES);
 }
 
 #[test]
@@ -113,22 +116,7 @@ const COUNTED: [&[u8]; 3] = [b"\0\0\0\x01a", b"\0\0\0\0", b"\0\0\0\x05\0\0\0\x01
 
 #[test]
 fn every_pair_of_cuts_gives_the_same_counted_frames() {
-    for first in 0..=COUNTED_STREAM.len() {
-        for second in first..=COUNTED_STREAM.len() {
-            let mut framer = counted(64);
-            let mut frames = Vec::new();
-            for chunk in [
-                &COUNTED_STREAM[..first],
-                &COUNTED_STREAM[first..second],
-                &COUNTED_STREAM[second..],
-            ] {
-                framer.push(chunk);
-                frames.extend(taken(&mut framer));
-            }
-            assert_eq!(frames, COUNTED, "cut at {first} and {second}");
-            assert!(framer.is_mid_frame());
-        }
-    }
+    check_cuts(Encoding::Protobuf, COUNTED_STREAM, &COUNTED);
 }
 
 #[test]
