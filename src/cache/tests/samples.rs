@@ -68,6 +68,8 @@ pub(crate) struct Sample {
     pub(crate) version: u64,
     /// The value of its label `tier`.
     pub(crate) tier: Option<&'static str>,
+    /// Bytes of data; no data at all when 0.
+    pub(crate) data_len: usize,
 }
 
 impl Sample {
@@ -78,6 +80,7 @@ impl Sample {
             uid: version,
             version,
             tier: None,
+            data_len: 0,
         }
     }
 
@@ -95,12 +98,16 @@ impl Sample {
             format!(",\"labels\":{{\"tier\":\"{tier}\"}}")
         });
         let (uid, version) = (self.uid, self.version);
+        let data = match self.data_len {
+            0 => String::new(),
+            len => format!(",\"data\":{{\"d\":\"{}\"}}", "d".repeat(len)),
+        };
         let prefix = match self.layout {
             Layout::Typed => format!("\"kind\":\"{word}\",\"apiVersion\":\"{api}\","),
             Layout::Dynamic => format!("\"apiVersion\":\"{api}\",\"kind\":\"{word}\","),
         };
         let text = format!(
-            "{{{prefix}\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\"{labels}}}}}"
+            "{{{prefix}\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\"{labels}}}{data}}}"
         );
         let prefix_len = match self.layout {
             Layout::Typed => prefix.len(),
@@ -170,6 +177,8 @@ pub(crate) struct World {
     pub(crate) past: Vec<Past>,
     pub(crate) version: u64,
     pub(crate) now: Instant,
+    /// Bytes of data of the objects that are written from now on.
+    pub(crate) data_len: usize,
 }
 
 const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
@@ -190,6 +199,7 @@ impl World {
             past: Vec::new(),
             version: 10,
             now,
+            data_len: 0,
         }
     }
 
@@ -200,6 +210,7 @@ impl World {
         let mut after = Sample::new(key, self.version);
         after.uid = before.as_ref().map_or(self.version, |before| before.uid);
         after.tier = tier;
+        after.data_len = self.data_len;
         self.state.insert(key.into(), after.clone());
         self.past.push(Past {
             version: self.version,

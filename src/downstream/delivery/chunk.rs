@@ -36,6 +36,8 @@ pub(super) struct SharedChunk {
     /// Where a client must stand to get it, and where it stands afterwards.
     pub(super) from: Sequence,
     pub(super) to: Sequence,
+    /// The view has more at `to`, left out because the chunk is long enough.
+    pub(super) is_cut: bool,
     /// The first event's place in the history, and the last one's.
     pub(super) first: Sequence,
     pub(super) last: Sequence,
@@ -60,6 +62,7 @@ impl SharedChunk {
         let mut chunk = Self {
             from,
             to: from,
+            is_cut: false,
             first: 0,
             last: 0,
             first_version: ResourceVersion(u64::MAX),
@@ -69,6 +72,8 @@ impl SharedChunk {
             pieces: Pieces::default(),
         };
         let mut len = 0;
+        // What comes later wakes the group.
+        let head = view.head();
         chunk.to = view.read(from, |batch| {
             if frames.is_empty() {
                 chunk.first = batch.first;
@@ -88,6 +93,7 @@ impl SharedChunk {
         if frames.is_empty() {
             return Ok(None);
         }
+        chunk.is_cut = chunk.to < head;
         chunk.len = len as u64;
         chunk.pieces = framed(&frames, len);
         Ok(Some(chunk))

@@ -28,7 +28,7 @@ pub(super) struct Group {
 struct Pass {
     /// Members before it have been looked at.
     next: usize,
-    /// Something came meanwhile: another pass must follow.
+    /// The view has something that this pass does not bring to all: another must follow.
     is_stale: bool,
 }
 
@@ -100,6 +100,13 @@ impl Group {
             is_stale: false,
         });
         true
+    }
+
+    /// Some member will not have everything after this pass: another is due.
+    pub(super) fn repeat(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.is_stale = true;
+        }
     }
 
     /// The next member of the pass; `None` at its end.

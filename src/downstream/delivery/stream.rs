@@ -55,8 +55,10 @@ enum Phase {
 /// How a stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// It has everything.
+    /// It has everything that the view shows.
     Idle,
+    /// It has the chunk it was given, and the view has more: its group must go on.
+    Behind,
     /// Its connection takes nothing now; it will be woken.
     Blocked,
     /// It has had its turn, and there is more.
@@ -113,6 +115,11 @@ impl Stream {
         }
         self.follower
             .took(chunk.to, chunk.last, (chunk.events, chunk.len));
+        let sent = if chunk.is_cut {
+            Flow::Behind
+        } else {
+            Flow::Idle
+        };
         let mut context = Context::from_waker(&self.waker);
         if chunk.pieces.count() == 1 {
             let bytes = chunk.pieces.chunk();
@@ -125,7 +132,7 @@ impl Stream {
                 self.out = chunk.pieces.clone();
                 self.out.advance(written);
             } else if self.transport.poll_flushed(&mut context).is_ready() {
-                return Some(Flow::Idle);
+                return Some(sent);
             } else {
                 self.phase = Phase::Unflushed;
                 return Some(Flow::Blocked);
@@ -134,7 +141,7 @@ impl Stream {
             self.out = chunk.pieces.clone();
         }
         match self.poll_out() {
-            Poll::Ready(Ok(())) => Some(Flow::Idle),
+            Poll::Ready(Ok(())) => Some(sent),
             Poll::Ready(Err(_)) => Some(Flow::Gone),
             Poll::Pending => Some(Flow::Blocked),
         }

@@ -232,6 +232,28 @@ async fn who_does_not_read_delays_nobody_and_gets_the_rest_later() {
     assert_eq!(quick.read_lines(1).await, scene.told_since(before));
 }
 
+/// Nothing happens after the last write: whoever lacks something then lacks it for good.
+#[tokio::test(start_paused = true)]
+async fn objects_larger_than_one_write_all_arrive_without_a_later_event() {
+    for (count, data_len) in [(2, 70_000), (20, 20_000), (2, 1 << 20)] {
+        let mut scene = Scene::new(WIDE, 1);
+        let begun = scene.world.version;
+        let mut clients: Vec<_> = (0..100).map(|_| scene.client(4 << 20, HOUR)).collect();
+        for client in &mut clients {
+            client.read().await;
+        }
+        scene.world.data_len = data_len;
+        (0..count).for_each(|_| scene.put("a/1"));
+        let told = scene.told_since(begun);
+        for client in &mut clients {
+            // Time is paused: a second passes when nothing else can happen.
+            let lines = tokio::time::timeout(Duration::from_secs(1), client.read_lines(count));
+            let lines = lines.await.expect("everything arrives before it is quiet");
+            assert_eq!(lines, told, "{count} objects of {data_len} bytes");
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() {
     let mut scene = Scene::new(64, 1);

@@ -125,6 +125,7 @@ impl Worker {
     fn settle(&mut self, key: usize, flow: Flow) {
         match flow {
             Flow::Idle | Flow::Blocked => {}
+            Flow::Behind => self.groups[self.streams[key].group].repeat(),
             Flow::Again => self.tasks.push_back(Task::Stream(key)),
             Flow::Over => self.remove(key).give_back(),
             Flow::Gone => drop(self.remove(key)),
