@@ -11,7 +11,7 @@ mod sync;
 mod writer;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub use event::Event;
@@ -43,6 +43,15 @@ pub struct WatchCache {
     kind: ResourceKind,
     history: Arc<Ring<Arc<Event>>>,
     snapshot: Published<Option<Arc<Snapshot>>>,
+    proven: Mutex<Proven>,
+}
+
+/// The latest version at which the state was proven to be upstream's, though no event has reached it.
+#[derive(Debug, Default)]
+struct Proven {
+    version: ResourceVersion,
+    /// Of the state that it was proven for.
+    epoch: Epoch,
 }
 
 impl WatchCache {
@@ -51,6 +60,7 @@ impl WatchCache {
             kind,
             history,
             snapshot: Published::new(Arc::new(None)),
+            proven: Mutex::default(),
         }
     }
 
@@ -88,25 +98,38 @@ impl WatchCache {
             .history
             .partition_point(|event| event.resource_version() <= version);
         let floor = floor(&snapshot, &self.history);
-        let inside = snapshot.gaps.iter().find(|gap| gap.contains(version));
-        match inside {
-            Some(gap) if !self.carries(version, first) => Err(TooOld { floor: gap.to }),
-            _ if version < floor => Err(TooOld { floor }),
-            _ => Ok(first),
+        // Also where one of our own events carries the version: another replica gave it to a client who has seen the true
+        // history up to there, and needs what a difference does not hold.
+        match snapshot.gaps.iter().find(|gap| gap.contains(version)) {
+            Some(gap) => Err(TooOld { floor: gap.to }),
+            None if version < floor => Err(TooOld { floor }),
+            None => Ok(first),
         }
     }
 
-    /// True if the event before `first` is of exactly this version.
-    fn carries(&self, version: ResourceVersion, first: Sequence) -> bool {
-        let mut found = false;
-        let Some(before) = first.checked_sub(1) else {
-            return false;
-        };
-        let read = self.history.read(before, |_, event| {
-            found = event.resource_version() == version;
-            std::ops::ControlFlow::Break(())
-        });
-        read.is_ok() && found
+    /// Records that upstream's state at `version` equals `snapshot`, so that clients may be told `version` before any event
+    /// has reached it: versions made up for deletions will lie above it, and a list below it means that upstream went back.
+    ///
+    /// Returns false if another list has replaced the state since: the proof is void, and `version` must not be told.
+    #[must_use]
+    pub fn prove(&self, snapshot: &Snapshot, version: ResourceVersion) -> bool {
+        let mut proven = self.proven();
+        let is_current = proven.epoch == snapshot.epoch;
+        if is_current {
+            proven.version = proven.version.max(version);
+        }
+        is_current
+    }
+
+    /// Begins an epoch, which voids proofs that are under way. Returns the latest version that was proven before.
+    fn begin_epoch(&self, epoch: Epoch) -> ResourceVersion {
+        let mut proven = self.proven();
+        proven.epoch = epoch;
+        proven.version
+    }
+
+    fn proven(&self) -> MutexGuard<'_, Proven> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,8 +14,8 @@ pub struct Epoch(pub u64);
 
 /// Versions whose true history is unknown: a relist found the state at `to` after the watch had ended at `from`.
 ///
-/// What happened between is known only as the difference of the two states. Resuming from a version inside is too
-/// old, unless one of our own events carries it (protocol.md §7.7 H3); both ends are fine.
+/// What happened between is known only as the difference of the two states, so resuming from a version inside is too
+/// old; both ends are fine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The last version before the history was lost.
@@ -32,8 +32,8 @@ impl Gap {
     }
 }
 
-/// Gaps remembered at most; older ones have long left the ring.
-pub(super) const GAPS_MAX: usize = 16;
+/// Gaps remembered at most; history before the end of an older one is forgotten.
+const GAPS_MAX: usize = 16;
 
 /// All objects at one version, and where in the ring that is.
 #[derive(Clone, Debug)]
@@ -69,6 +69,18 @@ pub enum RewindError {
 }
 
 impl Snapshot {
+    /// Adds a gap, if there are versions in it.
+    pub(super) fn remember_gap(&mut self, from: ResourceVersion, to: ResourceVersion) {
+        if from.0 + 1 >= to.0 {
+            return;
+        }
+        self.gaps.push(Gap { from, to });
+        let surplus = self.gaps.len().saturating_sub(GAPS_MAX);
+        for gap in self.gaps.drain(..surplus) {
+            self.forgotten = self.forgotten.max(gap.to);
+        }
+    }
+
     /// The objects as they were at `version`, by undoing the events since: nothing is kept per version.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
-use super::snapshot::{Epoch, GAPS_MAX, Gap, Snapshot};
+use super::snapshot::{Epoch, Gap, Snapshot};
 use super::{Observer, WatchCache};
 use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
 
@@ -117,38 +117,38 @@ impl Writer {
     /// the difference published in version order, so that open watches go on (design.md §6).
     ///
     /// # Errors
-    /// [`WentBack`] when the list is older than the cache: nothing changes then.
+    /// [`WentBack`] when the list is older than the cache, or than a version that was proven: nothing changes then.
     pub fn replace_by(
         &mut self,
         listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
     ) -> Result<Applied, WentBack> {
-        let current = self.state.resource_version;
+        let held = self.state.resource_version;
+        let epoch = Epoch(self.state.epoch.0 + 1);
+        let proven = self.cache.begin_epoch(epoch);
+        let current = held.max(proven);
         if version < current {
             return Err(WentBack {
                 listed: version,
                 current,
             });
         }
-        let first = self.state.epoch == Epoch(0);
-        self.state.epoch.0 += 1;
-        if first {
+        self.state.epoch = epoch;
+        if epoch == Epoch(1) {
             self.state.objects = listed;
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, &[], now);
             return Ok(Applied::default());
         }
+        // The state at the proven version is known, what happened before and after it is not.
+        self.state.remember_gap(held, current);
+        self.state.remember_gap(current, version);
         let gap = Gap {
             from: current,
             to: version,
         };
-        if gap.from.0 + 1 < gap.to.0 {
-            self.state.gaps.push(gap);
-            let surplus = self.state.gaps.len().saturating_sub(GAPS_MAX);
-            self.state.gaps.drain(..surplus);
-        }
         let changes = difference(&self.state.objects, &listed, gap);
         let events: Vec<_> = changes
             .into_iter()
@@ -278,8 +278,8 @@ impl Writer {
     }
 }
 
-/// The changes that lead from the cached objects, of version `gap.from`, to the listed ones, of `gap.to`, in version
-/// order.
+/// The changes that lead from the cached objects, still the state at `gap.from`, to the listed ones, of `gap.to`, in
+/// version order.
 fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
     // What is gone, and the last version at which it can have gone.
     let mut gone: Vec<(&Object, ResourceVersion)> = Vec::new();

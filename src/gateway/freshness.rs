@@ -85,6 +85,7 @@ async fn ask(client: &Client, served: &Served, before: Option<&Answer>) -> Answe
         (before, served.cache.snapshot())
         && *version >= probe.version
         && snapshot.sequence == current.sequence
+        && served.cache.prove(&current, *version)
     {
         return Answer::Proven(current, *version);
     }
@@ -103,7 +104,7 @@ async fn compare(client: &Client, served: &Served) -> Answer {
         if snapshot.resource_version >= census.version {
             return Answer::At(census.version);
         }
-        if census.matches(&snapshot) {
+        if census.matches(&snapshot) && served.cache.prove(&snapshot, census.version) {
             return Answer::Proven(snapshot, census.version);
         }
         // Events are on their way: look again with each of them.

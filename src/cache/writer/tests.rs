@@ -296,10 +296,97 @@ fn a_watch_resumes_where_history_is_certain() {
     assert_eq!(resume(11), Ok(0));
     assert_eq!(resume(12), Ok(1), "where the watch was lost");
     assert_eq!(resume(13), too_old(20), "nobody knows what happened there");
-    assert_eq!(resume(15), Ok(2), "our own event carries it");
+    assert_eq!(
+        resume(15),
+        too_old(20),
+        "what was made and deleted around it is not known"
+    );
     assert_eq!(resume(16), too_old(20));
     assert_eq!(resume(20), Ok(2));
     assert_eq!(resume(99), Ok(2), "the future is silent, not refused");
+}
+
+/// The next list after a proof: what is gone is told above the proven version, and nothing inside the gaps is resumed.
+#[test]
+fn deletions_found_after_a_proof_lie_above_the_proven_version() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    let listed = vec![object("gone", "1", 3), object("kept", "2", 4)];
+    writer.replace(listed, ResourceVersion(10), now).unwrap();
+    let cache = Arc::clone(writer.cache());
+    let snapshot = cache.snapshot().unwrap();
+    assert!(cache.prove(&snapshot, ResourceVersion(15)));
+    let listed = vec![object("kept", "2", 4)];
+    writer.replace(listed, ResourceVersion(20), now).unwrap();
+    assert_eq!(events_from(&writer, 0), ["DELETED gone 16"]);
+    let resume = |version| cache.resume_after(ResourceVersion(version));
+    let too_old = |floor| {
+        Err(TooOld {
+            floor: ResourceVersion(floor),
+        })
+    };
+    assert_eq!(resume(10), Ok(0));
+    assert_eq!(resume(12), too_old(15));
+    assert_eq!(resume(15), Ok(0), "the state there is known");
+    assert_eq!(resume(16), too_old(20), "a made-up version is nobody's");
+    assert_eq!(resume(20), Ok(1));
+    let rewound = cache.snapshot().unwrap();
+    let rewound = rewound.rewound(cache.history(), ResourceVersion(15));
+    assert_eq!(rewound.unwrap().len(), 2);
+    assert!(
+        !cache.prove(&snapshot, ResourceVersion(30)),
+        "another list came in between"
+    );
+}
+
+#[test]
+fn a_list_below_a_proven_version_went_back() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    writer
+        .replace(vec![object("a", "1", 3)], ResourceVersion(10), now)
+        .unwrap();
+    let cache = Arc::clone(writer.cache());
+    assert!(cache.prove(&cache.snapshot().unwrap(), ResourceVersion(15)));
+    let went_back = WentBack {
+        listed: ResourceVersion(14),
+        current: ResourceVersion(15),
+    };
+    assert_eq!(
+        writer.replace(vec![], ResourceVersion(14), now),
+        Err(went_back)
+    );
+}
+
+#[test]
+fn a_gap_that_is_no_longer_remembered_stays_closed() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    let mut version = 10;
+    for _ in 0..=18 {
+        writer
+            .replace(
+                vec![object("a", "1", version)],
+                ResourceVersion(version),
+                now,
+            )
+            .unwrap();
+        version += 10;
+    }
+    let cache = writer.cache();
+    let snapshot = cache.snapshot().unwrap();
+    for version in [15, 25, 35] {
+        let version = ResourceVersion(version);
+        assert!(cache.resume_after(version).is_err(), "{version}");
+        assert!(
+            snapshot.rewound(cache.history(), version).is_err(),
+            "{version}"
+        );
+    }
+    assert_eq!(
+        cache.resume_after(snapshot.resource_version),
+        Ok(snapshot.sequence)
+    );
 }
 
 #[test]
