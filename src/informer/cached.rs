@@ -57,7 +57,7 @@ impl<T> Cached<T> {
         self.resource_version
     }
 
-    /// `metadata.labels`, in wire order.
+    /// `metadata.labels`, in the order of their keys.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut texts = self.labels.split_terminator(LABEL_END);
         std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
@@ -90,7 +90,7 @@ mod tests {
     use crate::resource::ObjectParts;
 
     #[test]
-    fn labels_are_found_by_key_in_wire_order() {
+    fn labels_are_found_by_key_and_come_in_their_order() {
         let label = |key: &'static str, value: &'static str| (key.into(), value.into());
         let parts = ObjectParts {
             name: "x".into(),
@@ -98,7 +98,7 @@ mod tests {
             ..ObjectParts::default()
         };
         let cached = Cached::new(&Object::new(parts, b"{}"), ());
-        assert_eq!(cached.labels().collect::<Vec<_>>(), [("b", "1"), ("a", "")]);
+        assert_eq!(cached.labels().collect::<Vec<_>>(), [("a", ""), ("b", "1")]);
         assert_eq!(cached.label("a"), Some(""));
         assert_eq!(cached.label("1"), None);
     }

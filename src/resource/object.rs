@@ -110,12 +110,12 @@ impl Object {
         self.0.version()
     }
 
-    /// Labels in wire order.
+    /// Labels in the order of their keys.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.labels()
     }
 
-    /// The value of one label.
+    /// The value of one label, found in a number of steps that grows with the logarithm of how many there are.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
         self.0.label(key)

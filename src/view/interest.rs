@@ -204,8 +204,9 @@ impl Interest {
             }
         }
         if self.counts.labels + self.counts.keys > 0 {
-            let earlier = previous.iter().flat_map(|previous| previous.labels());
-            let earlier = earlier.filter(|(key, value)| object.label(key) != Some(value));
+            let earlier = previous
+                .into_iter()
+                .flat_map(|previous| lost_labels(previous, object));
             for (key, value) in object.labels().chain(earlier) {
                 let of_value = (self.counts.labels > 0).then(|| Value::label(key, value));
                 let of_key = (self.counts.keys > 0).then(|| Value::new(Kind::Key, key));
@@ -251,6 +252,19 @@ impl Interest {
         let counts = values.iter().map(|value| self.views_of(*value).len());
         counts.max().unwrap_or(0)
     }
+}
+
+/// The labels of `previous` that `object` does not have, or has with another value. Both are in the order of keys, so one pass
+/// over each tells.
+fn lost_labels<'a>(
+    previous: &'a Object,
+    object: &'a Object,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let mut now = object.labels().peekable();
+    previous.labels().filter(move |(key, value)| {
+        while now.next_if(|(other, _)| other < key).is_some() {}
+        now.peek() != Some(&(*key, *value))
+    })
 }
 
 fn one(value: Value<'_>) -> Choice<'_> {

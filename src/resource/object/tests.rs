@@ -90,7 +90,8 @@ proptest! {
         }
         prop_assert_eq!(object.field(expected.fields.len()), "");
         let told: Vec<_> = object.labels().collect();
-        let put: Vec<_> = expected.labels.iter().map(|(k, v)| (&**k, &**v)).collect();
+        let mut put: Vec<_> = expected.labels.iter().map(|(k, v)| (&**k, &**v)).collect();
+        put.sort_by_key(|(key, _)| *key);
         prop_assert_eq!(&told, &put);
         for (key, _) in put {
             let first = told.iter().find(|(other, _)| *other == key);
