@@ -12,7 +12,7 @@ use super::kinds::{Catalogue, ServedKind};
 use super::route::NoRoute;
 use super::store::Store;
 use crate::downstream::continue_token::ContinueToken;
-use crate::downstream::request::{ListOptions, Spelling, Target, Wish};
+use crate::downstream::request::{ListOptions, Spelling, Target, Wish, is_oversized};
 use crate::downstream::resources::{Answered, Availability, Latest, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::{WatchTally, WatchTotals};
@@ -75,6 +75,9 @@ impl Reads {
         let status = match ListOptions::parse(request.uri().query()) {
             Ok(options) => match unknown_label(kind, &options.field_selector) {
                 Some(refusal) => return refused(&refusal),
+                None if is_oversized(&options, &kind.resource) => {
+                    Status::bad_request("selectors as long as this are not served here")
+                }
                 None => expired(&options),
             },
             Err(status) => status,

@@ -51,10 +51,17 @@ pub enum Refusal {
     Bad(Fault, Status),
     /// It cannot be served now; this is the answer.
     Answer(Status),
-    /// Only upstream knows what to say: an unknown field label, a bad shard selector, a path that routing there may
-    /// not know.
+    /// Upstream is to answer. Only it knows what to say: of an unknown field label, a bad shard selector, a path that routing
+    /// there may not know; or the selectors cost more than memory gives to one request.
     Forward,
 }
+
+/// Longest text of a request's selectors that is read here, in bytes, all together; longer ones are upstream's. Clients that
+/// select by a set of a few hundred names stay below.
+const SELECTORS_LEN_MAX: usize = 16 << 10;
+/// Most conditions that objects are held against here; more are upstream's. Selectors that people and controllers write have
+/// fewer than ten; the values of a set count as one, because they are looked up.
+const SELECTOR_TERMS_MAX: usize = 64;
 
 /// What is wrong with a request, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +89,9 @@ impl Read {
         kind: &ResourceKind,
     ) -> Result<Self, Refusal> {
         if !is_routed(path, kind) {
+            return Err(Refusal::Forward);
+        }
+        if options.selectors_len() > SELECTORS_LEN_MAX {
             return Err(Refusal::Forward);
         }
         let bad = |message: String| Refusal::Bad(Fault::Selector, Status::bad_request(message));
@@ -114,6 +124,9 @@ impl Read {
             fields,
             shard,
         };
+        if selector.term_count() > SELECTOR_TERMS_MAX {
+            return Err(Refusal::Forward);
+        }
         let plan = if options.watch || path.form == PathForm::WatchPrefix {
             WatchPlan::decide(options).map(Plan::Watch)
         } else if is_single(&selector, kind) {
@@ -180,6 +193,21 @@ fn is_label(text: &str) -> bool {
 /// Whether upstream would look up one key instead of scanning a range (protocol.md §3.1).
 fn is_single(selector: &Selector, kind: &ResourceKind) -> bool {
     selector.fields.pinned_name().is_some() && (!kind.namespaced || selector.namespace.is_some())
+}
+
+/// Whether selectors are left to upstream because of their length or the number of their terms.
+#[must_use]
+pub fn is_oversized(options: &ListOptions, kind: &ResourceKind) -> bool {
+    if options.selectors_len() > SELECTORS_LEN_MAX {
+        return true;
+    }
+    let fields = FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr));
+    let selector = Selector {
+        labels: LabelSelector::parse(&options.label_selector).unwrap_or_default(),
+        fields: fields.unwrap_or_default(),
+        ..Selector::default()
+    };
+    selector.term_count() > SELECTOR_TERMS_MAX
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher as _, Hash};
 use hashbrown::HashTable;
 use smallvec::{SmallVec, smallvec};
 
-use super::selector::Selector;
+use super::selector::{Selector, Values};
 use crate::cache::Event;
 use crate::resource::Object;
 
@@ -271,13 +271,13 @@ fn one(value: Value<'_>) -> Choice<'_> {
     smallvec![value]
 }
 
-fn of_label<'a>(key: &'a str, values: &'a [Box<str>]) -> Choice<'a> {
-    match values.len() {
-        1..=SET_LEN_MAX => values
+fn of_label<'a>(key: &'a str, values: Option<&'a Values>) -> Choice<'a> {
+    match values.filter(|values| values.len() <= SET_LEN_MAX) {
+        Some(values) => values
             .iter()
             .map(|value| Value::label(key, value))
             .collect(),
-        _ => one(Value::new(Kind::Key, key)),
+        None => one(Value::new(Kind::Key, key)),
     }
 }
 

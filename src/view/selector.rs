@@ -8,7 +8,7 @@ mod quote;
 mod shard;
 
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
-pub use label::{LabelSelector, SelectorError};
+pub use label::{LabelSelector, SelectorError, Values};
 pub use quote::{quoted, quoted_byte};
 pub use shard::ShardSelector;
 
@@ -38,6 +38,13 @@ impl Selector {
                 .shard
                 .as_ref()
                 .is_none_or(|shard| shard.matches(object))
+    }
+
+    /// How many conditions an object is held against at most, its namespace not counted: terms and ranges of the shard.
+    #[must_use]
+    pub fn term_count(&self) -> usize {
+        let ranges = self.shard.as_ref().map_or(0, ShardSelector::range_count);
+        self.labels.term_count() + self.fields.term_count() + ranges
     }
 
     /// Whether every object of the resource matches.

@@ -70,6 +70,11 @@ impl ListOptions {
         })
     }
 
+    /// Length of all selectors together, in bytes.
+    pub(super) fn selectors_len(&self) -> usize {
+        self.label_selector.len() + self.field_selector.len() + self.shard_selector.len()
+    }
+
     /// A watch from `""` or `"0"` that says nothing of initial events asks for them (§2.3).
     pub(super) fn defaults_to_initial_events(&self) -> bool {
         self.watch

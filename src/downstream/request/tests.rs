@@ -543,6 +543,45 @@ fn of_several_faults_the_servers_first_is_told() {
     }
 }
 
+/// What upstream says to them, malformed or not, are its own words.
+#[test]
+fn selectors_that_cost_too_much_are_upstreams() {
+    let listed = |count: usize, term: &dyn Fn(usize) -> String| {
+        Vec::from_iter((0..count).map(term)).join(",")
+    };
+    let absent = |count| listed(count, &|index| format!("!k{index}"));
+    let not_named = |count| listed(count, &|index| format!("metadata.name!%3Dn{index}"));
+    let one_of = |count| listed(count, &|index| format!("v{index}"));
+    for (query, is_read) in [
+        (format!("labelSelector={}", absent(64)), true),
+        (format!("labelSelector={}", absent(65)), false),
+        (format!("labelSelector={},!k0", absent(64)), true),
+        (format!("fieldSelector={}", not_named(65)), false),
+        (
+            format!(
+                "labelSelector={}&fieldSelector={}",
+                absent(60),
+                not_named(5)
+            ),
+            false,
+        ),
+        (format!("labelSelector=k in ({})", one_of(2_000)), true),
+        (format!("labelSelector=k in ({})", one_of(3_000)), false),
+        (format!("labelSelector=={}", one_of(3_000)), false),
+    ] {
+        for way in ["", "watch=1&"] {
+            let query = query.replace(' ', "+");
+            let decided = Read::decide(
+                &target("/api/v1/pods"),
+                &options(&format!("{way}{query}")),
+                &pods(),
+            );
+            assert_eq!(decided.is_ok(), is_read, "{query:.60}");
+            assert!(is_read || decided == Err(Refusal::Forward), "{query:.60}");
+        }
+    }
+}
+
 #[test]
 fn a_namespace_among_the_fields_narrows_a_first_page() {
     let scope = |query: &str| {

@@ -70,6 +70,7 @@ impl FieldSelector {
         }
         terms.sort_unstable();
         terms.dedup();
+        terms.shrink_to_fit();
         Ok(Self { terms })
     }
 
@@ -101,6 +102,12 @@ impl FieldSelector {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
+    }
+
+    /// How many terms, repeated ones counted once.
+    #[must_use]
+    pub fn term_count(&self) -> usize {
+        self.terms.len()
     }
 
     /// The name that every match must have.

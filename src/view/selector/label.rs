@@ -6,6 +6,9 @@ use crate::resource::Object;
 
 mod grammar;
 mod names;
+mod values;
+
+pub use values::Values;
 
 /// Why a label selector was refused; its text is the whole message of the server's 400 (protocol.md §2.5).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,11 +28,10 @@ struct Term {
     test: Test,
 }
 
-/// Sets are sorted, unique and never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Test {
-    In(Vec<Box<str>>),
-    NotIn(Vec<Box<str>>),
+    In(Values),
+    NotIn(Values),
     Exists,
     Absent,
     Greater(i64),
@@ -45,6 +47,7 @@ impl LabelSelector {
         let mut terms = grammar::parse(text).map_err(SelectorError)?;
         terms.sort_unstable();
         terms.dedup();
+        terms.shrink_to_fit();
         Ok(Self { terms })
     }
 
@@ -62,13 +65,19 @@ impl LabelSelector {
             .all(|term| term.test.holds(label(&term.key)))
     }
 
-    /// Labels that every match must have: the key, and the values that it may have; none where any will do.
-    pub fn required(&self) -> impl Iterator<Item = (&str, &[Box<str>])> {
+    /// Labels that every match must have: the key, and the values that it may have; `None` where any will do.
+    pub fn required(&self) -> impl Iterator<Item = (&str, Option<&Values>)> {
         self.terms.iter().filter_map(|term| match &term.test {
-            Test::In(set) => Some((&*term.key, &**set)),
-            Test::Exists | Test::Greater(_) | Test::Less(_) => Some((&*term.key, &[] as &[_])),
+            Test::In(set) => Some((&*term.key, Some(set))),
+            Test::Exists | Test::Greater(_) | Test::Less(_) => Some((&*term.key, None)),
             Test::NotIn(_) | Test::Absent => None,
         })
+    }
+
+    /// How many terms, repeated ones counted once.
+    #[must_use]
+    pub fn term_count(&self) -> usize {
+        self.terms.len()
     }
 
     /// Whether there is no term, so that everything matches.
@@ -80,11 +89,10 @@ impl LabelSelector {
 
 impl Test {
     fn holds(&self, label: Option<&str>) -> bool {
-        let listed = |set: &[Box<str>], value: &str| set.iter().any(|one| &**one == value);
         let number = || label.and_then(|value| value.parse::<i64>().ok());
         match self {
-            Self::In(set) => label.is_some_and(|value| listed(set, value)),
-            Self::NotIn(set) => !label.is_some_and(|value| listed(set, value)),
+            Self::In(set) => label.is_some_and(|value| set.contains(value)),
+            Self::NotIn(set) => !label.is_some_and(|value| set.contains(value)),
             Self::Exists => label.is_some(),
             Self::Absent => label.is_none(),
             Self::Greater(bound) => number().is_some_and(|value| value > *bound),
@@ -124,10 +132,19 @@ fn write_set(
     f: &mut fmt::Formatter<'_>,
     key: &str,
     [one, many]: [&str; 2],
-    set: &[Box<str>],
+    set: &Values,
 ) -> fmt::Result {
-    match set {
-        [value] => write!(f, "{key}{one}{value}"),
-        _ => write!(f, "{key}{many}({})", set.join(",")),
+    let is_one = set.len() == 1;
+    f.write_str(key)?;
+    f.write_str(if is_one { one } else { many })?;
+    if !is_one {
+        f.write_str("(")?;
     }
+    for (index, value) in set.iter().enumerate() {
+        if index > 0 {
+            f.write_str(",")?;
+        }
+        f.write_str(value)?;
+    }
+    f.write_str(if is_one { "" } else { ")" })
 }

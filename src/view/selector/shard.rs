@@ -46,6 +46,12 @@ impl ShardSelector {
         })
     }
 
+    /// How many ranges.
+    #[must_use]
+    pub fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Whether the object is in the shard.
     #[must_use]
     pub fn matches(&self, object: &Object) -> bool {

@@ -211,9 +211,10 @@ fn differently_written_label_selectors_are_equal() {
 #[test]
 fn labels_are_required_by_what_no_object_without_them_meets() {
     let selector = LabelSelector::parse("a=1,b in (2),c in (3,4),d!=5,e,!f,g>6,h=").unwrap();
-    let required = selector
-        .required()
-        .map(|(key, values)| format!("{key}:{}", values.join("|")));
+    let required = selector.required().map(|(key, values)| {
+        let values = values.map(|values| Vec::from_iter(values.iter()).join("|"));
+        format!("{key}:{}", values.unwrap_or_default())
+    });
     let required: Vec<_> = required.collect();
     assert_eq!(required, ["a:1", "b:2", "c:3|4", "e:", "g:", "h:"]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::names::{key_fault, value_fault};
-use super::{Term, Test};
+use super::{Term, Test, Values};
 use crate::view::selector::quote::quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
             [one] => return Err(one.clone()),
             many => return Err(format!("[{}]", many.join(", "))),
         }
-        let values = values.into_iter().map(Into::into).collect();
+        let values = Values::from_sorted(values.into_iter());
         Ok(match operator {
             Operator::Is | Operator::In => Test::In(values),
             Operator::IsNot | Operator::NotIn => Test::NotIn(values),
