@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/metrics` | the registry, text format |
 //! | `/livez`, `/healthz` | 200 while this answers at all |
-//! | `/readyz` | 200 once every resource is ready and no drain has begun, else 503; `?verbose` says which |
+//! | `/readyz` | 200 once all checks pass and no drain has begun, else 503; `?verbose` lists them |
 //! | `/version` | name and version as JSON |
 
 mod answer;
@@ -30,8 +30,26 @@ mod tests;
 
 /// What readiness is made of; the composition root knows.
 pub trait Readiness: Send + Sync {
-    /// Each resource, written as `pods.v1`, and whether it can be served; if not, why not, in a few words.
-    fn resources(&self) -> Vec<(String, Result<(), String>)>;
+    /// All checks, in the order in which they are shown.
+    fn checks(&self) -> Vec<Check>;
+}
+
+/// One line of `/readyz?verbose`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What is checked: `upstream`, or a resource as `pods.v1`.
+    pub name: String,
+    /// How it is.
+    pub outcome: CheckOutcome,
+}
+
+/// How a check went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// Well enough to serve; with a few words where there is something to say.
+    Passed(String),
+    /// The replica is not ready, for this reason.
+    Failed(String),
 }
 
 /// What the admin port shows.

@@ -1,11 +1,13 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
+mod forwarded;
 mod freshness;
 mod identity;
 mod registry;
 mod slot;
 mod tables;
 mod tally;
+mod task;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
 use crate::upstream::client::{self, Client, Identity};
-use crate::upstream::discovery::{Discovery, discover};
+use crate::upstream::discovery::discover;
 use identity::IdentityError;
 use registry::{Registry, RegistrySettings};
 use slot::ReadLimits;
@@ -94,9 +96,8 @@ impl Gateway {
             .await
             .map_err(|source| RunError::Listen { address, source })?;
         let admin = admin::listen(settings.admin_listen).await?;
-        let discovery = discover(&client).await.unwrap_or_else(|error| {
+        let discovery = discover(&client).await.inspect_err(|error| {
             warn!(%error, "upstream cannot be asked what it has; going on asking");
-            Discovery::default()
         });
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
         let passthrough =
@@ -107,7 +108,7 @@ impl Gateway {
             client,
             passthrough,
             Arc::clone(&metrics),
-            discovery,
+            discovery.ok(),
         );
         registry.learn_gates().await;
         Ok(Self {
@@ -220,6 +221,7 @@ fn registry_settings(settings: ServeSettings) -> RegistrySettings {
         limits: ReadLimits {
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,
+            memory_max: settings.admission.memory_max,
         },
     }
 }

@@ -20,10 +20,10 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 pub use admission::AdmissionMetrics;
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
-pub use families::ByLabel;
+pub use families::{ByLabel, StateGauges};
 pub use labels::{
-    BadRequest, ConnectionFailure, FrameRejection, Label, PassthroughError, Refused, RelistReason,
-    StreamEnd, Verb, WatchEnd,
+    BadRequest, CacheState, ConnectionFailure, FrameRejection, GiveUpReason, Label,
+    PassthroughError, Refused, RelistReason, StreamEnd, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};

@@ -17,6 +17,8 @@ mod multiplexed;
 mod relay;
 #[path = "hostile/requests.rs"]
 mod requests;
+#[path = "hostile/rights.rs"]
+mod rights;
 #[path = "hostile/stage.rs"]
 mod stage;
 #[path = "hostile/start.rs"]

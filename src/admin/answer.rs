@@ -7,7 +7,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TY
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::Shown;
+use super::{Check, CheckOutcome, Shown};
 use crate::metrics::PAGE_CONTENT_TYPE;
 
 type Answer = Response<Full<Bytes>>;
@@ -80,23 +80,31 @@ fn liveness(path: &str, verbose: bool) -> Answer {
 /// One line a check, as the API server writes them; a failure is explained whether asked for or not.
 fn readiness(shown: &Shown, verbose: bool) -> Answer {
     let drain = if shown.drain.is_begun() {
-        Err("drain has begun".to_owned())
+        CheckOutcome::Failed("drain has begun".to_owned())
     } else {
-        Ok(())
+        CheckOutcome::Passed(String::new())
     };
-    let mut checks = shown.readiness.resources();
-    checks.insert(0, ("drain".to_owned(), drain));
+    let mut checks = shown.readiness.checks();
+    checks.insert(
+        0,
+        Check {
+            name: "drain".to_owned(),
+            outcome: drain,
+        },
+    );
 
-    let ready = checks.iter().all(|(_, check)| check.is_ok());
+    let passed = |check: &Check| matches!(check.outcome, CheckOutcome::Passed(_));
+    let ready = checks.iter().all(passed);
     if ready && !verbose {
         return text(StatusCode::OK, "ok".to_owned());
     }
     let mut body = String::new();
-    for (name, check) in &checks {
+    for Check { name, outcome } in &checks {
         // Writing to a string cannot fail.
-        let _ = match check {
-            Ok(()) => writeln!(body, "[+]{name} ok"),
-            Err(reason) => writeln!(body, "[-]{name} not ready: {reason}"),
+        let _ = match outcome {
+            CheckOutcome::Passed(words) if words.is_empty() => writeln!(body, "[+]{name} ok"),
+            CheckOutcome::Passed(words) => writeln!(body, "[+]{name} ok: {words}"),
+            CheckOutcome::Failed(reason) => writeln!(body, "[-]{name} not ready: {reason}"),
         };
     }
     let (status, verdict) = if ready {

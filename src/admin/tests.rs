@@ -10,17 +10,17 @@ use super::*;
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[derive(Default)]
-struct Resources(Mutex<Vec<(String, Result<(), String>)>>);
+struct Checks(Mutex<Vec<Check>>);
 
-impl Readiness for Resources {
-    fn resources(&self) -> Vec<(String, Result<(), String>)> {
+impl Readiness for Checks {
+    fn checks(&self) -> Vec<Check> {
         self.0.lock().unwrap().clone()
     }
 }
 
 struct Port {
     address: SocketAddr,
-    resources: Arc<Resources>,
+    checks: Arc<Checks>,
     drain: Drain,
     /// Ends the port when dropped.
     _tasks: JoinSet<Infallible>,
@@ -30,26 +30,27 @@ impl Port {
     async fn open() -> Self {
         let listener = listen(ANY_PORT).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (resources, drain) = (Arc::<Resources>::default(), Drain::new());
+        let (checks, drain) = (Arc::<Checks>::default(), Drain::new());
         let shown = Shown {
             metrics: Arc::new(Metrics::new().unwrap()),
-            readiness: Arc::<Resources>::clone(&resources),
+            readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(listener, shown));
         Self {
             address,
-            resources,
+            checks,
             drain,
             _tasks: tasks,
         }
     }
 
-    fn set(&self, resource: &str, ready: Result<(), &str>) {
-        let mut resources = self.resources.0.lock().unwrap();
-        resources.retain(|(name, _)| name != resource);
-        resources.push((resource.to_owned(), ready.map_err(str::to_owned)));
+    fn set(&self, name: &str, outcome: CheckOutcome) {
+        let mut checks = self.checks.0.lock().unwrap();
+        checks.retain(|check| check.name != name);
+        let name = name.to_owned();
+        checks.push(Check { name, outcome });
     }
 
     /// Status line, head and body of the answer.
@@ -84,17 +85,20 @@ impl Port {
 }
 
 #[tokio::test]
-async fn it_is_ready_once_every_resource_is() {
+async fn it_is_ready_once_every_check_passes() {
     let port = Port::open().await;
-    port.set("pods.v1", Ok(()));
-    port.set("configmaps.v1", Err("listing"));
+    port.set("pods.v1", CheckOutcome::Passed(String::new()));
+    port.set("configmaps.v1", CheckOutcome::Failed("listing".to_owned()));
     let waiting =
         "[+]drain ok\n[+]pods.v1 ok\n[-]configmaps.v1 not ready: listing\nreadyz check failed\n";
     port.check("/readyz", 503, waiting).await;
 
-    port.set("configmaps.v1", Ok(()));
+    port.set(
+        "configmaps.v1",
+        CheckOutcome::Passed("forwarded: forbidden".to_owned()),
+    );
     port.check("/readyz", 200, "ok").await;
-    let ready = "[+]drain ok\n[+]pods.v1 ok\n[+]configmaps.v1 ok\nreadyz check passed\n";
+    let ready = "[+]drain ok\n[+]pods.v1 ok\n[+]configmaps.v1 ok: forwarded: forbidden\nreadyz check passed\n";
     port.check("/readyz?verbose", 200, ready).await;
     port.check("/readyz?a=b&verbose=true", 200, ready).await;
 }

@@ -57,7 +57,7 @@ pub enum Fault {
     },
     /// A request is refused.
     Refuse {
-        /// 410, 429, 500 or 503.
+        /// 401, 403, 410, 429, 500 or 503.
         code: u16,
         /// For 429 and 503; 1 when missing.
         #[serde(default = "one")]
@@ -97,7 +97,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// A status that no rule of the API server gives here.
-    #[error("code {0} is none of 410, 429, 500, 503")]
+    #[error("code {0} is none of 401, 403, 410, 429, 500, 503")]
     Code(u16),
     /// A delay or frame beyond its bound.
     #[error("{what} is more than {max}")]
@@ -190,7 +190,7 @@ impl Faults {
                 self.armed.clear();
                 return Ok(Effect::Armed);
             }
-            Fault::Refuse { code, .. } if !matches!(code, 410 | 429 | 500 | 503) => {
+            Fault::Refuse { code, .. } if !matches!(code, 401 | 403 | 410 | 429 | 500 | 503) => {
                 return Err(FaultError::Code(code));
             }
             Fault::OversizedFrame { len } if len > FRAME_LEN_MAX => {
@@ -289,6 +289,8 @@ impl FaultCounts {
 /// The words of protocol.md §6 for the statuses that may be ordered.
 fn refusal(code: u16, retry_after_seconds: u32) -> Status {
     let (reason, message, retry_after_seconds) = match code {
+        401 => ("Unauthorized", "Unauthorized", 0),
+        403 => ("Forbidden", "forbidden: fault ordered", 0),
         410 => (
             "Expired",
             "The resourceVersion for the provided watch is too old.",

@@ -13,7 +13,7 @@ use super::route::NoRoute;
 use super::store::Store;
 use crate::downstream::continue_token::ContinueToken;
 use crate::downstream::request::{ListOptions, Spelling, Target, Wish, is_oversized};
-use crate::downstream::resources::{Answered, Availability, Latest, Resources};
+use crate::downstream::resources::{Answered, Availability, FillWait, Latest, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
@@ -90,7 +90,7 @@ impl Resources for Reads {
     type Forwarded = AnswerBody;
 
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
-    async fn availability(&self, key: &CacheKey) -> Availability {
+    async fn availability(&self, key: &CacheKey, _: FillWait) -> Availability {
         if key.encoding != Encoding::Json {
             return Availability::OtherEncoding;
         }
@@ -99,7 +99,7 @@ impl Resources for Reads {
                 self.store.reached(kind_index);
                 Availability::Ready(self.served[kind_index].clone())
             }
-            None => Availability::Forwarded,
+            None => Availability::Forwarded(None),
         }
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::list::BlockCounts;
 use super::request::Verb;
@@ -30,7 +31,31 @@ pub enum Availability {
     /// Upstream has the resource, but not in this encoding.
     OtherEncoding,
     /// Not from memory: the request is for upstream.
-    Forwarded,
+    Forwarded(Option<ForwardPermit>),
+}
+
+/// The right to be forwarded although a cache would answer soon. Goes with the request, as an extension, and is held until
+/// its answer is over.
+#[derive(Clone, Debug)]
+pub struct ForwardPermit {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl From<OwnedSemaphorePermit> for ForwardPermit {
+    fn from(permit: OwnedSemaphorePermit) -> Self {
+        Self {
+            _permit: Arc::new(permit),
+        }
+    }
+}
+
+/// How long a request waits for a cache that is being filled before it is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillWait {
+    /// It costs upstream little: one object, or a page.
+    Short,
+    /// It costs upstream as much as filling the cache.
+    Long,
 }
 
 /// An answer to: what must a read that asks for the latest state have seen?
@@ -78,7 +103,11 @@ pub trait Resources: Send + Sync + 'static {
     }
 
     /// The cache of this key; starts it if need be, and waits for a while until it is filled.
-    fn availability(&self, key: &CacheKey) -> impl Future<Output = Availability> + Send;
+    fn availability(
+        &self,
+        key: &CacheKey,
+        wait: FillWait,
+    ) -> impl Future<Output = Availability> + Send;
 
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
     /// who ask meanwhile.

@@ -25,7 +25,7 @@ use super::request::{
     ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout, is_routed,
     refusal_form, verb, wants_pretty,
 };
-use super::resources::{Answered, Availability, Resources};
+use super::resources::{Answered, Availability, FillWait, ForwardPermit, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
 use super::websocket;
@@ -83,6 +83,8 @@ struct Asked {
     /// When the answer must have begun.
     overdue_at: Option<Instant>,
     peer: Peer,
+    /// Under which it is forwarded although its cache is being filled.
+    permit: Option<ForwardPermit>,
 }
 
 impl<R: Resources> Service<R> {
@@ -150,7 +152,7 @@ impl<R: Resources> Service<R> {
     async fn answer_asked(
         &self,
         asked: &mut Asked,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         audit_id: &HeaderValue,
     ) -> Answer<R> {
         match self.read(asked, &request).await {
@@ -166,6 +168,9 @@ impl<R: Resources> Service<R> {
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
                 Some(answer) => self.finished(asked, answer, audit_id),
                 None => {
+                    if let Some(permit) = asked.permit.take() {
+                        request.extensions_mut().insert(permit);
+                    }
                     let answer = self.forwarded(request).await;
                     self.count(asked, &answer);
                     answer
@@ -197,12 +202,12 @@ impl<R: Resources> Service<R> {
             return Err(Refusal::Forward);
         };
         asked.key.encoding = first;
-        let served = match self.served(&asked.key).await? {
+        let served = match self.served(asked).await? {
             Some(served) => served,
             // Custom resources have no protobuf, but their metadata can be written in it.
             None if first == Encoding::Protobuf => {
                 asked.key.encoding = Encoding::Json;
-                self.served(&asked.key).await?.ok_or(Refusal::Forward)?
+                self.served(asked).await?.ok_or(Refusal::Forward)?
             }
             None => return Err(Refusal::Forward),
         };
@@ -216,11 +221,15 @@ impl<R: Resources> Service<R> {
     }
 
     /// The cache of this key; `None` if upstream has the resource in another encoding only.
-    async fn served(&self, key: &CacheKey) -> Result<Option<Served>, Refusal> {
-        match self.resources.availability(key).await {
+    async fn served(&self, asked: &mut Asked) -> Result<Option<Served>, Refusal> {
+        let wait = fill_wait(asked);
+        match self.resources.availability(&asked.key, wait).await {
             Availability::Ready(served) => Ok(Some(served)),
             Availability::OtherEncoding => Ok(None),
-            Availability::Forwarded => Err(Refusal::Forward),
+            Availability::Forwarded(permit) => {
+                asked.permit = permit;
+                Err(Refusal::Forward)
+            }
             Availability::Filling {
                 retry_after_seconds,
             } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
@@ -405,6 +414,22 @@ fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
         || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
 }
 
+/// How long it waits for its cache: a page or one object costs upstream little, as it costs kube-apiserver's own storage, which
+/// answers these while its cache is being filled (protocol.md §6.9).
+fn fill_wait(asked: &Asked) -> FillWait {
+    let Ok(options) = &asked.options else {
+        return FillWait::Short;
+    };
+    let is_page = options.limit > 0 && options.field_selector.is_empty();
+    let is_object = options.field_selector.starts_with("metadata.name=");
+    let is_searched = !options.label_selector.is_empty();
+    if asked.verb == Verb::List && (is_page || is_object) && !is_searched {
+        FillWait::Short
+    } else {
+        FillWait::Long
+    }
+}
+
 /// What Go's server refuses before any handler sees it. It does so of HTTP/1 alone; over HTTP/2 the expectation is ignored.
 fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
     if request.version() >= Version::HTTP_2 {
@@ -468,6 +493,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         socket,
         started,
         peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
+        permit: None,
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Which resources are served from memory: starts their caches on demand, ends those that nobody wants any more.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,29 +12,30 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::forwarded::ForwardedBody;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, TableBody, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
-use crate::admin::Readiness;
+use crate::admin::{Check, CheckOutcome, Readiness};
 use crate::cache::Retention;
 use crate::config::ResourceName;
 use crate::downstream::request::{Query, Target, Verb, verb};
-use crate::downstream::resources::{Answered, Availability, Latest, ListTally, Resources};
+use crate::downstream::resources::{
+    Answered, Availability, FillWait, ForwardPermit, Latest, ListTally, Resources,
+};
 use crate::downstream::watch::WatchTally;
-use crate::metrics::{ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughBody};
-use crate::resource::{CacheKey, Encoding, Gates, Gvr};
+use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
+use crate::passthrough::Passthrough;
+use crate::resource::{CacheKey, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
 use crate::view::Served;
 
-/// An answer that no cache gives: upstream's own to this request, or a watch of Tables that others have too. Boxed: it is much
-/// larger.
-type ForwardedBody = Either<PassthroughBody, Box<TableBody>>;
-
-/// A first client waits so long for a cache that is being filled; then it is told to come again.
+/// A client waits so long for a cache that is being filled; then upstream answers, or it is told to come again.
 const FILL_WAIT: Duration = Duration::from_secs(10);
+/// The same where upstream's own answer costs little.
+const SHORT_FILL_WAIT: Duration = Duration::from_secs(1);
 /// How often discovery is read again when nothing asks for it: as kube-controller-manager does.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
 /// At most so often on demand, however many clients ask for what is unknown.
@@ -61,6 +62,10 @@ pub(super) struct Registry {
     listener: ListenerMetrics,
     draining: Draining,
     discovery: ArcSwap<Discovery>,
+    /// Set once upstream has told what it offers.
+    discovered_once: OnceLock<()>,
+    /// Pinned caches, and whether they were ever ready.
+    pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Notify,
     gates: ArcSwap<Gates>,
     state: Mutex<State>,
@@ -81,8 +86,10 @@ impl Registry {
         client: Client,
         passthrough: Passthrough,
         metrics: Arc<Metrics>,
-        discovery: Discovery,
+        discovery: Option<Discovery>,
     ) -> Self {
+        let pinned = settings.pinned.iter();
+        let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
         let tables = Tables::new(
             Arc::clone(&client),
@@ -90,6 +97,10 @@ impl Registry {
             settings.limits.frame_len_max,
         );
         Self {
+            pinned: pinned.collect(),
+            discovered_once: discovery
+                .as_ref()
+                .map_or_else(OnceLock::new, |_| OnceLock::from(())),
             settings,
             client,
             passthrough,
@@ -97,7 +108,7 @@ impl Registry {
             listener: metrics.listener(),
             metrics,
             draining: Draining::default(),
-            discovery: ArcSwap::from_pointee(discovery),
+            discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
             discovery_wanted: Notify::new(),
             gates: ArcSwap::default(),
             state: Mutex::default(),
@@ -142,11 +153,8 @@ impl Registry {
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             limits: self.settings.limits,
-            tally: Arc::new(ResourceTally::new(
-                &self.metrics,
-                key,
-                self.draining.clone(),
-            )),
+            tally: Arc::new(self.resource_tally(key)),
+            observer: |hub| hub,
         };
         info!(resource = %key, "starting its cache");
         let streams = Arc::new(self.stream_tally(key));
@@ -154,6 +162,23 @@ impl Registry {
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
         state.slots.insert(key.clone(), Arc::clone(&slot));
         Some(slot)
+    }
+
+    fn resource_tally(&self, key: &CacheKey) -> ResourceTally {
+        let tally = ResourceTally::new(&self.metrics, key, self.draining.clone());
+        match self.pinned.get(key) {
+            Some(filled) => tally.marking(Arc::clone(filled)),
+            None => tally,
+        }
+    }
+
+    /// All slots, so that they can be looked at without the lock: each may have locks of its own.
+    fn slots(&self) -> Vec<(CacheKey, Arc<Slot>)> {
+        let state = self.state();
+        let slots = state.slots.iter();
+        slots
+            .map(|(key, slot)| (key.clone(), Arc::clone(slot)))
+            .collect()
     }
 
     fn stream_tally(&self, key: &CacheKey) -> StreamTally {
@@ -202,6 +227,8 @@ impl Registry {
             self.close_slot(&key);
         }
         self.discovery.store(Arc::new(discovery));
+        // Set twice is set.
+        let _ = self.discovered_once.set(());
         for gvr in &self.settings.pinned {
             self.slot(&CacheKey::json(gvr));
         }
@@ -229,32 +256,29 @@ impl Registry {
     }
 
     fn is_pinned(&self, key: &CacheKey) -> bool {
-        key.encoding == Encoding::Json && self.settings.pinned.contains(&key.gvr)
+        self.pinned.contains_key(key)
     }
 
     /// Ends caches that nobody has wanted for a while. Never ends itself.
     pub(super) async fn end_idle(&self) {
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
-            let timeout = self.settings.idle_timeout;
-            let idle: Vec<CacheKey> = {
-                let state = self.state();
-                let unwanted = |(key, slot): &(&CacheKey, &Arc<Slot>)| {
-                    !self.is_pinned(key) && slot.is_idle(timeout)
-                };
-                let gone = |slot: &Slot| matches!(&*slot.filling.borrow(), Filling::Gone);
-                state
-                    .slots
-                    .iter()
-                    .filter(|entry| unwanted(entry) || gone(entry.1))
-                    .map(|(key, _)| key.clone())
-                    .collect()
-            };
-            for key in idle {
+            for key in self.unwanted() {
                 info!(resource = %key, "ending its cache: unwanted or gone");
                 self.close_slot(&key);
             }
         }
+    }
+
+    /// Caches that are idle, or of resources that are gone.
+    fn unwanted(&self) -> Vec<CacheKey> {
+        let timeout = self.settings.idle_timeout;
+        let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
+            let is_gone = matches!(&*slot.filling.borrow(), Filling::Gone);
+            is_gone || (!self.is_pinned(key) && slot.is_idle(timeout))
+        };
+        let slots = self.slots().into_iter();
+        slots.filter(is_unwanted).map(|(key, _)| key).collect()
     }
 
     /// Ends all watches and starts no more caches.
@@ -314,24 +338,29 @@ impl Resources for Registry {
         **self.gates.load()
     }
 
-    async fn availability(&self, key: &CacheKey) -> Availability {
+    async fn availability(&self, key: &CacheKey, wait: FillWait) -> Availability {
         let Some(slot) = self.slot(key) else {
-            return Availability::Forwarded;
+            return Availability::Forwarded(None);
         };
-        let mut filling = slot.filling.clone();
-        let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
-        let settled = tokio::time::timeout(FILL_WAIT, settled).await;
-        match settled {
-            Ok(Ok(filling)) => match &*filling {
-                Filling::Ready(served) => Availability::Ready(served.clone()),
-                Filling::OtherEncoding => Availability::OtherEncoding,
-                Filling::Waiting(_) | Filling::Gone => Availability::Forwarded,
-            },
-            // The slot was closed meanwhile.
-            Ok(Err(_)) => Availability::Forwarded,
-            Err(_) => Availability::Filling {
-                retry_after_seconds: retry_after_seconds(slot.age()),
-            },
+        let first = match wait {
+            FillWait::Short => SHORT_FILL_WAIT,
+            FillWait::Long => FILL_WAIT,
+        };
+        for wait in [first, FILL_WAIT - first] {
+            match slot.settled(wait).await {
+                Some(Filling::Ready(served)) => return Availability::Ready(served),
+                Some(Filling::OtherEncoding) => return Availability::OtherEncoding,
+                Some(Filling::Waiting(_) | Filling::GivenUp(GiveUpReason::Unavailable)) => {}
+                Some(Filling::GivenUp(_) | Filling::Gone) | None => {
+                    return Availability::Forwarded(None);
+                }
+            }
+            if let Ok(permit) = Arc::clone(&slot.forwards).try_acquire_owned() {
+                return Availability::Forwarded(Some(permit.into()));
+            }
+        }
+        Availability::Filling {
+            retry_after_seconds: retry_after_seconds(slot.age()),
         }
     }
 
@@ -347,9 +376,10 @@ impl Resources for Registry {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
+    async fn forward(&self, mut request: Request<Incoming>) -> Response<ForwardedBody> {
+        let permit = request.extensions_mut().remove::<ForwardPermit>();
         if let Some(answer) = self.table_watch(&request).await {
-            return answer.map(|body| Either::Right(Box::new(body)));
+            return answer.map(|body| ForwardedBody::new(Either::Right(Box::new(body)), permit));
         }
         let answer = if is_watch(&request) {
             let begun = self.draining.begun();
@@ -357,7 +387,7 @@ impl Resources for Registry {
         } else {
             self.passthrough.forward(request).await
         };
-        answer.map(Either::Left)
+        answer.map(|body| ForwardedBody::new(Either::Left(body), permit))
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {
@@ -404,25 +434,40 @@ fn retry_after_seconds(age: Duration) -> u32 {
 }
 
 impl Readiness for Registry {
-    fn resources(&self) -> Vec<(String, Result<(), String>)> {
-        let state = self.state();
-        let ready = |slot: &Slot| match &*slot.filling.borrow() {
-            Filling::Ready(_) => Ok(()),
-            Filling::Waiting(reason) => Err((*reason).to_owned()),
-            Filling::OtherEncoding => Ok(()),
-            Filling::Gone => Err("gone upstream".to_owned()),
+    fn checks(&self) -> Vec<Check> {
+        let upstream = match self.discovered_once.get() {
+            Some(()) => CheckOutcome::Passed(String::new()),
+            None => CheckOutcome::Failed("it has not told yet what it offers".to_owned()),
         };
-        let mut resources: Vec<_> = state
-            .slots
+        let slots = self.slots();
+        let mut checks: Vec<_> = slots
             .iter()
-            .map(|(key, slot)| (key.to_string(), ready(slot)))
+            .map(|(key, slot)| Check {
+                name: key.to_string(),
+                outcome: match self.pinned.get(key) {
+                    Some(filled) if filled.get().is_none() => slot.must_be_filled(),
+                    _ => CheckOutcome::Passed(slot.describe()),
+                },
+            })
             .collect();
         // What must always be there is missed even before its cache can be started.
-        let pinned = self.settings.pinned.iter();
-        let missing = pinned.filter(|gvr| !state.slots.contains_key(&CacheKey::json(gvr)));
-        resources
-            .extend(missing.map(|gvr| (gvr.to_string(), Err("not offered upstream".to_owned()))));
-        resources.sort();
-        resources
+        let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
+        let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
+        checks.extend(missing.map(|(key, filled)| Check {
+            name: key.to_string(),
+            outcome: match filled.get() {
+                Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
+                None => CheckOutcome::Failed("not offered upstream".to_owned()),
+            },
+        }));
+        checks.sort_by(|one, other| one.name.cmp(&other.name));
+        checks.insert(
+            0,
+            Check {
+                name: "upstream".to_owned(),
+                outcome: upstream,
+            },
+        );
+        checks
     }
 }

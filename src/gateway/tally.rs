@@ -1,8 +1,8 @@
 //! Counts what drivers and streams tell, in metrics made once per resource.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
@@ -13,9 +13,9 @@ use crate::downstream::list::BlockCounts;
 use crate::downstream::resources::ListTally;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
-    CacheMetrics, DownstreamMetrics, FrameRejection as RejectionLabel, Label, Metrics,
-    RelistReason as RelistLabel, ResourceLabels, StreamEnd as StreamLabel, UpstreamMetrics,
-    WatchEnd as WatchLabel,
+    CacheMetrics, CacheState, DownstreamMetrics, FrameRejection as RejectionLabel, GiveUpReason,
+    Label, Metrics, RelistReason as RelistLabel, ResourceLabels, StreamEnd as StreamLabel,
+    UpstreamMetrics, WatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::upstream::cache_sink::{FillState, FillTally};
@@ -53,6 +53,8 @@ pub(super) struct ResourceTally {
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
     draining: Draining,
+    /// Set once the cache was ready.
+    filled: Arc<OnceLock<()>>,
 }
 
 impl ResourceTally {
@@ -63,7 +65,34 @@ impl ResourceTally {
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
             draining,
+            filled: Arc::default(),
         }
+    }
+
+    /// The same, and sets `filled` once the cache is ready for the first time.
+    pub(super) fn marking(self, filled: Arc<OnceLock<()>>) -> Self {
+        Self { filled, ..self }
+    }
+
+    /// Shows what the cache is doing.
+    pub(super) fn announce(&self, state: CacheState) {
+        self.cache.state.set(state);
+        if state == CacheState::Ready {
+            // Set twice is set.
+            let _ = self.filled.set(());
+        }
+    }
+
+    /// Shows that the cache was given up, and why.
+    pub(super) fn given_up(&self, reason: GiveUpReason) {
+        self.announce(CacheState::GivenUp(reason));
+        self.cache.given_up.inc(reason);
+    }
+
+    /// How long upstream has sent nothing; `None` before it has sent anything.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        let last = self.upstream.last_received.get();
+        (last > 0.0).then(|| Duration::from_secs_f64((seconds_since_1970() - last).max(0.0)))
     }
 
     /// The tally of one cache of the resource; announces when it is ready.
@@ -78,6 +107,11 @@ impl ResourceTally {
             filling,
         })
     }
+}
+
+fn seconds_since_1970() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// Labels of a cache.
@@ -101,7 +135,9 @@ pub(super) struct CacheTally {
 
 impl DriverTally for CacheTally {
     fn received(&self, bytes: usize) {
-        self.resource.upstream.bytes_received.add(bytes as u64);
+        let upstream = &self.resource.upstream;
+        upstream.bytes_received.add(bytes as u64);
+        upstream.last_received.set(seconds_since_1970());
     }
 
     fn rejected(&self, reason: FrameRejection) {
@@ -173,6 +209,7 @@ impl FillTally for CacheTally {
         let announce = |filling: &mut Filling| {
             let ready = matches!(filling, Filling::Ready(_));
             if !ready {
+                self.resource.announce(CacheState::Ready);
                 cache.initializations.inc();
                 *filling = Filling::Ready(self.served.clone());
             }

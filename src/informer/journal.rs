@@ -72,8 +72,8 @@ impl DriverTally for Journal {
                 asked,
                 status: status.clone(),
             },
-            Failure::Transport => WatchFailure::Transport { asked, cause },
-            Failure::Protocol => WatchFailure::Unreadable {
+            Failure::Transport | Failure::Saturated => WatchFailure::Transport { asked, cause },
+            Failure::Protocol | Failure::TooLong => WatchFailure::Unreadable {
                 asked,
                 rejection: trouble.rejection.unwrap_or(FrameRejection::Unparsable),
                 cause,

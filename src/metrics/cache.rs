@@ -2,7 +2,8 @@
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::families::Register;
+use super::families::{ByLabel, Register, StateGauges, resource_and};
+use super::labels::{CacheState, GiveUpReason};
 use super::{MetricsError, ResourceLabels};
 
 /// Handles of one resource's watch cache. The cache counts in plain integers; its driver sets these.
@@ -22,6 +23,10 @@ pub struct CacheMetrics {
     pub initializations: IntCounter,
     /// Event lines laid out in views. Events delivered divided by this is how often a line is shared.
     pub frames_encoded: IntCounter,
+    /// What the cache is doing.
+    pub state: StateGauges<CacheState>,
+    /// Times it was given up, by reason.
+    pub given_up: ByLabel<GiveUpReason>,
 }
 
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(super) struct Families {
     ring_oldest_age: GaugeVec,
     initializations: IntCounterVec,
     frames_encoded: IntCounterVec,
+    state: IntGaugeVec,
+    given_up: IntCounterVec,
 }
 
 impl Families {
@@ -59,6 +66,16 @@ impl Families {
                 "Event lines laid out for watches; delivered events divided by this is how often a line is shared.",
                 labels,
             )?,
+            state: add.gauges(
+                "cache_state",
+                "Whether the cache is being filled, is ready, or why it was given up and its requests are forwarded.",
+                &resource_and("state"),
+            )?,
+            given_up: add.counters(
+                "cache_given_up_total",
+                "Times the cache was given up, by reason.",
+                &resource_and("reason"),
+            )?,
         })
     }
 
@@ -74,6 +91,7 @@ impl Families {
             let _ = gauges.remove_label_values(values);
         }
         let _ = self.ring_oldest_age.remove_label_values(values);
+        StateGauges::<CacheState>::forget(&self.state, values);
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
@@ -86,6 +104,8 @@ impl Families {
             ring_oldest_age: self.ring_oldest_age.with_label_values(values),
             initializations: self.initializations.with_label_values(values),
             frames_encoded: self.frames_encoded.with_label_values(values),
+            state: StateGauges::resolve(&self.state, values),
+            given_up: ByLabel::resolve(&self.given_up, values),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 use super::labels::Label;
@@ -18,10 +19,7 @@ pub struct ByLabel<L> {
 impl<L: Label> ByLabel<L> {
     /// Resolves every value, so that each series is there, at zero, from the start.
     pub(super) fn resolve(family: &IntCounterVec, before: &[&str]) -> Self {
-        let counter = |label: &L| {
-            let values: Vec<&str> = before.iter().copied().chain([label.as_str()]).collect();
-            (*label, family.with_label_values(&values))
-        };
+        let counter = |label: &L| (*label, family.with_label_values(&with(before, *label)));
         Self {
             counters: L::ALL.iter().map(counter).collect(),
         }
@@ -41,6 +39,39 @@ impl<L: Label> ByLabel<L> {
             counter.inc();
         }
     }
+}
+
+/// One gauge for each value of a closed label set; the one that holds is 1, the others are 0.
+#[derive(Clone, Debug)]
+pub struct StateGauges<L> {
+    gauges: Vec<(L, IntGauge)>,
+}
+
+impl<L: Label> StateGauges<L> {
+    pub(super) fn resolve(family: &IntGaugeVec, before: &[&str]) -> Self {
+        let gauge = |label: &L| (*label, family.with_label_values(&with(before, *label)));
+        Self {
+            gauges: L::ALL.iter().map(gauge).collect(),
+        }
+    }
+
+    pub(super) fn forget(family: &IntGaugeVec, before: &[&str]) {
+        for label in L::ALL {
+            // What was never there need not go.
+            let _ = family.remove_label_values(&with(before, *label));
+        }
+    }
+
+    /// This value holds from now on.
+    pub fn set(&self, label: L) {
+        for (known, gauge) in &self.gauges {
+            gauge.set(i64::from(*known == label));
+        }
+    }
+}
+
+fn with<'a, L: Label>(before: &[&'a str], label: L) -> Vec<&'a str> {
+    before.iter().copied().chain([label.as_str()]).collect()
 }
 
 /// A registry, with one method for each kind of family.

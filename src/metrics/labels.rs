@@ -83,7 +83,7 @@ pub enum WatchEnd {
     Error,
     /// A frame could not be read.
     Undecodable,
-    /// The cache was ended: nobody needs it, or upstream no longer has the resource.
+    /// The cache was ended: nobody needs it, it was given up, or upstream no longer has the resource.
     Idle,
     /// The process ends.
     Drain,
@@ -107,6 +107,87 @@ impl Label for WatchEnd {
             Self::Undecodable => "undecodable",
             Self::Idle => "idle",
             Self::Drain => "drain",
+        }
+    }
+}
+
+/// Why a resource has no cache and its requests are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveUpReason {
+    /// Upstream does not accept the gateway's credentials (401).
+    Unauthorized,
+    /// Upstream does not let the gateway list or watch the resource (403).
+    Forbidden,
+    /// What upstream sends cannot be read.
+    Undecodable,
+    /// An object is longer than `--frame-len-max`.
+    TooLong,
+    /// All places for the gateway's watches upstream are taken.
+    Saturated,
+    /// Upstream does not answer, or answers with errors.
+    Unavailable,
+    /// The process has more memory than `--memory-max`.
+    Memory,
+    /// The task that fills the cache panicked.
+    Panicked,
+}
+
+impl Label for GiveUpReason {
+    const ALL: &'static [Self] = &[
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Undecodable,
+        Self::TooLong,
+        Self::Saturated,
+        Self::Unavailable,
+        Self::Memory,
+        Self::Panicked,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::Undecodable => "undecodable",
+            Self::TooLong => "too_long",
+            Self::Saturated => "saturated",
+            Self::Unavailable => "unavailable",
+            Self::Memory => "memory",
+            Self::Panicked => "panicked",
+        }
+    }
+}
+
+/// What a resource's cache is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheState {
+    /// It is being filled.
+    Filling,
+    /// Clients are served from it.
+    Ready,
+    /// There is none, for this reason.
+    GivenUp(GiveUpReason),
+}
+
+impl Label for CacheState {
+    const ALL: &'static [Self] = &[
+        Self::Filling,
+        Self::Ready,
+        Self::GivenUp(GiveUpReason::Unauthorized),
+        Self::GivenUp(GiveUpReason::Forbidden),
+        Self::GivenUp(GiveUpReason::Undecodable),
+        Self::GivenUp(GiveUpReason::TooLong),
+        Self::GivenUp(GiveUpReason::Saturated),
+        Self::GivenUp(GiveUpReason::Unavailable),
+        Self::GivenUp(GiveUpReason::Memory),
+        Self::GivenUp(GiveUpReason::Panicked),
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Filling => "filling",
+            Self::Ready => "ready",
+            Self::GivenUp(reason) => reason.as_str(),
         }
     }
 }

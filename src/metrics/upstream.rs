@@ -1,6 +1,6 @@
 //! What is counted of a resource's list and watch upstream.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::{ByLabel, Register, resource_and};
 use super::labels::{FrameRejection, RelistReason, WatchEnd};
@@ -28,6 +28,8 @@ pub struct UpstreamMetrics {
     pub resource_version: IntGauge,
     /// 1 while the watch is open and has not stalled.
     pub connected: IntGauge,
+    /// When bytes came last, in seconds since 1970; 0 before any did.
+    pub last_received: Gauge,
 }
 
 /// Handles of a resource's shared watches of Tables.
@@ -50,6 +52,7 @@ pub(super) struct Families {
     frames_rejected: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
+    last_received: GaugeVec,
     table_watches: IntGaugeVec,
     table_requests: IntCounterVec,
 }
@@ -108,6 +111,11 @@ impl Families {
                 "Whether the upstream watch is open and alive.",
                 labels,
             )?,
+            last_received: add.real_gauges(
+                "upstream_last_received_timestamp_seconds",
+                "When upstream last sent anything of the resource, in seconds since 1970.",
+                labels,
+            )?,
             table_watches: add.gauges(
                 "upstream_table_watches_active",
                 "Watches of tables open upstream, each shared by clients that ask alike.",
@@ -131,6 +139,7 @@ impl Families {
         ] {
             let _ = gauges.remove_label_values(values);
         }
+        let _ = self.last_received.remove_label_values(values);
     }
 
     pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
@@ -154,6 +163,7 @@ impl Families {
             frames_rejected: ByLabel::resolve(&self.frames_rejected, values),
             resource_version: self.resource_version.with_label_values(values),
             connected: self.connected.with_label_values(values),
+            last_received: self.last_received.with_label_values(values),
         }
     }
 }

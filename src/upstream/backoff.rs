@@ -12,6 +12,9 @@ pub const RESET_AFTER: Duration = Duration::from_secs(120);
 /// The gateway's own first and longest step: one gateway asks where thousands of informers would.
 const BRISK_FIRST: Duration = Duration::from_millis(200);
 const BRISK_MAX: Duration = Duration::from_secs(3);
+/// For a resource that was given up.
+const PATIENT_FIRST: Duration = Duration::from_secs(1);
+const PATIENT_MAX: Duration = Duration::from_secs(150);
 /// Longest `Retry-After` that is believed. The API server asks for at most 30 s; a proxy's hour must not stop a cache for an hour.
 pub const FLOOR_MAX: Duration = Duration::from_secs(300);
 
@@ -41,6 +44,12 @@ impl Backoff {
     #[must_use]
     pub const fn brisk() -> Self {
         Self::between(BRISK_FIRST, BRISK_MAX)
+    }
+
+    /// At the first step, with bounds for what will hardly have changed a minute later, and costs a list to find out.
+    #[must_use]
+    pub const fn patient() -> Self {
+        Self::between(PATIENT_FIRST, PATIENT_MAX)
     }
 
     const fn between(step_first: Duration, step_max: Duration) -> Self {

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
-use super::reflector::{Action, Effect, Input, Reflector, RelistReason};
+use super::reflector::{Action, Effect, GiveUp, Input, Reflector, RelistReason, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
@@ -110,6 +110,8 @@ pub enum DriverEnd {
     Gone,
     /// Upstream's versions went back, as after a restored backup: the sink must be built anew.
     WentBack,
+    /// The reflector stopped after too many failures; only one that may give up does.
+    GivenUp(GiveUp),
 }
 
 /// What a driver reads, and how.
@@ -241,7 +243,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     self.watch(ask::watch(&self.reading.collection, after))
                         .await
                 }
-                Action::Stop(_) => Err(DriverEnd::Gone),
+                Action::Stop(StopReason::Gone) => Err(DriverEnd::Gone),
+                Action::Stop(StopReason::GivenUp(reason)) => Err(DriverEnd::GivenUp(reason)),
             };
             if let Err(end) = step {
                 return end;

@@ -23,11 +23,13 @@ use crate::resource::ResourceVersion;
 use super::backoff::Backoff;
 
 mod decision;
+mod give_up;
 mod initial;
 mod live;
 mod report;
 
 pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
+pub use give_up::{Failures, GiveUp};
 pub use report::{Failure, Input};
 
 /// A watch that ends sooner and brought nothing is not asked for again at once (client-go's "very short watch").
@@ -104,6 +106,8 @@ pub struct Reflector {
     bad_watch_count: u32,
     counters: Counters,
     when_gone: WhenGone,
+    /// Counted where a resource may be given up.
+    failures: Option<Failures>,
 }
 
 /// What is done about a resource that stays unknown.
@@ -185,6 +189,7 @@ impl Reflector {
             bad_watch_count: 0,
             counters,
             when_gone: WhenGone::Stop,
+            failures: None,
         }
     }
 
@@ -199,6 +204,15 @@ impl Reflector {
     pub fn never_giving_up(self) -> Self {
         Self {
             when_gone: WhenGone::KeepAsking,
+            ..self
+        }
+    }
+
+    /// The same, but after too many failures it stops with the reason: see [`GiveUp`].
+    #[must_use]
+    pub fn giving_up(self) -> Self {
+        Self {
+            failures: Some(Failures::default()),
             ..self
         }
     }
@@ -229,7 +243,21 @@ impl Reflector {
     pub fn observe(&mut self, input: Input, now: Instant) -> Effect {
         if matches!(input, Input::WatchOpened | Input::ListPage { .. }) {
             self.not_found_count = 0;
+            if let Some(failures) = &mut self.failures {
+                failures.answered();
+            }
         }
+        let failure = input.failure();
+        let effect = self.decide(input, now);
+        if let Some(failure) = failure
+            && let Some(reason) = self.gives_up(&failure, effect, now)
+        {
+            self.phase = Phase::Stopped(StopReason::GivenUp(reason));
+        }
+        effect
+    }
+
+    fn decide(&mut self, input: Input, now: Instant) -> Effect {
         match (&mut self.phase, input) {
             (Phase::Stopped(_), _) => Effect::Ignored,
             (_, Input::WatchOpened) => {
@@ -315,7 +343,24 @@ impl Reflector {
         &self.counters
     }
 
+    /// Whether a failure that has just been answered by `effect` is one too many.
+    fn gives_up(&mut self, failure: &Failure, effect: Effect, now: Instant) -> Option<GiveUp> {
+        let failures = self.failures.as_mut()?;
+        let is_unread = matches!(failure, Failure::Protocol | Failure::TooLong);
+        match (&self.phase, effect) {
+            (Phase::Stopped(_), _) => None,
+            (_, Effect::Relisting { .. }) if is_unread => failures.strike(failure, now),
+            // The list that follows tells whether the objects can be read at all.
+            (Phase::Live { .. }, _) if is_unread => None,
+            (Phase::Live { .. }, _) => failures.add(failure, true),
+            (Phase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
+        }
+    }
+
     fn progressed(&mut self) {
+        if let Some(failures) = &mut self.failures {
+            failures.progressed();
+        }
         self.attempt.progressed = true;
         self.backoff.succeeded();
         self.bad_watch_count = 0;

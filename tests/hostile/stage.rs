@@ -69,7 +69,16 @@ impl Stage {
 
     /// A stage whose gateway asks somebody else than the embedded API server itself.
     pub(crate) async fn behind(apiserver: Apiserver, upstream: http::Uri) -> Self {
-        Self::before(apiserver, ServeSettings::embedded(upstream), |_| {}).await
+        Self::behind_with(apiserver, upstream, |_| {}).await
+    }
+
+    /// The same with other settings than usual.
+    pub(crate) async fn behind_with(
+        apiserver: Apiserver,
+        upstream: http::Uri,
+        adjust: impl FnOnce(&mut ServeSettings),
+    ) -> Self {
+        Self::before(apiserver, ServeSettings::embedded(upstream), adjust).await
     }
 
     async fn before(

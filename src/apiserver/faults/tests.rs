@@ -86,7 +86,7 @@ fn orders_beyond_bounds_are_refused() {
     };
     assert_eq!(
         order(r#"{"fault":{"refuse":{"code":418}}}"#),
-        "code 418 is none of 410, 429, 500, 503"
+        "code 418 is none of 401, 403, 410, 429, 500, 503"
     );
     assert_eq!(
         order(r#"{"fault":{"delay":{"delayMs":60001}}}"#),

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::cache::tests::samples::{World, kind};
-use crate::downstream::resources::{Answered as AnsweredRequest, Availability, Latest};
+use crate::downstream::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::{CacheKey, Layout};
 use crate::view::{Hub, Served};
@@ -27,10 +27,10 @@ impl WatchTally for Untold {
 impl Resources for Upstream {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, _: &CacheKey) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
         match &self.0 {
             Some(served) => Availability::Ready(served.clone()),
-            None => Availability::Forwarded,
+            None => Availability::Forwarded(None),
         }
     }
 

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
-use crate::downstream::resources::Latest;
+use crate::downstream::resources::{FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::Layout;
 use crate::resource::ResourceVersion;
@@ -38,9 +38,9 @@ struct Stage {
 impl Resources for Stage {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, key: &CacheKey) -> Availability {
+    async fn availability(&self, key: &CacheKey, _: FillWait) -> Availability {
         if key.gvr != self.served.cache.kind().gvr {
-            Availability::Forwarded
+            Availability::Forwarded(None)
         } else if self.filling {
             Availability::Filling {
                 retry_after_seconds: 7,

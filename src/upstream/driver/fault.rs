@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use super::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
 use crate::resource::Encoding;
+use crate::upstream::client::SendError;
 use crate::upstream::reflector::Failure;
 
 /// What was asked of upstream.
@@ -78,8 +79,12 @@ impl Fault {
     }
 
     pub(super) fn rejected(reason: FrameRejection, cause: impl Into<String>) -> Self {
+        let failure = match reason {
+            FrameRejection::TooLong => Failure::TooLong,
+            FrameRejection::Unparsable | FrameRejection::WrongContentType => Failure::Protocol,
+        };
         Self {
-            failure: Failure::Protocol,
+            failure,
             rejection: Some(reason),
             cause: cause.into(),
         }
@@ -106,7 +111,12 @@ impl Fault {
 
 impl From<FetchError> for Fault {
     fn from(error: FetchError) -> Self {
-        Self::cut(error.0.to_string())
+        let is_saturated = matches!(error.0.downcast_ref(), Some(SendError::Saturated));
+        let mut fault = Self::cut(error.0.to_string());
+        if is_saturated {
+            fault.failure = Failure::Saturated;
+        }
+        fault
     }
 }
 

@@ -4,7 +4,7 @@ use http::header::WARNING;
 
 use super::lists::{page, whole};
 use super::{Fetch, Purpose};
-use crate::decode::{scan_list, scan_protobuf_list};
+use crate::decode::{UpstreamStatus, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
 
@@ -40,6 +40,18 @@ pub enum ProbeError {
     Unreadable,
 }
 
+impl ProbeError {
+    /// The same as the reflector is told of it.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Refused { code, .. } => Failure::Status(UpstreamStatus::of_code(*code)),
+            Self::Unreachable => Failure::Transport,
+            Self::Unreadable => Failure::Protocol,
+        }
+    }
+}
+
 impl From<Failure> for ProbeError {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -47,8 +59,8 @@ impl From<Failure> for ProbeError {
                 code: status.code,
                 message: status.message,
             },
-            Failure::Transport => Self::Unreachable,
-            Failure::Protocol => Self::Unreadable,
+            Failure::Transport | Failure::Saturated => Self::Unreachable,
+            Failure::Protocol | Failure::TooLong => Self::Unreadable,
         }
     }
 }

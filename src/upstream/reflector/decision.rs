@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::give_up::GiveUp;
 use crate::resource::ResourceVersion;
 
 /// How fresh a list must be.
@@ -54,6 +55,8 @@ pub enum Action {
 pub enum StopReason {
     /// Upstream no longer knows the resource.
     Gone,
+    /// Too many failures.
+    GivenUp(GiveUp),
 }
 
 /// Why all objects are asked for.

@@ -48,6 +48,25 @@ pub enum Failure {
     Transport,
     /// What came cannot be read.
     Protocol,
+    /// What came is longer than allowed.
+    TooLong,
+    /// Not sent: all places for requests upstream are taken.
+    Saturated,
+}
+
+impl Input {
+    /// The failure that it tells of, if it does.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::ListFailed(failure) | Self::WatchFailed(failure) => Some(failure.clone()),
+            Self::WatchError(status) => Some(Failure::Status(status.clone())),
+            Self::ListPage { .. }
+            | Self::WatchOpened
+            | Self::Event { .. }
+            | Self::Bookmark { .. }
+            | Self::WatchEnded => None,
+        }
+    }
 }
 
 /// What a failure asks for, the same for lists and watches.
@@ -79,7 +98,7 @@ impl Failure {
                 Some(seconds) => seconds,
                 None => 0,
             },
-            Self::Transport | Self::Protocol => 0,
+            Self::Transport | Self::Protocol | Self::TooLong | Self::Saturated => 0,
         }
     }
 
@@ -87,7 +106,8 @@ impl Failure {
         let status = match self {
             Self::Status(status) => status,
             Self::Transport => return Remedy::Reconnect,
-            Self::Protocol => return Remedy::Unreadable,
+            Self::Protocol | Self::TooLong => return Remedy::Unreadable,
+            Self::Saturated => return Remedy::Again,
         };
         match status.code {
             _ if status.is_expired() => Remedy::Relist,

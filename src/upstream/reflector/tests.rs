@@ -8,6 +8,7 @@ use super::*;
 use crate::decode::UpstreamStatus;
 use crate::resource::EventKind;
 
+mod give_up;
 mod simulation;
 
 fn rv(version: u64) -> ResourceVersion {

@@ -1,0 +1,166 @@
+//! The owner of a cache before an embedded API server.
+
+use bytes::Bytes;
+use http::Request;
+use http::header::CONTENT_TYPE;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::apiserver::{self, Apiserver, Options};
+use crate::cache::tests::samples::keep;
+use crate::cache::{Event, Sequence};
+use crate::gateway::tally::Draining;
+use crate::metrics::Metrics;
+use crate::resource::{CacheKey, Gvr, ResourceVersion};
+use crate::upstream::client::{RequestBody, UpstreamSource};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Panics while it dispatches an object of this name.
+#[derive(Debug)]
+struct Fragile(Arc<Hub>);
+
+const FATAL: &str = "fatal";
+
+impl Observer for Fragile {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        through: Sequence,
+        version: ResourceVersion,
+        now: std::time::Instant,
+    ) -> usize {
+        let is_fatal = |event: &Arc<Event>| event.object().key().to_string().ends_with(FATAL);
+        assert!(!events.iter().any(is_fatal), "planted");
+        self.0.dispatch(events, through, version, now)
+    }
+}
+
+struct Stage {
+    apiserver: Apiserver,
+    client: Arc<Client>,
+    slot: Slot,
+    metrics: Metrics,
+    _tasks: JoinSet<()>,
+}
+
+impl Stage {
+    async fn new(adjust: impl FnOnce(&mut SlotParts)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            objects: vec!["configmaps=3".parse().unwrap()],
+            seed: Some(1),
+            ..Options::default()
+        };
+        let apiserver = apiserver::start(listener, options).unwrap();
+        let url = format!("http://{}", apiserver.address());
+        let source = UpstreamSource::url(&url).unwrap();
+        let client = Arc::new(Client::connect(source).await.unwrap());
+        let metrics = Metrics::new().unwrap();
+        let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
+        let tally = ResourceTally::new(&metrics, &key, Draining::default());
+        let mut parts = SlotParts {
+            resource: DiscoveredResource {
+                gvr: key.gvr.clone(),
+                kind: "ConfigMap".to_owned(),
+                namespaced: true,
+                list: true,
+                watch: true,
+            },
+            encoding: key.encoding,
+            client: Arc::clone(&client),
+            retention: keep(1000),
+            limits: ReadLimits {
+                frame_len_max: 1 << 20,
+                coalesce_delay_max: Duration::ZERO,
+                memory_max: 0,
+            },
+            tally: Arc::new(tally),
+            observer: |hub| hub,
+        };
+        adjust(&mut parts);
+        let mut tasks = JoinSet::new();
+        let streams = Arc::new(StreamTally::new(&metrics, &key, Draining::default()));
+        let slot = Slot::start(parts, &mut tasks, streams);
+        Self {
+            apiserver,
+            client,
+            slot,
+            metrics,
+            _tasks: tasks,
+        }
+    }
+
+    async fn create(&self, name: &str) {
+        let object = serde_json::json!({"metadata": {"name": name}});
+        let request = Request::post("/api/v1/namespaces/default/configmaps")
+            .header(CONTENT_TYPE, "application/json")
+            .body(RequestBody::Full(Bytes::from(object.to_string())))
+            .unwrap();
+        assert_eq!(self.client.send(request).await.unwrap().status(), 201);
+    }
+
+    /// Waits for a state.
+    async fn comes_to(&self, holds: impl Fn(&Filling) -> bool) -> Filling {
+        let mut filling = self.slot.filling.clone();
+        let came = tokio::time::timeout(PATIENCE, filling.wait_for(holds)).await;
+        came.unwrap().unwrap().clone()
+    }
+
+    async fn ready(&self) -> Served {
+        match self
+            .comes_to(|state| matches!(state, Filling::Ready(_)))
+            .await
+        {
+            Filling::Ready(served) => served,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn given_up(&self, reason: GiveUpReason) -> u64 {
+        let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
+        let labels = crate::gateway::tally::labels(&key);
+        self.metrics.cache(labels).given_up.count(reason)
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
+    let stage = Stage::new(|parts| parts.observer = |hub| Arc::new(Fragile(hub))).await;
+    let first = stage.ready().await;
+    stage.create("harmless").await;
+    stage.create(FATAL).await;
+    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Panicked));
+    stage.comes_to(given_up).await;
+    let closed = async {
+        while !first.hub.is_closed() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, closed).await.unwrap();
+
+    let second = stage.ready().await;
+    assert!(!Arc::ptr_eq(&first.hub, &second.hub));
+    assert_eq!(stage.given_up(GiveUpReason::Panicked), 1);
+    let names = |served: &Served| {
+        let snapshot = served.cache.snapshot().unwrap();
+        let keys = snapshot.objects.iter();
+        keys.map(|object| object.key().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert!(names(&second).contains(&format!("default/{FATAL}")));
+    assert!(
+        stage.apiserver.watch_count() <= 1,
+        "the first one has ended"
+    );
+}
+
+#[tokio::test]
+async fn no_cache_is_begun_while_memory_is_short() {
+    let stage = Stage::new(|parts| parts.limits.memory_max = 1).await;
+    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Memory));
+    stage.comes_to(given_up).await;
+    assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
+    assert_eq!(stage.slot.describe(), "forwarded: memory");
+}

@@ -1,0 +1,121 @@
+//! When a reflector that may give up does, and when it goes on.
+
+use super::*;
+
+fn giving_up(mut table: Table) -> Table {
+    table.reflector = table.reflector.giving_up();
+    table
+}
+
+impl Table {
+    /// What is done next, whenever that is.
+    fn next(&mut self) -> Action {
+        match self.reflector.next_action(self.now, 0) {
+            Action::WaitUntil(at) => {
+                self.now = at;
+                self.reflector.next_action(self.now, 0)
+            }
+            action => action,
+        }
+    }
+
+    /// Fails whatever is asked for, until the reflector gives up; how often, and why.
+    fn fails_until_given_up(&mut self, failure: &Failure) -> (u32, StopReason) {
+        for count in 0..100 {
+            let input = match self.next() {
+                Action::Stop(reason) => return (count, reason),
+                Action::List { .. } => Input::ListFailed(failure.clone()),
+                _ => Input::WatchFailed(failure.clone()),
+            };
+            self.reflector.observe(input, self.now);
+        }
+        panic!("never given up: {failure:?}");
+    }
+}
+
+#[track_caller]
+fn check(table: Table, failure: &Failure, count: u32, reason: GiveUp) {
+    let given_up = giving_up(table).fails_until_given_up(failure);
+    assert_eq!(given_up, (count, StopReason::GivenUp(reason)));
+}
+
+#[test]
+fn a_resource_that_cannot_be_had_is_given_up() {
+    let new = || Table::new(STREAMED);
+    check(new(), &http(403), 1, GiveUp::Forbidden);
+    check(new(), &http(401), 2, GiveUp::Unauthorized);
+    check(new(), &Failure::Saturated, 2, GiveUp::Saturated);
+    check(new(), &Failure::Protocol, 3, GiveUp::Undecodable);
+    check(new(), &Failure::TooLong, 3, GiveUp::TooLong);
+    check(new(), &Failure::Transport, 5, GiveUp::Unavailable);
+    check(new(), &http(429), 5, GiveUp::Unavailable);
+}
+
+#[test]
+fn state_that_is_held_outlasts_a_hiccup_but_not_the_loss_of_rights() {
+    let live = || Table::live_at(7);
+    check(live(), &http(403), 3, GiveUp::Forbidden);
+    check(live(), &http(401), 10, GiveUp::Unauthorized);
+    check(live(), &Failure::Saturated, 5, GiveUp::Saturated);
+    // Three watches, then the relist: streamed, in pages, and once more.
+    check(live(), &Failure::Protocol, 6, GiveUp::Undecodable);
+    check(live(), &Failure::TooLong, 6, GiveUp::TooLong);
+}
+
+#[test]
+fn an_upstream_that_is_away_takes_no_state_with_it() {
+    let mut table = giving_up(Table::live_at(7));
+    for failure in [Failure::Transport, http(503), http(429), http(500)] {
+        for _ in 0..50 {
+            assert_eq!(table.next(), Action::Watch { after: rv(7) });
+            table.told(Input::WatchFailed(failure.clone()), Effect::None);
+        }
+    }
+}
+
+#[test]
+fn answers_in_between_begin_the_count_anew() {
+    let mut table = giving_up(Table::live_at(7));
+    for version in 8..30 {
+        for _ in 0..2 {
+            table.next();
+            table.told(Input::WatchFailed(http(403)), Effect::None);
+        }
+        table.next();
+        table.told(Input::WatchOpened, Effect::None);
+        table.told(event(version), Effect::Live);
+        table.told(Input::WatchEnded, Effect::None);
+    }
+}
+
+/// One cycle of an event that no watch can read while lists can.
+fn unreadable_event(table: &mut Table, version: u64) {
+    for _ in 0..3 {
+        table.next();
+        table.reflector.observe(Input::WatchOpened, table.now);
+        let failed = Input::WatchFailed(Failure::TooLong);
+        table.reflector.observe(failed, table.now);
+    }
+    if let Action::WatchList { .. } = table.next() {
+        table.reflector.observe(marker(version), table.now);
+    }
+}
+
+#[test]
+fn events_that_only_lists_can_read_are_listed_around_a_few_times() {
+    let mut table = giving_up(Table::live_at(7));
+    unreadable_event(&mut table, 8);
+    unreadable_event(&mut table, 9);
+    assert_eq!(table.next(), Action::Watch { after: rv(9) });
+    unreadable_event(&mut table, 10);
+    let reason = StopReason::GivenUp(GiveUp::TooLong);
+    assert_eq!(table.next(), Action::Stop(reason));
+
+    // One now and then does no harm.
+    let mut table = giving_up(Table::live_at(7));
+    for version in 8..20 {
+        table.now += Duration::from_secs(601);
+        unreadable_event(&mut table, version);
+        assert_eq!(table.next(), Action::Watch { after: rv(version) });
+    }
+}
