@@ -111,8 +111,10 @@ impl<V> DeltaFifo<V> {
             // A replacement has told its end already.
             return Ok(());
         }
-        pending.append(key, Delta::new(kind, object));
+        let repeated = pending.append(key, Delta::new(kind, object));
         drop(pending);
+        // An object's destructor is the user's.
+        drop(repeated);
         self.filled.notify_waiters();
         Ok(())
     }
@@ -181,6 +183,12 @@ impl<V> DeltaFifo<V> {
         self.filled.notify_waiters();
     }
 
+    /// Whether a resync is not processed yet.
+    #[must_use]
+    pub fn is_resyncing(&self) -> bool {
+        self.lock().is_resyncing()
+    }
+
     /// Takes the first object's deltas, oldest first, and processes them while the queue is locked: `process` must not
     /// call this queue, and should be quick. It also hears whether they are part of the initial population.
     ///
@@ -195,10 +203,12 @@ impl<V> DeltaFifo<V> {
             notify: &self.room,
             wake: false,
         };
+        // So do these: an object's destructor is the user's.
+        let (key, deltas);
         let mut pending = self.lock();
         let in_initial_list = !pending.has_synced();
         let was_full = self.is_full_of(&pending);
-        let (key, deltas) = pending.pop()?;
+        (key, deltas) = pending.pop()?;
         waiters.wake = was_full && !self.is_full_of(&pending);
         Some(process(&key, &deltas, in_initial_list))
     }

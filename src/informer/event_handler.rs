@@ -42,6 +42,7 @@ pub trait EventHandler<T>: Send + Sync + 'static {
             Notification::Deleted {
                 object,
                 final_state_known,
+                ..
             } => self.on_delete(object, *final_state_known),
         }
     }
@@ -61,8 +62,8 @@ where
 pub enum Overflow {
     /// What waits is merged, so that of each object at most one change is left: the one from what the handler was told to
     /// what is there now. It may leave out states between, and objects that came and went; one that was deleted and made
-    /// again is told as updated. A queue then holds at most as many as it may, or twice as many as there are objects that
-    /// changed since it was last empty, whichever is more.
+    /// again is told as updated. Beside the initial state a queue then holds at most as many as it may, or twice as many as
+    /// there are objects that were listed or changed since it was last empty, whichever is more.
     Merge,
     /// The informer takes in no more until the handler has caught up. Nothing is left out, and everybody waits.
     Block,

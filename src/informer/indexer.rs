@@ -27,7 +27,8 @@ pub use functions::{
 };
 pub use pointer::PointerError;
 
-/// Tells the values under which an index has an object; none at all is fine. It may read the store but must not write to it.
+/// Tells the values under which an index has an object; none at all is fine. It may read the store but must not write to it,
+/// nor add handlers to its informer.
 pub type IndexFn<V> = Arc<dyn Fn(&V) -> Vec<String> + Send + Sync>;
 
 /// An index cannot be read, or not be added.
@@ -126,8 +127,10 @@ impl<V> Indexer<V> {
             contents.put(key, object, values);
         }
         contents.add_index_panics(self.index_panics());
-        // What was there is dropped when nobody waits for it.
-        let _before = std::mem::replace(&mut *self.write(), contents);
+        let before = std::mem::replace(&mut *self.write(), contents);
+        drop(functions);
+        // What was there is dropped when nobody waits for it: an object's destructor is the user's.
+        drop(before);
         refused
     }
 

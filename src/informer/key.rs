@@ -25,7 +25,8 @@ impl From<String> for KeyError {
     }
 }
 
-/// Tells an object's key. It must tell the same key for the same object every time, and must not call the queue or the store.
+/// Tells an object's key. It must tell the same key for the same object every time, and must not call the queue, the store
+/// or the informer.
 pub type KeyFn<V> = Arc<dyn Fn(&V) -> Result<ObjectKey, KeyError> + Send + Sync>;
 
 /// The usual key function: namespace and name, as client-go's `MetaNamespaceKeyFunc`.

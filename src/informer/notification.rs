@@ -25,6 +25,8 @@ pub enum Notification<T> {
     },
     /// An object is gone.
     Deleted {
+        /// The state told before. Whether a handler knows the object is judged by this one.
+        old: Arc<Cached<T>>,
         /// Its last state, or the last one known.
         object: Arc<Cached<T>>,
         /// False if the deletion was found out by a relist: the object may have changed before it went
@@ -59,9 +61,11 @@ impl<T> Clone for Notification<T> {
                 new: Arc::clone(new),
             },
             Self::Deleted {
+                old,
                 object,
                 final_state_known,
             } => Self::Deleted {
+                old: Arc::clone(old),
                 object: Arc::clone(object),
                 final_state_known: *final_state_known,
             },

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -10,9 +9,10 @@ use tokio::sync::Notify;
 
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
 use crew::Crew;
-use listener::{Shared, Wake};
+use listener::Shared;
 use resync::Resync;
 
+mod after_unlock;
 mod crew;
 mod listener;
 mod queue;
@@ -20,6 +20,7 @@ mod registration;
 mod resync;
 mod roster;
 
+pub(super) use after_unlock::AfterUnlock;
 pub(super) use listener::Listener;
 pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
 pub use queue::Present;
@@ -60,6 +61,12 @@ struct Members<T> {
     closed: bool,
 }
 
+/// What a listener joins with.
+pub(super) struct Joining<'a, T: Send + Sync + 'static> {
+    pub(super) present: Present<T>,
+    pub(super) after: &'a mut AfterUnlock<T>,
+}
+
 struct Member<T> {
     listener: Arc<Listener<T>>,
     resync: Option<Resync>,
@@ -95,25 +102,60 @@ impl<T: Send + Sync + 'static> Processor<T> {
         present: Present<T>,
         now: Instant,
     ) -> Registration<T> {
+        let joining = Joining {
+            present,
+            after: &mut self.after_unlock(),
+        };
+        self.add_joining(handler, options, now, joining)
+    }
+
+    /// Adds a stream, which is told the same. Streams take no part in resyncs.
+    #[must_use]
+    pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
+        let joining = Joining {
+            present,
+            after: &mut self.after_unlock(),
+        };
+        self.subscribe_joining(options, joining)
+    }
+
+    /// As [`Processor::add`], for a caller that holds a lock.
+    pub(super) fn add_joining(
+        &self,
+        handler: Arc<dyn EventHandler<T>>,
+        options: HandlerOptions,
+        now: Instant,
+        joining: Joining<'_, T>,
+    ) -> Registration<T> {
         let resync = options
             .resync_period
             .and_then(|period| Resync::new(period, now));
         let shared = Arc::clone(&self.inner.shared);
-        let listener = Arc::new(Listener::of_callbacks(handler, options, present, shared));
-        self.inner.join(&listener, resync);
+        let listener = Listener::of_callbacks(handler, options, joining.present, shared);
+        let listener = Arc::new(listener);
+        self.inner.join(&listener, resync, joining.after);
         Registration {
             listener,
             processor: Arc::downgrade(&self.inner),
         }
     }
 
-    /// Adds a stream, which is told the same. Streams take no part in resyncs.
-    #[must_use]
-    pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
+    /// As [`Processor::subscribe`], for a caller that holds a lock.
+    pub(super) fn subscribe_joining(
+        &self,
+        options: SubscriptionOptions,
+        joining: Joining<'_, T>,
+    ) -> Subscription<T> {
         let shared = Arc::clone(&self.inner.shared);
-        let listener = Arc::new(Listener::of_stream(options.into(), present, shared));
-        self.inner.join(&listener, None);
+        let listener = Listener::of_stream(options.into(), joining.present, shared);
+        let listener = Arc::new(listener);
+        self.inner.join(&listener, None, joining.after);
         Subscription::new(listener, Arc::downgrade(&self.inner))
+    }
+
+    /// Where work is gathered that must wait until a lock is released; make it before taking the lock.
+    pub(super) fn after_unlock(&self) -> AfterUnlock<T> {
+        AfterUnlock::new(self.inner.crew.clone())
     }
 
     /// Tells everybody of a change.
@@ -123,41 +165,58 @@ impl<T: Send + Sync + 'static> Processor<T> {
 
     /// Tells everybody of changes, in order.
     pub fn distribute_all(&self, changes: &[Notification<T>]) {
-        self.inner.tell(changes, |_| true);
+        self.tell_all(changes, &mut self.after_unlock());
+    }
+
+    /// As [`Processor::distribute_all`], for a caller that holds a lock.
+    pub(super) fn tell_all(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
+        self.inner.tell(changes, |_| true, after);
     }
 
     /// Tells those of an object's state whose resync runs; see [`Processor::resync_wanted`]. client-go treats every update
     /// that does not change the resource version like this.
     pub fn distribute_resync(&self, change: Notification<T>) {
-        self.inner.tell(&[change], |member| member.resyncing);
+        self.tell_resync(&[change], &mut self.after_unlock());
+    }
+
+    /// As [`Processor::distribute_resync`], for a caller that holds a lock.
+    pub(super) fn tell_resync(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
+        self.inner.tell(changes, |member| member.resyncing, after);
     }
 
     /// The initial list is complete: all of it was distributed.
     pub fn initial_list_done(&self) {
-        let mut wakes = Wakes::default();
+        let mut after = self.after_unlock();
         let mut members = self.inner.locked();
         if !members.initial_list_complete {
             members.initial_list_complete = true;
             for member in &members.all {
-                wakes.add(member.listener.end_initial_list(), &member.listener);
+                after.add(member.listener.end_initial_list(), &member.listener);
             }
         }
-        drop(members);
-        self.inner.wake(wakes);
     }
 
-    /// Whether the resync of any handler is due. If so, those whose is take part in the one that begins now.
+    /// Whether the resync of any handler is due. If so, those whose is take part in the one that runs from now on until
+    /// [`Processor::resync_done`], with those that take part already.
     #[must_use]
     pub fn resync_wanted(&self, now: Instant) -> bool {
         let mut wanted = false;
         for member in &mut self.inner.locked().all {
-            member.resyncing = member
+            let due = member
                 .resync
                 .as_mut()
                 .is_some_and(|resync| resync.is_due(now));
-            wanted |= member.resyncing;
+            member.resyncing |= due;
+            wanted |= due;
         }
         wanted
+    }
+
+    /// All objects have been told again.
+    pub fn resync_done(&self) {
+        for member in &mut self.inner.locked().all {
+            member.resyncing = false;
+        }
     }
 
     /// When to ask for [`Processor::resync_wanted`] next.
@@ -203,6 +262,11 @@ impl<T: Send + Sync + 'static> Processor<T> {
         self.inner.shared.panics()
     }
 
+    /// Nothing more is queued, and nobody can be added.
+    pub(super) fn close(&self) {
+        self.inner.close();
+    }
+
     /// Ends everything: nothing more is queued; what handlers have waiting is delivered within `grace`, then dropped; streams
     /// give what they have and end. Returns when no call runs any more and all threads are given back. A call that never
     /// returns makes this wait for ever, so put a limit on it where handlers are not trusted; cancelled and called again it
@@ -213,13 +277,14 @@ impl<T: Send + Sync + 'static> Processor<T> {
         let in_time = tokio::time::timeout(grace, self.inner.crew.idle()).await;
         if in_time.is_err() {
             for listener in &left {
-                listener.end(HandlerEnd::ShutDown).task();
+                listener.end(HandlerEnd::ShutDown).finish(listener);
             }
         }
         self.inner.crew.idle().await;
         let dropped = left.iter().map(|listener| listener.counts().dropped);
         let dropped = dropped.sum();
-        self.inner.locked().all.clear();
+        let members = std::mem::take(&mut self.inner.locked().all);
+        drop(members);
         ProcessorEnd { dropped }
     }
 }
@@ -230,19 +295,21 @@ impl<T: Send + Sync + 'static> Inner<T> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(&self, listener: &Arc<Listener<T>>, resync: Option<Resync>) {
-        let mut wakes = Wakes::default();
+    fn join(
+        &self,
+        listener: &Arc<Listener<T>>,
+        resync: Option<Resync>,
+        after: &mut AfterUnlock<T>,
+    ) {
         let mut members = self.locked();
-        wakes.add(
-            if members.closed {
-                listener.end(HandlerEnd::ShutDown)
-            } else if members.initial_list_complete {
-                listener.end_initial_list()
-            } else {
-                listener.begin()
-            },
-            listener,
-        );
+        let follow_up = if members.closed {
+            listener.end(HandlerEnd::ShutDown)
+        } else if members.initial_list_complete {
+            listener.end_initial_list()
+        } else {
+            listener.begin()
+        };
+        after.add(follow_up, listener);
         if !members.closed {
             if listener.blocks() {
                 members.blocking.push(Arc::clone(listener));
@@ -254,44 +321,36 @@ impl<T: Send + Sync + 'static> Inner<T> {
             });
         }
         drop(members);
-        self.wake(wakes);
         if resync.is_some() {
             self.resync_changed.notify_one();
         }
     }
 
-    fn tell(&self, changes: &[Notification<T>], concerns: impl Fn(&Member<T>) -> bool) {
+    fn tell(
+        &self,
+        changes: &[Notification<T>],
+        concerns: impl Fn(&Member<T>) -> bool,
+        after: &mut AfterUnlock<T>,
+    ) {
         if changes.is_empty() {
             return;
         }
-        let mut wakes = Wakes::default();
-        let mut gone = Vec::new();
         let mut members = self.locked();
+        let before = members.all.len();
         members.all.retain(|member| {
             if concerns(member) {
-                wakes.add(member.listener.push(changes), &member.listener);
+                let (follow_up, discarded) = member.listener.push(changes);
+                after.add(follow_up, &member.listener);
+                after.discard(discarded);
             }
-            let stays = member.listener.ended().is_none();
-            if !stays {
-                gone.push(Arc::clone(&member.listener));
-            }
-            stays
+            // One that has ended holds nothing of the user's.
+            member.listener.ended().is_none()
         });
-        if !gone.is_empty() {
+        if members.all.len() < before {
             members
                 .blocking
                 .retain(|listener| listener.ended().is_none());
         }
-        drop(members);
-        drop(gone);
-        self.wake(wakes);
-    }
-
-    fn wake(&self, wakes: Wakes<T>) {
-        if !wakes.ready.is_empty() {
-            self.crew.serve(wakes.ready);
-        }
-        wakes.tasks.into_iter().for_each(Waker::wake);
     }
 
     fn is_held_back(&self) -> bool {
@@ -321,34 +380,11 @@ impl<T: Send + Sync + 'static> Inner<T> {
             .map(|member| Arc::clone(&member.listener))
             .collect();
         drop(members);
-        left.iter().for_each(|listener| listener.close().task());
+        for listener in &left {
+            listener.close().finish(listener);
+        }
         self.shared.room.notify_waiters();
         left
-    }
-}
-
-/// Whom to wake once no lock is held.
-struct Wakes<T> {
-    ready: Vec<Arc<Listener<T>>>,
-    tasks: Vec<Waker>,
-}
-
-impl<T> Default for Wakes<T> {
-    fn default() -> Self {
-        Self {
-            ready: Vec::new(),
-            tasks: Vec::new(),
-        }
-    }
-}
-
-impl<T> Wakes<T> {
-    fn add(&mut self, wake: Wake, listener: &Arc<Listener<T>>) {
-        match wake {
-            Wake::Nobody => {}
-            Wake::Crew => self.ready.push(Arc::clone(listener)),
-            Wake::Task(waker) => self.tasks.push(waker),
-        }
     }
 }
 

@@ -136,8 +136,9 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ) -> Registration<T> {
         options.resync_period = options.resync_period.or(self.resync_period);
         let now = Instant::now().into_std();
-        self.telling
-            .join(|processor, present| processor.add(Arc::new(handler), options, present, now))
+        self.telling.join(|processor, joining| {
+            processor.add_joining(Arc::new(handler), options, now, joining)
+        })
     }
 
     /// A stream of the same notifications. Reading it slowly delays nobody: what waits is merged per object.
@@ -150,7 +151,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     #[must_use]
     pub fn subscribe_with(&self, options: SubscriptionOptions) -> Subscription<T> {
         self.telling
-            .join(|processor, present| processor.subscribe(options, present))
+            .join(|processor, joining| processor.subscribe_joining(options, joining))
     }
 
     /// Adds an index to the store, at any time. See [`index_by`](super::index_by) and its like.
@@ -218,6 +219,13 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         self.telling.close();
         self.lifecycle.ended().await;
         self.telling.processor().shutdown(HANDLER_GRACE).await;
+    }
+
+    /// Ends an informer that was never started; what [`SharedInformer::shutdown`] does, without anything to wait for.
+    pub(super) fn end_unstarted(&self) {
+        self.telling.close();
+        self.lifecycle.end_unstarted();
+        self.telling.processor().close();
     }
 
     /// What was read and what went wrong so far.

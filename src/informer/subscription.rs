@@ -134,7 +134,9 @@ impl<T: Send + Sync + 'static> Drop for Subscription<T> {
         if let Some(processor) = self.processor.upgrade() {
             processor.forget(&self.listener);
         }
-        self.listener.end(HandlerEnd::Removed).task();
+        self.listener
+            .end(HandlerEnd::Removed)
+            .finish(&self.listener);
     }
 }
 

@@ -56,9 +56,19 @@ pub(crate) type SeenAll = BTreeMap<String, Seen>;
 /// One thing that was told.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    Added { new: Seen, in_initial_list: bool },
-    Updated { old: Seen, new: Seen },
-    Deleted { last: Seen, final_state_known: bool },
+    Added {
+        new: Seen,
+        in_initial_list: bool,
+    },
+    Updated {
+        old: Seen,
+        new: Seen,
+    },
+    Deleted {
+        old: Seen,
+        last: Seen,
+        final_state_known: bool,
+    },
 }
 
 /// All that was told, in order.
@@ -86,9 +96,11 @@ pub(crate) fn write_down<T: Content>(book: &Book, notification: &Notification<T>
             new: Seen::of(new),
         },
         Notification::Deleted {
+            old,
             object,
             final_state_known,
         } => Told::Deleted {
+            old: Seen::of(old),
             last: Seen::of(object),
             final_state_known: *final_state_known,
         },
@@ -144,7 +156,7 @@ impl<T: Content> EventHandler<T> for Witness {
 /// What is expected of a history beside that it makes sense.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    /// Nothing was merged, so each update begins where the one before ended.
+    /// Nothing was merged, so each deletion is of the object that was told before.
     pub(crate) exact: bool,
     /// Objects may be told again as they are.
     pub(crate) resyncs: bool,
@@ -236,16 +248,20 @@ impl Replay {
             }
             Told::Updated { old, new } => {
                 let before = before.ok_or("an update of what is not held")?;
-                if terms.exact && before != old {
+                if before != old {
                     return Err("an update that begins elsewhere");
                 }
                 (new, terms.resyncs && old == new && before == new)
             }
             Told::Deleted {
+                old,
                 last,
                 final_state_known,
             } => {
                 let before = before.ok_or("a deletion of what is not held")?;
+                if before != old {
+                    return Err("a deletion that begins elsewhere");
+                }
                 if terms.exact && before.uid != last.uid {
                     return Err("a deletion of another object");
                 }
@@ -284,7 +300,8 @@ fn histories_that_make_no_sense_are_refused() {
         old: seen(old),
         new: seen(new),
     };
-    let delete = |version, final_state_known| Told::Deleted {
+    let delete = |old, version, final_state_known| Told::Deleted {
+        old: seen(old),
         last: seen(version),
         final_state_known,
     };
@@ -305,16 +322,27 @@ fn histories_that_make_no_sense_are_refused() {
         }
     };
     check(
-        &[add(1, true), update(1, 2), delete(3, true), add(4, false)],
+        &[
+            add(1, true),
+            update(1, 2),
+            delete(2, 3, true),
+            add(4, false),
+        ],
         None,
     );
-    check(&[add(15, true), update(15, 12), delete(12, false)], None);
+    check(
+        &[add(15, true), update(15, 12), delete(12, 12, false)],
+        None,
+    );
     check(
         &[add(1, true), add(2, false)],
         Some("an add of what is held"),
     );
     check(&[update(1, 2)], Some("an update of what is not held"));
-    check(&[delete(1, true)], Some("a deletion of what is not held"));
+    check(
+        &[delete(1, 1, true)],
+        Some("a deletion of what is not held"),
+    );
     check(
         &[add(1, true), update(2, 3)],
         Some("an update that begins elsewhere"),
@@ -328,9 +356,13 @@ fn histories_that_make_no_sense_are_refused() {
         Some("a version that went back"),
     );
     check(
-        &[add(1, true), delete(2, false)],
+        &[add(1, true), delete(2, 2, true)],
+        Some("a deletion that begins elsewhere"),
+    );
+    check(
+        &[add(1, true), delete(1, 2, false)],
         Some("a last known state that was not known"),
     );
-    let again = [add(1, false), delete(2, true), add(3, true)];
+    let again = [add(1, false), delete(1, 2, true), add(3, true)];
     check(&again, Some("an initial add after another one"));
 }

@@ -139,9 +139,8 @@ impl Mirror {
         let queue = Arc::clone(&self.queue);
         move |change: &Notification<T>| {
             let (one, other) = match change {
-                Notification::Added { object, .. } | Notification::Deleted { object, .. } => {
-                    (object, None)
-                }
+                Notification::Added { object, .. } => (object, None),
+                Notification::Deleted { old, object, .. } => (object, Some(old)),
                 // A slice may have been given to another service: both are affected.
                 Notification::Updated { old, new } => (new, Some(old)),
             };

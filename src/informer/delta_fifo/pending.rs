@@ -23,6 +23,8 @@ pub(super) struct Pending<V> {
     /// The keys of `deltas`, each once, in the order in which they came.
     order: VecDeque<ObjectKey>,
     delta_count: usize,
+    /// How many of them are of a resync.
+    sync_count: usize,
     /// How many objects of the initial population wait; `None` before there is one.
     initial: Option<usize>,
     closed: bool,
@@ -34,6 +36,7 @@ impl<V> Default for Pending<V> {
             deltas: HashMap::default(),
             order: VecDeque::new(),
             delta_count: 0,
+            sync_count: 0,
             initial: None,
             closed: false,
         }
@@ -45,7 +48,10 @@ impl<V> Pending<V> {
         self.deltas.contains_key(key)
     }
 
-    pub(super) fn append(&mut self, key: ObjectKey, delta: Delta<V>) {
+    /// Queues a delta; what is not needed, because two deletions are one, is for the caller to drop without the lock.
+    #[must_use]
+    pub(super) fn append(&mut self, key: ObjectKey, delta: Delta<V>) -> Option<Delta<V>> {
+        self.sync_count += usize::from(delta.kind == DeltaKind::Sync);
         match self.deltas.entry(key) {
             Entry::Vacant(entry) => {
                 self.order.push_back(entry.key().clone());
@@ -56,16 +62,18 @@ impl<V> Pending<V> {
                 match deltas.last_mut() {
                     Some(last) if last.repeats(&delta) => {
                         // The one that knows more stays.
-                        if last.is_final_state_unknown() {
-                            *last = delta;
-                        }
-                        return;
+                        return Some(if last.is_final_state_unknown() {
+                            std::mem::replace(last, delta)
+                        } else {
+                            delta
+                        });
                     }
                     _ => deltas.push(delta),
                 }
             }
         }
         self.delta_count += 1;
+        None
     }
 
     pub(super) fn replace(
@@ -79,7 +87,8 @@ impl<V> Pending<V> {
         let mut vanished: Vec<ObjectKey> = self.order.iter().cloned().collect();
         for (key, object) in objects {
             listed.insert(key.clone());
-            self.append(key, Delta::new(DeltaKind::Replaced, object));
+            let queued = self.append(key, Delta::new(DeltaKind::Replaced, object));
+            debug_assert!(queued.is_none(), "only deletions repeat each other");
         }
         vanished.retain(|key| !listed.contains(key));
         let is_kept = |last: &Option<Arc<V>>| last.as_deref().is_some_and(&is_kept);
@@ -134,7 +143,8 @@ impl<V> Pending<V> {
             last,
         };
         let kind = DeltaKind::Deleted;
-        self.append(key, Delta { kind, subject });
+        // A repetition shares the object with what is queued or known.
+        drop(self.append(key, Delta { kind, subject }));
     }
 
     pub(super) fn resync(&mut self, known: &dyn KnownObjects<V>) {
@@ -143,7 +153,8 @@ impl<V> Pending<V> {
                 continue;
             }
             if let Some(object) = known.object(&key) {
-                self.append(key, Delta::new(DeltaKind::Sync, object));
+                let queued = self.append(key, Delta::new(DeltaKind::Sync, object));
+                debug_assert!(queued.is_none(), "only deletions repeat each other");
             }
         }
     }
@@ -162,6 +173,8 @@ impl<V> Pending<V> {
         let deltas = self.deltas.remove(&key).unwrap_or_default();
         debug_assert!(!deltas.is_empty(), "each key in order has deltas");
         self.delta_count -= deltas.len();
+        let syncs = deltas.iter().filter(|delta| delta.kind == DeltaKind::Sync);
+        self.sync_count -= syncs.count();
         // The initial population was queued first, so it leaves first.
         if let Some(initial) = &mut self.initial {
             *initial = initial.saturating_sub(1);
@@ -179,6 +192,10 @@ impl<V> Pending<V> {
 
     pub(super) fn delta_count(&self) -> usize {
         self.delta_count
+    }
+
+    pub(super) fn is_resyncing(&self) -> bool {
+        self.sync_count > 0
     }
 
     pub(super) fn close(&mut self) {

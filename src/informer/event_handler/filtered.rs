@@ -6,7 +6,7 @@ use super::EventHandler;
 use crate::informer::{Cached, Notification};
 
 /// Passes on what concerns objects that pass a filter. An object that begins to pass is told as added, one that no longer
-/// passes as deleted, as by client-go's `FilteringResourceEventHandler`.
+/// passes as deleted in its last passing state, as by client-go's `FilteringResourceEventHandler`.
 #[derive(Clone, Debug)]
 pub struct Filtered<F, H> {
     filter: F,
@@ -28,11 +28,21 @@ where
     fn on_notification(&self, notification: &Notification<T>) {
         let passes = |object: &Arc<Cached<T>>| (self.filter)(object);
         match notification {
-            Notification::Added { object, .. } | Notification::Deleted { object, .. } => {
+            Notification::Added { object, .. } => {
                 if passes(object) {
                     self.handler.on_notification(notification);
                 }
             }
+            // Only what was told before says whether the handler knows the object.
+            Notification::Deleted { old, object, .. } => match (passes(old), passes(object)) {
+                (true, true) => self.handler.on_notification(notification),
+                (true, false) => self.handler.on_notification(&Notification::Deleted {
+                    old: Arc::clone(old),
+                    object: Arc::clone(old),
+                    final_state_known: false,
+                }),
+                (false, _) => {}
+            },
             Notification::Updated { old, new } => match (passes(old), passes(new)) {
                 (true, true) => self.handler.on_notification(notification),
                 (false, true) => self.handler.on_notification(&Notification::Added {
@@ -40,6 +50,7 @@ where
                     in_initial_list: false,
                 }),
                 (true, false) => self.handler.on_notification(&Notification::Deleted {
+                    old: Arc::clone(old),
                     object: Arc::clone(old),
                     final_state_known: true,
                 }),

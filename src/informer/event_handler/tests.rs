@@ -40,6 +40,7 @@ impl EventHandler<u64> for OnlyAdds {
 fn each_change_reaches_its_callback() {
     let recorder = Recorder::default();
     let unknown = Notification::Deleted {
+        old: object("a", 3),
         object: object("a", 4),
         final_state_known: false,
     };
@@ -47,7 +48,7 @@ fn each_change_reaches_its_callback() {
         initial("a", 1),
         added("b", 2),
         updated("a", 1, 3),
-        deleted("b", 4),
+        deleted("b", 2, 4),
         unknown,
     ] {
         recorder.on_notification(&change);
@@ -65,7 +66,7 @@ fn each_change_reaches_its_callback() {
 #[test]
 fn callbacks_that_are_left_out_do_nothing() {
     let handler = OnlyAdds(Recorder::default());
-    for change in [added("a", 1), updated("a", 1, 2), deleted("a", 3)] {
+    for change in [added("a", 1), updated("a", 1, 2), deleted("a", 2, 3)] {
         handler.on_notification(&change);
     }
     assert_eq!(*handler.0.0.lock().unwrap(), ["add 1 false"]);
@@ -77,10 +78,10 @@ fn a_closure_is_told_of_every_change() {
     let recorded = Arc::clone(&told);
     let handler: Arc<dyn EventHandler<u64>> =
         Arc::new(move |change: &Notification<u64>| recorded.lock().unwrap().push(word(change)));
-    for change in [added("a", 1), updated("a", 1, 2), deleted("a", 3)] {
+    for change in [added("a", 1), updated("a", 1, 2), deleted("a", 2, 3)] {
         handler.on_notification(&change);
     }
-    assert_eq!(*told.lock().unwrap(), ["+a1", "a1>2", "-a3"]);
+    assert_eq!(*told.lock().unwrap(), ["+a1", "a1>2", "-a2>3"]);
 }
 
 /// What passes a filter for even versions.
@@ -101,14 +102,14 @@ fn a_filter_passes_on_what_concerns_objects_that_pass() {
     check_filtered(added("a", 2), &["+a2"]);
     check_filtered(initial("a", 2), &["^a2"]);
     check_filtered(updated("a", 2, 4), &["a2>4"]);
-    check_filtered(deleted("a", 2), &["-a2"]);
+    check_filtered(deleted("a", 2, 4), &["-a2>4"]);
 }
 
 #[test]
 fn a_filter_keeps_back_what_concerns_others() {
     check_filtered(added("a", 1), &[]);
     check_filtered(updated("a", 1, 3), &[]);
-    check_filtered(deleted("a", 1), &[]);
+    check_filtered(deleted("a", 1, 3), &[]);
 }
 
 #[test]
@@ -118,5 +119,15 @@ fn an_object_that_begins_to_pass_a_filter_is_told_as_added() {
 
 #[test]
 fn an_object_that_no_longer_passes_a_filter_is_told_as_deleted_in_its_last_passing_state() {
-    check_filtered(updated("a", 2, 3), &["-a2"]);
+    check_filtered(updated("a", 2, 3), &["-a2>2"]);
+}
+
+#[test]
+fn the_deletion_of_an_object_that_passed_a_filter_is_told_whatever_its_final_state() {
+    check_filtered(deleted("a", 2, 3), &["?a2>2"]);
+}
+
+#[test]
+fn the_deletion_of_an_object_that_did_not_pass_a_filter_is_not_told_whatever_its_final_state() {
+    check_filtered(deleted("a", 1, 2), &[]);
 }

@@ -9,8 +9,9 @@ use std::task::{Context, Waker};
 
 use tokio::sync::{Notify, watch};
 
+use super::after_unlock::{FollowUp, drop_each, quietly};
 use super::crew::Serve;
-use super::queue::{Overflowed, Present, Queue};
+use super::queue::{Discarded, Overflowed, Present, Queue};
 use crate::informer::{EventHandler, HandlerOptions, Notification, Overflow};
 use crate::resource::ObjectKey;
 
@@ -92,20 +93,12 @@ pub(in crate::informer) struct Taken {
     pub(in crate::informer) open: bool,
 }
 
-/// Whom to wake because something waits.
-pub(in crate::informer) enum Wake {
-    Nobody,
-    Crew,
-    Task(Waker),
-}
-
-impl Wake {
-    /// Wakes the task, if it is one; for where no handler can have become busy.
-    pub(in crate::informer) fn task(self) {
-        if let Self::Task(waker) = self {
-            waker.wake();
-        }
-    }
+/// What an ended listener leaves behind.
+pub(in crate::informer) struct Ended<T> {
+    recipient: Recipient<T>,
+    queue: Discarded<T>,
+    /// No call of it runs.
+    quiet: bool,
 }
 
 /// Where one handler or stream stands.
@@ -132,14 +125,14 @@ struct State<T> {
 
 impl<T> State<T> {
     /// Something waits that did not.
-    fn wake(&mut self) -> Wake {
+    fn wake(&mut self) -> FollowUp<T> {
         match &mut self.recipient {
             Recipient::Callbacks(_) if !self.busy => {
                 self.busy = true;
-                Wake::Crew
+                FollowUp::Serve
             }
-            Recipient::Stream(waker) => waker.take().map_or(Wake::Nobody, Wake::Task),
-            Recipient::Callbacks(_) | Recipient::Gone => Wake::Nobody,
+            Recipient::Stream(waker) => waker.take().map_or(FollowUp::Nothing, FollowUp::Wake),
+            Recipient::Callbacks(_) | Recipient::Gone => FollowUp::Nothing,
         }
     }
 
@@ -198,78 +191,93 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 
     /// Queues the changes. Afterwards the recipient may have ended, if that is its policy.
-    pub(super) fn push(&self, changes: &[Notification<T>]) -> Wake {
+    pub(super) fn push(&self, changes: &[Notification<T>]) -> (FollowUp<T>, Discarded<T>) {
         let mut state = self.locked();
         if state.closed || self.ended().is_some() {
-            return Wake::Nobody;
+            return (FollowUp::Nothing, Discarded::default());
         }
         for change in changes {
             if let Err(Overflowed) = state.queue.push(change.clone()) {
                 drop(state);
-                return self.end(HandlerEnd::Overflowed);
+                return (self.end(HandlerEnd::Overflowed), Discarded::default());
             }
         }
-        state.wake()
+        (state.wake(), state.queue.discarded())
     }
 
     /// The initial list is complete: the recipient has synced when all that was queued until now is behind it.
-    pub(super) fn end_initial_list(&self) -> Wake {
+    pub(super) fn end_initial_list(&self) -> FollowUp<T> {
         let mut state = self.locked();
         state.queue.end_initial_list();
         let nothing_in_hand = state.in_hand == 0 && !state.busy;
         if nothing_in_hand && state.queue.take(0, &mut VecDeque::new()).is_some() {
             // So a stream of nothing has synced before it is read.
-            drop(state);
-            self.set_synced();
-            return Wake::Nobody;
+            return FollowUp::Synced;
         }
         state.wake()
     }
 
     /// Whom to wake for what was there from the beginning.
-    pub(super) fn begin(&self) -> Wake {
+    pub(super) fn begin(&self) -> FollowUp<T> {
         let mut state = self.locked();
         if state.queue.is_done() {
-            return Wake::Nobody;
+            return FollowUp::Nothing;
         }
         state.wake()
     }
 
     /// Nothing more will come. What waits is still delivered.
-    pub(super) fn close(&self) -> Wake {
+    pub(super) fn close(&self) -> FollowUp<T> {
         let mut state = self.locked();
         state.closed = true;
         let busy = state.busy;
         match &mut state.recipient {
-            Recipient::Stream(waker) => waker.take().map_or(Wake::Nobody, Wake::Task),
+            Recipient::Stream(waker) => waker.take().map_or(FollowUp::Nothing, FollowUp::Wake),
             Recipient::Callbacks(_) if !busy => {
                 drop(state);
                 self.end(HandlerEnd::ShutDown)
             }
-            Recipient::Callbacks(_) | Recipient::Gone => Wake::Nobody,
+            Recipient::Callbacks(_) | Recipient::Gone => FollowUp::Nothing,
         }
     }
 
     /// Ends at once: what waits is dropped. The first reason stays.
-    pub(in crate::informer) fn end(&self, reason: HandlerEnd) -> Wake {
+    pub(in crate::informer) fn end(&self, reason: HandlerEnd) -> FollowUp<T> {
         let mut state = self.locked();
         if self.ended.set(reason).is_err() {
-            return Wake::Nobody;
+            return FollowUp::Nothing;
         }
         state.counts.dropped += state.queue.len() as u64;
-        let dropped = state.queue.clear();
-        let recipient = std::mem::replace(&mut state.recipient, Recipient::Gone);
-        let quiet = !state.busy;
-        drop(state);
-        drop(dropped);
+        FollowUp::Ended(Ended {
+            queue: state.queue.clear(),
+            recipient: std::mem::replace(&mut state.recipient, Recipient::Gone),
+            quiet: !state.busy,
+        })
+    }
+
+    /// Tells who waits for the end, and drops what is left. No lock is held.
+    pub(super) fn announce_end(&self, ended: Ended<T>) {
+        let Ended {
+            recipient,
+            queue,
+            quiet,
+        } = ended;
+        queue.drop_each();
+        let waker = match recipient {
+            Recipient::Callbacks(handler) => {
+                quietly(|| drop(handler));
+                None
+            }
+            Recipient::Stream(waker) => waker,
+            Recipient::Gone => None,
+        };
         self.progress.send_modify(|progress| {
             progress.ended = true;
             progress.quiet |= quiet;
         });
         self.shared.room.notify_waiters();
-        match recipient {
-            Recipient::Stream(Some(waker)) => Wake::Task(waker),
-            Recipient::Stream(None) | Recipient::Callbacks(_) | Recipient::Gone => Wake::Nobody,
+        if let Some(waker) = waker {
+            quietly(|| waker.wake());
         }
     }
 
@@ -328,17 +336,22 @@ impl<T: Send + Sync + 'static> Listener<T> {
         context: &Context<'_>,
         batch: &mut VecDeque<Notification<T>>,
     ) -> Taken {
+        // Wakers are the user's, so this one is cloned, and its predecessor dropped, outside of the lock.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.locked();
         let synced_at = state.take(batch);
+        let discarded = state.queue.discarded();
         let open = !batch.is_empty() || !(state.closed || self.ended().is_some());
-        if let Recipient::Stream(waker) = &mut state.recipient
+        if let Recipient::Stream(registered) = &mut state.recipient
             && batch.is_empty()
         {
-            *waker = Some(context.waker().clone());
+            std::mem::swap(registered, &mut waker);
         }
         drop(state);
+        drop(waker);
+        discarded.drop_each();
         if !open {
-            self.end(HandlerEnd::ShutDown);
+            self.end(HandlerEnd::ShutDown).finish(self);
         }
         Taken { synced_at, open }
     }
@@ -355,8 +368,10 @@ impl<T: Send + Sync + 'static> Listener<T> {
         let handler = Arc::clone(handler);
         let was_full = state.queue.is_full();
         let synced_at = state.take(batch);
+        let discarded = state.queue.discarded();
         let room = was_full && !state.queue.is_full();
         drop(state);
+        discarded.drop_each();
         if room && self.blocks() {
             self.shared.room.notify_waiters();
         }
@@ -372,7 +387,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
             self.report(notification.key().clone(), &*payload);
         }
         // The last reference to an object may be this one, and how it is dropped is the user's, too.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(notification))));
+        quietly(|| drop(notification));
     }
 
     fn report(&self, key: ObjectKey, payload: &(dyn Any + Send)) {
@@ -386,9 +401,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
             message: text.unwrap_or_default().to_owned(),
         };
         // A hook that panics has nobody left to tell.
-        drop(catch_unwind(AssertUnwindSafe(|| {
-            (self.shared.on_panic)(&panic);
-        })));
+        quietly(|| (self.shared.on_panic)(&panic));
     }
 
     /// After a batch, or what was left of it. Whether more waits.
@@ -407,7 +420,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         if ended {
             self.progress.send_modify(|progress| progress.quiet = true);
         } else if closed {
-            self.end(HandlerEnd::ShutDown);
+            self.end(HandlerEnd::ShutDown).finish(self);
         }
         false
     }
@@ -436,9 +449,9 @@ impl<T: Send + Sync + 'static> Serve for Listener<T> {
             told += 1;
         }
         let undelivered = batch.len();
-        batch.clear();
+        drop_each(batch.drain(..));
         // The last reference to a handler that was removed may be this one.
-        drop(handler);
+        quietly(|| drop(handler));
         self.settle(undelivered)
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
+use super::after_unlock::drop_each;
 use crate::informer::{Cached, Notification, Overflow};
 use crate::resource::ObjectKey;
 
@@ -55,6 +56,32 @@ impl<T> fmt::Debug for Present<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overflowed;
 
+/// What a queue needs no longer: for its owner to drop where no lock is held, because an object's destructor is the user's.
+pub(in crate::informer) struct Discarded<T> {
+    present: Option<Present<T>>,
+    changes: VecDeque<Notification<T>>,
+}
+
+impl<T> Discarded<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.present.is_none() && self.changes.is_empty()
+    }
+
+    pub(super) fn drop_each(self) {
+        drop_each(self.present);
+        drop_each(self.changes);
+    }
+}
+
+impl<T> Default for Discarded<T> {
+    fn default() -> Self {
+        Self {
+            present: None,
+            changes: VecDeque::new(),
+        }
+    }
+}
+
 /// Where the initial list ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InitialListEnd {
@@ -67,17 +94,20 @@ enum InitialListEnd {
 }
 
 /// Takes every change at the end, gives them in order at the front.
-#[derive(Debug)]
 pub(super) struct Queue<T> {
     present: Option<Present<T>>,
     changes: VecDeque<Notification<T>>,
+    /// How many of `changes` tell the initial list, which counts against no bound.
+    initial_len: usize,
     initial_list_end: InitialListEnd,
     overflow: Overflow,
     len_max: usize,
-    /// Merging is due at this length: `len_max`, or twice what was left by the last merge, so that it costs a constant per
-    /// change. Back to `len_max` when the queue is empty.
+    /// Below this length a full queue is not merged: twice what was left by the last merge, so that merging costs a constant
+    /// per change. Zero when the queue is empty.
     merge_at: usize,
     merged: u64,
+    /// Merged away, or read to its end.
+    discarded: Discarded<T>,
 }
 
 impl<T> Queue<T> {
@@ -86,22 +116,29 @@ impl<T> Queue<T> {
         Self {
             present: (present.len > 0).then_some(present),
             changes: VecDeque::new(),
+            initial_len: 0,
             initial_list_end: InitialListEnd::Ahead,
             overflow,
             len_max,
-            merge_at: len_max,
+            merge_at: 0,
             merged: 0,
+            discarded: Discarded::default(),
         }
     }
 
-    /// With `Merge` the queue holds at most `len_max` changes, or twice as many as there are objects that changed since it
-    /// was last empty. With `Block` it may grow beyond by what its owner distributes at once.
+    /// With `Merge` the queue holds at most `len_max` changes beside the initial list, or twice as many as there are objects
+    /// that were listed or changed since it was last empty. With `Block` it may grow beyond by what its owner distributes at
+    /// once.
     pub(super) fn push(&mut self, change: Notification<T>) -> Result<(), Overflowed> {
-        match self.overflow {
-            Overflow::Merge if self.changes.len() >= self.merge_at => self.merge(),
-            Overflow::Remove if self.is_full() => return Err(Overflowed),
-            Overflow::Merge | Overflow::Remove | Overflow::Block => {}
+        let is_initial = is_initial(&change);
+        if self.is_full() && !is_initial {
+            match self.overflow {
+                Overflow::Merge if self.changes.len() >= self.merge_at => self.merge(),
+                Overflow::Remove => return Err(Overflowed),
+                Overflow::Merge | Overflow::Block => {}
+            }
         }
+        self.initial_len += usize::from(is_initial);
         self.changes.push_back(change);
         Ok(())
     }
@@ -135,13 +172,16 @@ impl<T> Queue<T> {
             if out.len() == count {
                 return None;
             }
-            self.present = None;
+            self.discarded.present = self.present.take();
         }
         let told = out.len();
         let taken = (count - told).min(self.changes.len());
-        out.extend(self.changes.drain(..taken));
+        let initial_len = &mut self.initial_len;
+        out.extend(self.changes.drain(..taken).inspect(|change| {
+            *initial_len -= usize::from(is_initial(change));
+        }));
         if self.changes.is_empty() {
-            self.merge_at = self.len_max;
+            self.merge_at = 0;
             self.changes.shrink_to(ROOM_KEPT);
         }
         let InitialListEnd::After(place) = self.initial_list_end else {
@@ -155,9 +195,21 @@ impl<T> Queue<T> {
         Some(told + place)
     }
 
-    /// Drops all that waits; tells what it was, for the caller to drop where it holds no lock.
-    pub(super) fn clear(&mut self) -> (Option<Present<T>>, VecDeque<Notification<T>>) {
-        (self.present.take(), mem::take(&mut self.changes))
+    /// Empties the queue.
+    #[must_use]
+    pub(super) fn clear(&mut self) -> Discarded<T> {
+        let mut discarded = self.discarded();
+        // Else the present state was read to its end.
+        discarded.present = self.present.take().or(discarded.present);
+        discarded.changes.append(&mut self.changes);
+        self.initial_len = 0;
+        discarded
+    }
+
+    /// What was needed until now.
+    #[must_use]
+    pub(super) fn discarded(&mut self) -> Discarded<T> {
+        mem::take(&mut self.discarded)
     }
 
     /// Whether there is nothing to take, not even the end of the initial list.
@@ -167,9 +219,9 @@ impl<T> Queue<T> {
             && !matches!(self.initial_list_end, InitialListEnd::After(_))
     }
 
-    /// Whether as many changes wait as may.
+    /// Whether as many changes wait as may, the initial list aside.
     pub(super) fn is_full(&self) -> bool {
-        self.changes.len() >= self.len_max
+        self.changes.len() - self.initial_len >= self.len_max
     }
 
     /// Notifications that wait, the initial state included.
@@ -200,7 +252,10 @@ impl<T> Queue<T> {
                 }
                 Entry::Occupied(entry) => {
                     let slot = &mut kept[*entry.get()];
-                    *slot = slot.take().and_then(|first| join(first, change));
+                    let first = slot.take();
+                    *slot = first.as_ref().and_then(|first| join(first, &change));
+                    self.discarded.changes.extend(first);
+                    self.discarded.changes.push_back(change);
                     if slot.is_none() {
                         entry.remove();
                     }
@@ -216,34 +271,57 @@ impl<T> Queue<T> {
         }
         self.changes.extend(kept.into_iter().flatten());
         self.merged += (before - self.changes.len()) as u64;
-        self.merge_at = self.len_max.max(2 * self.changes.len());
+        self.merge_at = 2 * self.changes.len();
+        let initial = self.changes.iter().filter(|change| is_initial(change));
+        self.initial_len = initial.count();
     }
+}
+
+/// Whether this tells of an object of the initial list.
+const fn is_initial<T>(change: &Notification<T>) -> bool {
+    matches!(
+        change,
+        Notification::Added {
+            in_initial_list: true,
+            ..
+        }
+    )
 }
 
 /// One change for two of the same object, the first before the second: from what was before the first to what is after the
 /// second. None if it was not there before and is not after.
-fn join<T>(first: Notification<T>, second: Notification<T>) -> Option<Notification<T>> {
-    let (before, in_initial_list) = match first {
-        Notification::Added {
-            in_initial_list, ..
-        } => (None, in_initial_list),
-        Notification::Updated { old, .. } => (Some(old), false),
-        // What the handler was told last is not known here; the state it had when it went is as good to it.
-        Notification::Deleted { object, .. } => (Some(object), false),
+fn join<T>(first: &Notification<T>, second: &Notification<T>) -> Option<Notification<T>> {
+    let before = match first {
+        Notification::Added { .. } => None,
+        Notification::Updated { old, .. } | Notification::Deleted { old, .. } => Some(old),
     };
     match (before, second) {
         (None, Notification::Deleted { .. }) => None,
-        (Some(_), deleted @ Notification::Deleted { .. }) => Some(deleted),
+        (
+            Some(old),
+            Notification::Deleted {
+                object,
+                final_state_known,
+                ..
+            },
+        ) => Some(Notification::Deleted {
+            old: Arc::clone(old),
+            object: Arc::clone(object),
+            final_state_known: *final_state_known,
+        }),
         (None, Notification::Added { object: new, .. } | Notification::Updated { new, .. }) => {
             Some(Notification::Added {
-                object: new,
-                in_initial_list,
+                object: Arc::clone(new),
+                in_initial_list: is_initial(first),
             })
         }
         (
             Some(old),
             Notification::Added { object: new, .. } | Notification::Updated { new, .. },
-        ) => Some(Notification::Updated { old, new }),
+        ) => Some(Notification::Updated {
+            old: Arc::clone(old),
+            new: Arc::clone(new),
+        }),
     }
 }
 

@@ -47,7 +47,9 @@ impl<T: Send + Sync + 'static> Registration<T> {
         if let Some(processor) = self.processor.upgrade() {
             processor.forget(&self.listener);
         }
-        self.listener.end(HandlerEnd::Removed).task();
+        self.listener
+            .end(HandlerEnd::Removed)
+            .finish(&self.listener);
     }
 
     /// Waits until the handler has ended, for any reason, and no call of it runs. Within a call of it that is never. Safe to

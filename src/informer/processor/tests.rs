@@ -1,6 +1,7 @@
 //! Handlers as an informer sees them. Blocked handlers wait at channels, never by time.
 
 use std::sync::OnceLock;
+use std::task::Waker;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tokio::runtime::Runtime;
@@ -10,6 +11,7 @@ use crate::informer::Overflow;
 use samples::{Replay, Store, added, deleted, initial, object, updated, word};
 
 mod crowd;
+pub(crate) mod reentry;
 pub(crate) mod samples;
 
 /// More than any test sends: a channel that nobody reads must not block its handler.
@@ -151,10 +153,10 @@ fn every_handler_is_told_of_each_change_in_order() {
     let scene = Scene::new();
     let handlers = [(); 3].map(|()| scene.add(plain(), Present::nothing()));
     scene.processor.distribute(added("a", 1));
-    let more = [updated("a", 1, 2), added("b", 3), deleted("a", 4)];
+    let more = [updated("a", 1, 2), added("b", 3), deleted("a", 2, 4)];
     scene.processor.distribute_all(&more);
     for (_, told) in &handlers {
-        assert_eq!(told.words(4), ["+a1", "a1>2", "+b3", "-a4"]);
+        assert_eq!(told.words(4), ["+a1", "a1>2", "+b3", "-a2>4"]);
     }
     scene.shut_down();
 }
@@ -176,12 +178,12 @@ fn a_change_while_the_present_state_is_told_comes_after_it() {
     let options = plain().with_queue(2, Overflow::Merge);
     let gated = scene.add_gated(options, present.collect::<Vec<_>>().into());
     assert_eq!(gated.entered.words(1), ["^n00"]);
-    scene.processor.distribute(deleted("n999", 2_000));
+    scene.processor.distribute(deleted("n999", 999, 2_000));
     scene.processor.distribute(added("n999", 2_001));
     scene.processor.distribute(updated("n999", 2_001, 2_002));
     drop(gated.release);
     let words = gated.entered.words(1_001);
-    let last = ["^n999999", "n9992000>2001", "n9992001>2002"];
+    let last = ["^n999999", "n999999>2001", "n9992001>2002"];
     assert_eq!(words[998..], last);
     scene.shut_down();
     assert_eq!(gated.entered.rest(), Vec::<String>::new());
@@ -543,6 +545,27 @@ fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
 }
 
 #[test]
+fn the_initial_list_does_not_count_against_a_handler_s_bound() {
+    let scene = Scene::new();
+    let options = plain().with_queue(2, Overflow::Remove);
+    let gated = scene.add_gated(options, Present::nothing());
+    let list: Vec<_> = (1..=500)
+        .map(|version| initial(&version.to_string(), version))
+        .collect();
+    scene.processor.distribute_all(&list);
+    scene.processor.initial_list_done();
+    gated.entered.words(1);
+    scene
+        .processor
+        .distribute_all(&[added("b", 501), added("c", 502)]);
+    assert_eq!(gated.registration.ended(), None);
+    scene.processor.distribute(added("d", 503));
+    assert_eq!(gated.registration.ended(), Some(HandlerEnd::Overflowed));
+    drop(gated.release);
+    scene.shut_down();
+}
+
+#[test]
 fn a_resync_concerns_the_handlers_whose_period_is_over() {
     let scene = Scene::new();
     let start = now();
@@ -564,6 +587,7 @@ fn a_resync_concerns_the_handlers_whose_period_is_over() {
         let is_wanted = scene.processor.resync_wanted(at(seconds));
         assert_eq!(is_wanted, wanted, "{seconds}");
         scene.processor.distribute_resync(store.again("a").unwrap());
+        scene.processor.resync_done();
     }
     scene.processor.distribute(store.put("a"));
     scene.shut_down();

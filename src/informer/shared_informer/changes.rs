@@ -75,9 +75,12 @@ fn remove<T>(
     let stored = store.remove(key)?;
     let (object, final_state_known) = match subject {
         Subject::Object(object) => (Arc::clone(object), true),
-        Subject::FinalStateUnknown { last, .. } => (last.clone().unwrap_or(stored), false),
+        Subject::FinalStateUnknown { last, .. } => {
+            (last.clone().unwrap_or_else(|| Arc::clone(&stored)), false)
+        }
     };
     let deleted = Notification::Deleted {
+        old: stored,
         object,
         final_state_known,
     };

@@ -54,13 +54,13 @@ impl Lifecycle {
         let Some(reading) = not_started.take() else {
             return;
         };
+        let (reads, alive) = (self.alive.subscribe(), self.alive.subscribe());
+        drop(not_started);
         self.phase.send_replace(Phase::Started);
-        let alive = self.alive.subscribe();
         tokio::spawn(async move {
             reading.await;
-            drop(alive);
+            drop(reads);
         });
-        let alive = self.alive.subscribe();
         let (telling, lifecycle) = (Arc::clone(telling), Arc::clone(self));
         tokio::spawn(async move {
             telling
@@ -96,8 +96,24 @@ impl Lifecycle {
     /// Waits until all tasks have ended; their queue is closed. Nothing can be started any more. Safe to cancel.
     pub(super) async fn ended(&self) {
         // Never started: it reads nothing.
-        drop(self.reading().take());
+        self.give_up_reading();
         self.alive.closed().await;
+        self.end_phase();
+    }
+
+    /// Ends one that was never started.
+    pub(super) fn end_unstarted(&self) {
+        self.give_up_reading();
+        self.end_phase();
+    }
+
+    fn give_up_reading(&self) {
+        let reading = self.reading().take();
+        // Not before the lock is released: it holds what is the user's.
+        drop(reading);
+    }
+
+    fn end_phase(&self) {
         self.phase.send_if_modified(|phase| {
             let never = *phase != Phase::Synced;
             if never {

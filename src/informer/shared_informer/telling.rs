@@ -6,8 +6,10 @@ use tokio::time::Instant;
 
 use super::changes::{Audience, apply};
 use crate::informer::journal::Journal;
+use crate::informer::processor::{AfterUnlock, Joining};
 use crate::informer::{
-    Cached, DeltaFifo, Indexer, InformerCounts, Notification, Present, Processor, WatchFailure,
+    Cached, Delta, DeltaFifo, Indexer, InformerCounts, Notification, Present, Processor,
+    WatchFailure,
 };
 
 /// Objects whose changes are stored and told at once, while handlers that want to join wait.
@@ -65,27 +67,31 @@ impl<T: Send + Sync + 'static> Telling<T> {
     }
 
     /// Lets somebody in, with the state that the changes from now on belong to.
-    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, Present<T>) -> R) -> R {
+    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, Joining<'_, T>) -> R) -> R {
+        let mut after = self.processor.after_unlock();
         let _order = self.order();
         let snapshot = self.store.snapshot();
-        join(
-            &self.processor,
-            Present::new(snapshot.len(), snapshot.into_iter()),
-        )
+        let joining = Joining {
+            present: Present::new(snapshot.len(), snapshot.into_iter()),
+            after: &mut after,
+        };
+        join(&self.processor, joining)
     }
 
     /// Tells until the queue is closed and empty; calls `synced` once, when the initial list has been stored and told.
     pub(super) async fn run(&self, synced: impl Fn()) {
-        let mut is_synced = false;
+        let (mut is_synced, mut resyncs) = (false, false);
         loop {
             // All may be dropped at any point: they only wait.
             tokio::select! {
                 () = self.queue.filled() => {}
                 // An initial list of nothing.
                 () = self.queue.synced_without_deltas(), if !is_synced => {}
-                () = self.resync_due() => {
+                // One after the other: those who are due while one runs are told all objects by the next.
+                () = self.resync_due(), if !self.queue.is_resyncing() => {
                     if self.processor.resync_wanted(Instant::now().into_std()) {
                         self.queue.resync();
+                        resyncs = true;
                     }
                     continue;
                 }
@@ -96,6 +102,10 @@ impl<T: Send + Sync + 'static> Telling<T> {
                 () = self.queue.closed() => {}
             }
             let left = self.tell_batch();
+            if resyncs && !self.queue.is_resyncing() {
+                resyncs = false;
+                self.processor.resync_done();
+            }
             if !is_synced && self.queue.has_synced() {
                 is_synced = true;
                 self.processor.initial_list_done();
@@ -109,15 +119,34 @@ impl<T: Send + Sync + 'static> Telling<T> {
     }
 
     fn tell_batch(&self) -> Left {
+        let mut failures = Vec::new();
+        let left = self.tell_batch_but(&mut failures);
+        // The hook is the user's, and may call the informer.
+        for failure in &failures {
+            self.journal.tell(failure);
+        }
+        left
+    }
+
+    /// Tells a batch, and gives back what could not be stored.
+    fn tell_batch_but(&self, failures: &mut Vec<WatchFailure>) -> Left {
+        let mut after = self.processor.after_unlock();
         let _order = self.order();
-        let mut news = News::new(&self.processor);
+        let mut news = News {
+            processor: &self.processor,
+            gathered: Vec::new(),
+            after: &mut after,
+        };
         for _ in 0..BATCH_LEN_MAX {
             let popped = self.queue.pop(|key, deltas, in_initial_list| {
                 for delta in deltas {
                     match apply(&self.store, key, delta, in_initial_list) {
                         Ok(Some((notification, audience))) => news.add(notification, audience),
-                        Ok(None) => {}
-                        Err(failure) => self.journal.tell(&failure),
+                        Ok(None) => news.discard(delta),
+                        Err(failure) => {
+                            failures.push(failure);
+                            news.discard(delta);
+                        }
                     }
                 }
                 Ok::<_, WatchFailure>(())
@@ -144,7 +173,8 @@ impl<T: Send + Sync + 'static> Telling<T> {
         }
     }
 
-    /// Nothing of the user's runs under this lock but key and index functions, whose panics are caught.
+    /// Nothing of the user's runs under this lock but key and index functions, which may not call the informer and whose
+    /// panics are caught.
     fn order(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,14 +184,13 @@ impl<T: Send + Sync + 'static> Telling<T> {
 struct News<'a, T: Send + Sync + 'static> {
     processor: &'a Processor<T>,
     gathered: Vec<Notification<T>>,
+    after: &'a mut AfterUnlock<T>,
 }
 
-impl<'a, T: Send + Sync + 'static> News<'a, T> {
-    const fn new(processor: &'a Processor<T>) -> Self {
-        Self {
-            processor,
-            gathered: Vec::new(),
-        }
+impl<T: Send + Sync + 'static> News<'_, T> {
+    /// Nobody is told of it.
+    fn discard(&mut self, delta: &Delta<Cached<T>>) {
+        self.after.discard_object(delta.subject.object().cloned());
     }
 
     fn add(&mut self, notification: Notification<T>, audience: Audience) {
@@ -169,16 +198,16 @@ impl<'a, T: Send + Sync + 'static> News<'a, T> {
             Audience::All => self.gathered.push(notification),
             Audience::Resync => {
                 self.tell();
-                self.processor.distribute_resync(notification);
+                let mut again = vec![notification];
+                self.processor.tell_resync(&again, self.after);
+                self.after.discard_told(&mut again);
             }
         }
     }
 
     fn tell(&mut self) {
-        if !self.gathered.is_empty() {
-            self.processor.distribute_all(&self.gathered);
-            self.gathered.clear();
-        }
+        self.processor.tell_all(&self.gathered, self.after);
+        self.after.discard_told(&mut self.gathered);
     }
 }
 

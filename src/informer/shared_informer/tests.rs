@@ -1,5 +1,7 @@
 //! What one informer does from its initial list to its end, against an upstream that says what the test says.
 
+mod reentry;
+
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -89,6 +91,7 @@ fn words(notification: &Notification<Raw>) -> String {
         Notification::Deleted {
             object,
             final_state_known,
+            ..
         } => format!("delete {} {final_state_known}", object.resource_version()),
     }
 }
@@ -285,6 +288,56 @@ async fn a_resync_tells_all_objects_again_to_who_wants_it() {
     scene.informer.shutdown().await;
     assert_eq!(told.take(), ["add 3 true", "update 3 3", "update 3 3"]);
     assert_eq!(silent.take(), ["add 3 true"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_that_becomes_due_cuts_off_none_that_runs() {
+    let (scene, feed) = Scene::started(InformerOptions::default()).await;
+    let count = 1_000;
+    let (entering, entered) = crossbeam_channel::bounded(4_096);
+    let (release, gate) = crossbeam_channel::bounded::<()>(1);
+    let slow = move |notification: &Notification<Raw>| {
+        entering.send(words(notification)).unwrap();
+        if matches!(notification, Notification::Updated { .. }) {
+            // An error means that the gate is open for good.
+            gate.recv().unwrap_or_default();
+        }
+    };
+    let other = Told::default();
+    let period = Duration::from_secs(3);
+    // It holds the informer back in the middle of its resync.
+    let holds_back = HandlerOptions::named("slow")
+        .with_queue(1, crate::informer::Overflow::Block)
+        .with_resync(period);
+    let slow = scene.informer.add_handler_with(slow, holds_back);
+    tokio::time::advance(Duration::from_millis(5)).await;
+    let wants = HandlerOptions::named("other").with_resync(period);
+    scene.informer.add_handler_with(other.handler(), wants);
+    let list: Vec<_> = (0..count)
+        .map(|number| event("ADDED", &format!("x{number}"), 3 + number))
+        .collect();
+    say(&feed, &[list.concat(), marker(2_000)]).await;
+    slow.synced().await.unwrap();
+    assert_eq!(entered.try_iter().count() as u64, count);
+    assert_eq!(other.take().len() as u64, count);
+    // The one is due, then the other.
+    tokio::time::advance(period - Duration::from_millis(4)).await;
+    while entered.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_millis(10)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    drop(release);
+    let give_up_at = std::time::Instant::now() + Duration::from_secs(60);
+    let is_told = || entered.len() as u64 == count && other.0.lock().unwrap().len() as u64 == count;
+    while !is_told() && std::time::Instant::now() < give_up_at {
+        tokio::task::yield_now().await;
+    }
+    scene.informer.shutdown().await;
+    assert_eq!(entered.try_iter().count() as u64, count);
+    assert_eq!(other.take().len() as u64, count);
 }
 
 #[tokio::test]

@@ -38,14 +38,15 @@ pub(crate) fn updated(name: &str, old: u64, new: u64) -> Notification<u64> {
     }
 }
 
-pub(crate) fn deleted(name: &str, version: u64) -> Notification<u64> {
+pub(crate) fn deleted(name: &str, old: u64, version: u64) -> Notification<u64> {
     Notification::Deleted {
+        old: object(name, old),
         object: object(name, version),
         final_state_known: true,
     }
 }
 
-/// A notification in words: `+a1` added, `^a1` of the initial list, `a1>2` updated, `-a2` deleted, `?a2` final state unknown.
+/// A notification in words: `+a1` added, `^a1` of the initial list, `a1>2` updated, `-a1>2` deleted, `?a1>2` final state unknown.
 pub(crate) fn word(notification: &Notification<u64>) -> String {
     let name = notification.key().name();
     match notification {
@@ -58,11 +59,12 @@ pub(crate) fn word(notification: &Notification<u64>) -> String {
         }
         Notification::Updated { old, new } => format!("{name}{}>{}", ***old, ***new),
         Notification::Deleted {
+            old,
             object,
             final_state_known,
         } => {
             let sign = if *final_state_known { '-' } else { '?' };
-            format!("{sign}{name}{}", ***object)
+            format!("{sign}{name}{}>{}", ***old, ***object)
         }
     }
 }
@@ -88,12 +90,12 @@ impl Replay {
             Notification::Updated { old, new } => {
                 let held = self.held.insert(name, ***new);
                 let held = held.unwrap_or_else(|| panic!("{said}: was not there"));
-                assert!(held <= ***old && ***old <= ***new, "{said} of {held}");
+                assert!(held == ***old && ***old <= ***new, "{said} of {held}");
             }
-            Notification::Deleted { object, .. } => {
+            Notification::Deleted { old, object, .. } => {
                 let held = self.held.remove(&name);
                 let held = held.unwrap_or_else(|| panic!("{said}: was not there"));
-                assert!(held <= ***object, "{said} of {held}");
+                assert!(held == ***old && ***old <= ***object, "{said} of {held}");
             }
         }
     }
@@ -133,7 +135,7 @@ impl Store {
     pub(crate) fn delete(&mut self, name: &str) -> Option<Notification<u64>> {
         self.version += 1;
         let removed = self.held.remove(name);
-        removed.map(|_| deleted(name, self.version))
+        removed.map(|old| deleted(name, old, self.version))
     }
 
     /// Tells an object's state once more.
