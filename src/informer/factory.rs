@@ -1,20 +1,20 @@
-//! One informer per collection and form, however many parts of a program ask for it.
+//! One informer per collection, way of reading it and form, however many parts of a program ask for it.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::list_watch::Read;
 use super::shared_informer::{InformerOptions, SharedInformer};
 use super::{ListWatch, NotSynced};
-use crate::upstream::driver::{Collection, Fetch};
+use crate::upstream::driver::Fetch;
 
 /// What makes two informers the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
-    collection: Collection,
+    read: Read,
     form: TypeId,
-    metadata_only: bool,
 }
 
 type Done<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
@@ -72,7 +72,8 @@ impl<F: Fetch> SharedInformerFactory<F> {
         }
     }
 
-    /// The informer of this collection and form; made at the first call, and not started.
+    /// The informer that reads this collection in this way and form; made at the first call, and not started. After
+    /// [`SharedInformerFactory::shutdown`] it is one that has ended.
     pub fn informer<T: Send + Sync + 'static>(
         &self,
         list_watch: ListWatch<T>,
@@ -87,9 +88,8 @@ impl<F: Fetch> SharedInformerFactory<F> {
         options: InformerOptions<T>,
     ) -> SharedInformer<T> {
         let identity = Identity {
-            collection: list_watch.collection.clone(),
+            read: list_watch.read.clone(),
             form: TypeId::of::<T>(),
-            metadata_only: list_watch.metadata_only,
         };
         let mut members = self.members();
         let found = members
@@ -101,6 +101,11 @@ impl<F: Fetch> SharedInformerFactory<F> {
             return informer.clone();
         }
         let informer = SharedInformer::with_options(Arc::clone(&self.fetch), list_watch, options);
+        if members.is_shut_down {
+            drop(members);
+            informer.end_unstarted();
+            return informer;
+        }
         members
             .informers
             .push((identity, Arc::new(informer.clone())));
@@ -110,11 +115,10 @@ impl<F: Fetch> SharedInformerFactory<F> {
     /// Starts those that were not started before; to be called again after more were asked for. Needs a tokio runtime.
     /// After [`SharedInformerFactory::shutdown`] it does nothing.
     pub fn start(&self) {
-        let members = self.members();
-        if members.is_shut_down {
+        if self.members().is_shut_down {
             return;
         }
-        for (_, informer) in &members.informers {
+        for informer in self.all() {
             informer.start();
         }
     }

@@ -37,8 +37,14 @@ pub(super) enum ManagedFields {
 
 /// A collection to follow: resource, namespace, selectors, and what its objects become.
 pub struct ListWatch<T> {
-    pub(super) collection: Collection,
+    pub(super) read: Read,
     pub(super) decode: Decode<T>,
+}
+
+/// All about a [`ListWatch`] but the type of its objects. Two with equal ones read the same in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) collection: Collection,
     pub(super) managed_fields: ManagedFields,
     pub(super) metadata_only: bool,
     pub(super) streaming: Streaming,
@@ -95,45 +101,45 @@ impl ListWatch<Metadata> {
     #[must_use]
     pub fn metadata(gvr: &Gvr) -> Self {
         let decode = |object: Raw| object.read().map(exact);
-        Self {
-            managed_fields: ManagedFields::Dropped,
-            metadata_only: true,
-            ..Self::new(gvr, Arc::new(decode))
-        }
+        let mut list_watch = Self::new(gvr, Arc::new(decode)).without_managed_fields();
+        list_watch.read.metadata_only = true;
+        list_watch
     }
 }
 
 impl<T> ListWatch<T> {
     fn new(gvr: &Gvr, decode: Decode<T>) -> Self {
         Self {
-            collection: Collection::all(gvr),
+            read: Read {
+                collection: Collection::all(gvr),
+                managed_fields: ManagedFields::Kept,
+                metadata_only: false,
+                streaming: Streaming::Preferred,
+                page_len: PAGE_LEN,
+                initial: InitialVersion::Any,
+            },
             decode,
-            managed_fields: ManagedFields::Kept,
-            metadata_only: false,
-            streaming: Streaming::Preferred,
-            page_len: PAGE_LEN,
-            initial: InitialVersion::Any,
         }
     }
 
     /// Only objects of one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.collection.namespace = Some(namespace.to_owned());
+        self.read.collection.namespace = Some(namespace.to_owned());
         self
     }
 
     /// Only objects whose labels match; the server checks the grammar.
     #[must_use]
     pub fn with_labels(mut self, selector: &str) -> Self {
-        selector.clone_into(&mut self.collection.label_selector);
+        selector.clone_into(&mut self.read.collection.label_selector);
         self
     }
 
     /// Only objects whose fields match; the server knows which fields may be named.
     #[must_use]
     pub fn with_fields(mut self, selector: &str) -> Self {
-        selector.clone_into(&mut self.collection.field_selector);
+        selector.clone_into(&mut self.read.collection.field_selector);
         self
     }
 
@@ -141,14 +147,14 @@ impl<T> ListWatch<T> {
     /// few controllers read them.
     #[must_use]
     pub const fn without_managed_fields(mut self) -> Self {
-        self.managed_fields = ManagedFields::Dropped;
+        self.read.managed_fields = ManagedFields::Dropped;
         self
     }
 
     /// Keeps `metadata.managedFields`, as all forms but metadata do by default.
     #[must_use]
     pub const fn with_managed_fields(mut self) -> Self {
-        self.managed_fields = ManagedFields::Kept;
+        self.read.managed_fields = ManagedFields::Kept;
         self
     }
 
@@ -158,7 +164,7 @@ impl<T> ListWatch<T> {
     /// Its JSON does not fit.
     pub(super) fn make(&self, object: &Object) -> Result<T, DecodeError> {
         let raw = Raw::of(object);
-        (self.decode)(match self.managed_fields {
+        (self.decode)(match self.read.managed_fields {
             ManagedFields::Kept => raw,
             ManagedFields::Dropped => raw.without_managed_fields(),
         })
@@ -167,22 +173,22 @@ impl<T> ListWatch<T> {
     /// Lists in pages of so many items instead of streaming initial data.
     #[must_use]
     pub const fn in_pages(mut self, page_len: u32) -> Self {
-        self.streaming = Streaming::Never;
-        self.page_len = page_len;
+        self.read.streaming = Streaming::Never;
+        self.read.page_len = page_len;
         self
     }
 
     /// Asks for consistent initial data instead of what the server's cache holds.
     #[must_use]
     pub const fn consistent(mut self) -> Self {
-        self.initial = InitialVersion::Latest;
+        self.read.initial = InitialVersion::Latest;
         self
     }
 
     /// What is followed.
     #[must_use]
     pub const fn collection(&self) -> &Collection {
-        &self.collection
+        &self.read.collection
     }
 }
 
@@ -194,9 +200,8 @@ fn exact<T: Clone>(decoded: T) -> T {
 impl<T> Clone for ListWatch<T> {
     fn clone(&self) -> Self {
         Self {
-            collection: self.collection.clone(),
+            read: self.read.clone(),
             decode: Arc::clone(&self.decode),
-            ..*self
         }
     }
 }
@@ -204,11 +209,7 @@ impl<T> Clone for ListWatch<T> {
 impl<T> fmt::Debug for ListWatch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListWatch")
-            .field("collection", &self.collection)
-            .field("metadata_only", &self.metadata_only)
-            .field("streaming", &self.streaming)
-            .field("page_len", &self.page_len)
-            .field("initial", &self.initial)
+            .field("read", &self.read)
             .finish_non_exhaustive()
     }
 }

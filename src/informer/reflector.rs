@@ -116,23 +116,23 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         let hook = self
             .on_failure
             .clone()
-            .unwrap_or_else(|| log_failures(&self.list_watch.collection));
+            .unwrap_or_else(|| log_failures(&self.list_watch.read.collection));
         Arc::new(Journal::new(self.counts.clone(), hook))
     }
 
     async fn follow<S: Sink>(self, sink: S, journal: Arc<Journal>) -> DriverEnd {
         let list_watch = &self.list_watch;
         let options = protocol::ReflectorOptions {
-            streaming: list_watch.streaming,
-            page_len: list_watch.page_len,
+            streaming: list_watch.read.streaming,
+            page_len: list_watch.read.page_len,
             start_from: None,
-            initial: list_watch.initial,
+            initial: list_watch.read.initial,
         };
         let reading = Reading {
-            collection: list_watch.collection.clone(),
+            collection: list_watch.read.collection.clone(),
             fields: FieldTable::default(),
             encoding: crate::resource::Encoding::Json,
-            metadata_only: list_watch.metadata_only,
+            metadata_only: list_watch.read.metadata_only,
             frame_len_max: FRAME_LEN_MAX,
         };
         let reflector = protocol::Reflector::new(options)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube_fanout::informer::{ListWatch, SharedInformerFactory};
+use kube_fanout::informer::{ListWatch, Notification, SharedInformerFactory};
 
 use crate::history::until;
 use crate::stage::{Stage, soon};
@@ -30,6 +30,42 @@ async fn who_asks_for_the_same_shares_one_informer() {
         .unwrap();
     assert_eq!(stage.server.watch_count(), 5);
     factory.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_reads_otherwise_has_an_informer_of_their_own() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    let all = || ListWatch::<ConfigMap>::of_kind();
+    let others = [
+        factory.informer(all()),
+        factory.informer(all().without_managed_fields()),
+        factory.informer(all().consistent()),
+        factory.informer(all().in_pages(500)),
+        factory.informer(all().in_pages(7)),
+    ];
+    for (at, one) in others.iter().enumerate() {
+        for other in &others[at + 1..] {
+            assert!(!Arc::ptr_eq(one.store(), other.store()), "{at}");
+        }
+    }
+    let again = factory.informer(all().in_pages(7));
+    assert!(Arc::ptr_eq(others[4].store(), again.store()));
+    factory.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_informer_made_after_the_end_of_its_factory_has_ended() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    factory.shutdown().await;
+    let maps = factory.informer(ListWatch::<ConfigMap>::of_kind());
+    assert!(soon("the refusal", maps.synced()).await.is_err());
+    let handler = |_: &Notification<ConfigMap>| {};
+    assert!(maps.add_handler(handler).ended().is_some());
+    maps.start();
+    soon("the end", factory.shutdown()).await;
+    assert_eq!(stage.server.watch_count(), 0);
 }
 
 #[tokio::test]

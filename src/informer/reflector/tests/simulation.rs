@@ -27,13 +27,8 @@ fn plain(pages: bool) -> ListWatch<Plain> {
     let raw = ListWatch::raw(&Gvr::new("", "v1", "configmaps"));
     let raw = if pages { raw.in_pages(2) } else { raw };
     ListWatch {
-        collection: raw.collection,
+        read: raw.read,
         decode: Arc::new(decode),
-        managed_fields: raw.managed_fields,
-        metadata_only: raw.metadata_only,
-        streaming: raw.streaming,
-        page_len: raw.page_len,
-        initial: raw.initial,
     }
 }
 
