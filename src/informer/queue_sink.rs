@@ -34,14 +34,21 @@ pub(super) struct QueueSink<T> {
     queue: Arc<DeltaFifo<Cached<T>>>,
     making: Making<T>,
     journal: Arc<Journal>,
-    /// Initial data on its way; `None` for an object that is there but cannot be made: the state known of it stays.
-    side: HashMap<ObjectKey, Option<Arc<Cached<T>>>, RandomState>,
+    /// Initial data on its way.
+    side: HashMap<ObjectKey, Listed<T>, RandomState>,
     /// Changes that will be queued together, in the order they came.
     batch: Vec<Change<T>>,
     version: Option<ResourceVersion>,
     /// What was changed at `version`: an event of the same version and key is a repetition, one of another key is a
     /// part of the same transaction.
     changed_at_version: HashSet<ObjectKey, RandomState>,
+}
+
+/// An object of initial data.
+enum Listed<T> {
+    Made(Arc<Cached<T>>),
+    /// It cannot be made: what is known of the object with this uid stays.
+    Unmade(Box<str>),
 }
 
 enum Change<T> {
@@ -185,8 +192,11 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             self.side.remove(&ObjectKey::from(object.key()));
             return;
         }
-        let made = self.make(&object);
-        self.side.insert(object.key().into(), made);
+        let listed = match self.make(&object) {
+            Some(made) => Listed::Made(made),
+            None => Listed::Unmade(object.uid().into()),
+        };
+        self.side.insert(object.key().into(), listed);
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
@@ -196,24 +206,27 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         }
         self.stands_at(version);
         let mut objects = Vec::with_capacity(self.side.len());
-        let mut kept: HashSet<ObjectKey, RandomState> = HashSet::default();
-        for (key, made) in std::mem::take(&mut self.side) {
-            let Some(object) = made else {
-                kept.insert(key);
-                continue;
+        let mut kept: HashMap<ObjectKey, Box<str>, RandomState> = HashMap::default();
+        for (key, listed) in std::mem::take(&mut self.side) {
+            let object = match listed {
+                Listed::Made(object) => object,
+                Listed::Unmade(uid) => {
+                    kept.insert(key, uid);
+                    continue;
+                }
             };
             match self.queue.key_of(&object) {
                 Ok(_) => objects.push(object),
                 Err(source) => {
                     self.tell_key(&object, source);
-                    kept.insert(key);
+                    kept.insert(key, object.uid().into());
                 }
             }
         }
         // Those without a key are out already, and a closed queue needs to know nothing.
-        let _ = self
-            .queue
-            .replace_but(objects, |last| kept.contains(last.key()));
+        let is_kept =
+            |last: &Cached<T>| kept.get(last.key()).is_some_and(|uid| **uid == *last.uid());
+        let _ = self.queue.replace_but(objects, is_kept);
         let mut counts = self.journal.counts().lock();
         counts.replaced += 1;
         counts.last_version = self.version;

@@ -447,6 +447,27 @@ async fn a_list_with_an_object_that_cannot_be_decoded_tells_no_end_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_with_another_object_that_cannot_be_decoded_tells_the_end_of_the_one_before() {
+    let (mut scene, feed) = live().await;
+    push(&feed, &[line("ADDED", "a/queued", 6), EXPIRED.into()]).await;
+    let feed = scene.asked("stream latest").await.open();
+    let anew = |key, version| odd("ADDED", key, version).replace("u1", "u2");
+    let lines = [anew("a/queued", 8), anew("a/x", 8), marker(9)];
+    push(&feed, &lines).await;
+    let mut told = scene.told();
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "Added a/queued 6",
+            "Deleted a/queued 6 ?",
+            "Deleted a/x 3 ?"
+        ]
+    );
+    assert!(scene.stored().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_transform_hook_changes_refuses_and_may_panic() {
     let transform: Transform<ConfigMap> = Arc::new(|cached| {
         let data = &mut cached.object_mut().data;
