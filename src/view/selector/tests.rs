@@ -75,6 +75,12 @@ fn label_grammar_faults_read_as_on_the_server() {
         ("a in (b c)", "found 'c', expected: ',' or ')'"),
         ("a in (b,", "found '', expected: ',', or identifier"),
         ("a in (b,!)", "found '!', expected: ',', or identifier"),
+        ("a in (b,,)", "found ')', expected: ',', or identifier"),
+        ("a in (,,)", "found ')', expected: ',', or identifier"),
+        ("a notin (,,)", "found ')', expected: ',', or identifier"),
+        ("a in (b,,,,)", "found ')', expected: ',', or identifier"),
+        ("a in (,,", "found '', expected: ',', or identifier"),
+        ("a in (b,,(", "found '(', expected: ',', or identifier"),
         ("a=(b)", "found '(', expected: identifier"),
     ] {
         labels_refused(text, &format!("unable to parse requirement: {message}"));
@@ -199,6 +205,14 @@ fn differently_written_label_selectors_are_equal() {
         ("a notin (x)", "a!=x"),
         ("a in (c,,b,c)", "a in (,b,c)"),
         ("a in ()", "a="),
+        ("a in (,)", "a="),
+        ("a in (b,)", "a in (,b)"),
+        ("a in (,b)", "a in (,b)"),
+        ("a in (,,b)", "a in (,b)"),
+        ("a in (,,,)", "a="),
+        ("a in (b,,,)", "a in (,b)"),
+        ("a notin (,b)", "a notin (,b)"),
+        ("a notin ()", "a!="),
         ("a notin(b,a)", "a notin (a,b)"),
         ("!b,a>007", "a>7,!b"),
     ] {
@@ -348,7 +362,7 @@ proptest! {
 
     #[test]
     fn canonical_labels_parse_to_themselves(terms in proptest::collection::vec(
-        "!?[a-c]|[a-c](=|==|!=)[a-c]?|[a-c] (in|notin) \\([a-c]?(,[a-c]?){0,3}\\)|[a-c][<>][0-9]{1,3}", 0..5)) {
+        "!?[a-c]|[a-c](=|==|!=)[a-c]?|[a-c] (in|notin) \\([a-c]?(,[a-c]){0,3},?\\)|[a-c][<>][0-9]{1,3}", 0..5)) {
         let selector = LabelSelector::parse(&terms.join(",")).unwrap();
         prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
     }

@@ -229,6 +229,10 @@ impl<'a> Parser<'a> {
                 if next.is(")") {
                     return Ok(values);
                 }
+                if next.is(",") {
+                    // Two commas are taken at once, so that a value, or a third comma, must follow.
+                    self.take();
+                }
             } else {
                 return Err(format!(
                     "found '{}', expected: ',', or identifier",
