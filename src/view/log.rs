@@ -64,7 +64,8 @@ pub struct View {
 }
 
 impl View {
-    /// True when no batch will come any more.
+    /// True when no batch will come any more: the resource is no longer served, or there was an event that cannot be shown in this
+    /// form. Its watchers end; nobody else enters it.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get().is_some()
@@ -96,7 +97,7 @@ impl View {
     /// The event's frame as this view shows it to a watcher to whom it is of `kind`.
     ///
     /// # Errors
-    /// It cannot be cut; the view shows nothing any more then.
+    /// It cannot be cut.
     pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
         let whole = event.frame(kind);
         self.cut

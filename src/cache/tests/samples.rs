@@ -144,6 +144,18 @@ impl Sample {
     }
 }
 
+/// An object whose bytes are no object at all, so that nothing can be cut out of it. The scanner would not have let it in.
+pub(crate) fn uncuttable(key: &str, version: u64) -> Object {
+    let (namespace, name) = key.split_once('/').unwrap();
+    let parts = ObjectParts {
+        namespace: namespace.into(),
+        name: name.into(),
+        resource_version: ResourceVersion(version),
+        ..ObjectParts::default()
+    };
+    Object::new(parts, b"[]")
+}
+
 /// What happened at one version: the object before and after.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {

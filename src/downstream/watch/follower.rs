@@ -279,7 +279,7 @@ impl Follower {
         let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
-        let (view, mut is_fit) = (&self.view, true);
+        let (view, mut unfit) = (&self.view, None);
         let read = filtered(
             self.served.cache.history(),
             self.selector(),
@@ -287,7 +287,7 @@ impl Follower {
             |event, kind| {
                 if event.resource_version() > known {
                     let Ok(frame) = view.frame(event, kind) else {
-                        is_fit = false;
+                        unfit = Some(event.sequence());
                         return ControlFlow::Break(());
                     };
                     pieces.push(frame);
@@ -304,11 +304,12 @@ impl Follower {
             },
         );
         match read {
-            Ok(next) => self.position = next,
+            Ok(next) => self.position = unfit.unwrap_or(next),
             Err(_) => return Err(self.lagged()),
         }
-        if !is_fit {
-            self.end = Some(WatchEnd::Closed);
+        if unfit.is_some() && pieces.is_empty() {
+            // A client that resumed here would meet the same event again and again; after a list it resumes behind it.
+            return Err(self.lagged());
         }
         if let Some(oldest) = oldest {
             self.tally.delayed(since(oldest), 1);
@@ -416,6 +417,8 @@ impl Follower {
         if self.initial.is_some()
             || self.position < self.history_end
             || self.view.head() > self.cursor
+            // What has been reached may hold an event that the view could not show.
+            || self.view.is_closed()
         {
             return None;
         }

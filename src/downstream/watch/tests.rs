@@ -37,6 +37,8 @@ impl Wake for Wakes {
     }
 }
 
+mod uncuttable;
+
 /// What one poll gave.
 #[derive(Debug, PartialEq, Eq)]
 enum Polled {

@@ -114,6 +114,7 @@ impl Roster {
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
             let writer = &mut self.views[number as usize].writer;
+            let mut is_over = true;
             if writer.is_watched() {
                 let (lines, draft) = writer.finish(now);
                 count += lines;
@@ -121,7 +122,10 @@ impl Roster {
                     self.spare.push(draft);
                 }
                 shown.push(Arc::clone(writer.view()));
-            } else {
+                // It could not show one of the events. Watchers who come later start after that one, in a new view.
+                is_over = writer.view().is_closed();
+            }
+            if is_over {
                 self.remove(number as usize);
             }
         }

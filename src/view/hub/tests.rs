@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::Change;
-use crate::cache::tests::samples::{Sample, World, kind, told};
+use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{EventKind, Layout};
-use crate::view::filtered;
 use crate::view::selector::LabelSelector;
+use crate::view::{Form, MetaVersion, filtered};
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -142,6 +142,35 @@ fn a_dispatch_is_one_batch_a_view_and_none_where_nothing_shows() {
         let lens: Vec<_> = shown.iter().map(Vec::len).collect();
         assert_eq!(lens, expected);
     }
+}
+
+#[test]
+fn a_view_that_could_not_show_an_event_is_not_entered_again() {
+    let (mut world, hub) = scene(1);
+    let metadata = Rendition {
+        form: Form::Metadata(MetaVersion::V1),
+        ..Rendition::default()
+    };
+    let join = || hub.join_as(&Selector::default(), metadata);
+    let before = join();
+    let shown = world.write("a/1", None);
+    world.version += 1;
+    let hidden = Change::Put(uncuttable("a/2", world.version));
+    let late = world.write("a/3", None);
+    world.apply(vec![shown, hidden, late]);
+    let mut cursor = before.cursor;
+    assert_eq!(batches(&before.view, &mut cursor).concat().len(), 1);
+    assert!(before.view.is_closed());
+    assert_eq!(hub.view_count(), 0, "though it has a watcher");
+
+    let after = join();
+    assert!(!after.view.is_closed() && !Arc::ptr_eq(&before.view, &after.view));
+    assert_eq!(after.reached, hub.reached());
+    let next = world.write("a/4", None);
+    world.apply(vec![next]);
+    let mut cursor = after.cursor;
+    assert_eq!(batches(&after.view, &mut cursor).concat().len(), 1);
+    assert!(Arc::ptr_eq(&after.view, &join().view), "shared as ever");
 }
 
 #[test]
