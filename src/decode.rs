@@ -36,4 +36,4 @@ pub use protobuf::{
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
 pub use table::{TableEvent, TableLine, scan_table};
-pub use walk::{elements, member, members};
+pub use walk::{Member, elements, member, members, value_of};

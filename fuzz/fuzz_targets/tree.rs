@@ -3,7 +3,7 @@
 use kube_fanout::decode::{elements, members};
 use serde_json::Value;
 
-/// The tree of bytes that are valid JSON, written without an escape in a key and without a key that stands twice.
+/// The tree of bytes that are valid JSON, written without a key that stands twice.
 pub fn plain_tree(bytes: &[u8]) -> Option<Value> {
     let tree = serde_json::from_slice(bytes).ok()?;
     is_plain(bytes).then_some(tree)
@@ -17,7 +17,7 @@ fn is_plain(bytes: &[u8]) -> bool {
             members.len() == tree.len()
                 && members
                     .iter()
-                    .all(|(key, span)| tree.contains_key(*key) && is_plain(span.of(bytes)))
+                    .all(|it| tree.contains_key(&*it.key) && is_plain(it.value.of(bytes)))
         }
         Ok(Value::Array(tree)) => {
             let elements = elements(bytes).expect("valid JSON is walked");

@@ -95,7 +95,7 @@ pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
     json.object("a watch event", |json, key| {
         match &*key.decode()? {
             "type" => kind = Some(wire_kind(json)?),
-            "object" if json.peek() == Some(b'{') => object = Some(json.skip()?),
+            "object" if json.peek() == Some(b'{') => object = Some(json.apart(Json::skip)?),
             "object" => return json.expected("an object"),
             _ => json.skip().map(drop)?,
         }
@@ -127,8 +127,10 @@ pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, ScanE
         match &*key.decode()? {
             "type" => kind = Some(wire_kind(json)?),
             "object" => match kind {
-                Some(kind) => read = Some(read_object(json, kind, fields)?),
-                None => unread = Some(json.skip()?),
+                Some(kind) => {
+                    read = Some(json.apart(|json| read_object(json, kind, fields))?);
+                }
+                None => unread = Some(json.apart(Json::skip)?),
             },
             _ => json.skip().map(drop)?,
         }

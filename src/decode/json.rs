@@ -7,9 +7,9 @@ use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
 
 use super::blocks::{BLOCK_LEN, Block, Carry, first_in_string};
 
-/// Deepest nesting of brackets that is walked. Kubernetes' own objects stay below 30; custom resources are free, and
-/// serde_json's limit of 128 has been met in the wild.
-pub const DEPTH_MAX: usize = 1024;
+/// Deepest nesting of an object's brackets: what Go's JSON decoder takes, and so what the API server stores. An object
+/// counts from its own brace, wherever it stands.
+pub const DEPTH_MAX: usize = 10_000;
 
 /// Why bytes are not the JSON or protobuf that was expected. Offsets count from the start of the scanned bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +88,8 @@ impl<'a> Text<'a> {
 pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
+    /// Brackets that [`Self::object`] and [`Self::array`] have open.
+    depth: usize,
 }
 
 impl<'a> Json<'a> {
@@ -99,7 +101,11 @@ impl<'a> Json<'a> {
         let text = std::str::from_utf8(bytes).map_err(|error| ScanError::Utf8 {
             offset: error.valid_up_to(),
         })?;
-        Ok(Self { text, at: 0 })
+        Ok(Self {
+            text,
+            at: 0,
+            depth: 0,
+        })
     }
 
     pub(super) const fn at(&self) -> usize {
@@ -138,6 +144,34 @@ impl<'a> Json<'a> {
         self.expected(what)
     }
 
+    /// Reads an object that is one by itself, though it stands within others: its depth counts from here.
+    pub(super) fn apart<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, ScanError>,
+    ) -> Result<T, ScanError> {
+        let outside = std::mem::take(&mut self.depth);
+        let read = read(self);
+        self.depth = outside;
+        read
+    }
+
+    /// An opening bracket.
+    fn open(&mut self, bracket: u8, what: &'static str) -> Result<(), ScanError> {
+        self.take(bracket, what)?;
+        if self.depth == DEPTH_MAX {
+            let offset = self.at - 1;
+            return Err(ScanError::TooDeep { offset });
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// The closing bracket at hand.
+    const fn close(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+    }
+
     /// Nothing but blanks may follow.
     pub(super) fn end(&mut self) -> Result<(), ScanError> {
         match self.peek() {
@@ -152,9 +186,9 @@ impl<'a> Json<'a> {
         what: &'static str,
         mut visit: impl FnMut(&mut Self, Text<'a>) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
-        self.take(b'{', what)?;
+        self.open(b'{', what)?;
         if self.peek() == Some(b'}') {
-            self.at += 1;
+            self.close();
             return Ok(());
         }
         loop {
@@ -164,7 +198,7 @@ impl<'a> Json<'a> {
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
-                    self.at += 1;
+                    self.close();
                     return Ok(());
                 }
                 _ => return self.expected("a comma or the end of an object"),
@@ -178,9 +212,9 @@ impl<'a> Json<'a> {
         what: &'static str,
         mut visit: impl FnMut(&mut Self) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
-        self.take(b'[', what)?;
+        self.open(b'[', what)?;
         if self.peek() == Some(b']') {
-            self.at += 1;
+            self.close();
             return Ok(());
         }
         loop {
@@ -188,7 +222,7 @@ impl<'a> Json<'a> {
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
-                    self.at += 1;
+                    self.close();
                     return Ok(());
                 }
                 _ => return self.expected("a comma or the end of an array"),
@@ -295,7 +329,7 @@ impl<'a> Json<'a> {
     /// Goes by blocks, so that of what stands between brackets and strings nothing is looked at.
     fn skip_container(&mut self) -> Result<(), ScanError> {
         let bytes = self.text.as_bytes();
-        let mut open = Brackets::default();
+        let mut open = Brackets::with_room(DEPTH_MAX - self.depth);
         let mut carry = Carry::default();
         while let Some(rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
             let block = match rest.first_chunk() {
@@ -347,22 +381,32 @@ fn padded(rest: &[u8]) -> [u8; BLOCK_LEN] {
     block
 }
 
-/// The brackets that stand open, one bit each: set for `{`. The innermost are in `near`, the lowest bit last.
-#[derive(Default)]
+/// The brackets that stand open, one bit each: set for `{`. The innermost are in `near`, the lowest bit last; of each 64
+/// before them there is a word in `far`, which so takes no memory for objects of usual depth.
 struct Brackets {
     near: u64,
-    far: [u64; DEPTH_MAX / 64],
+    far: Vec<u64>,
     count: usize,
+    count_max: usize,
 }
 
 impl Brackets {
+    const fn with_room(count_max: usize) -> Self {
+        Self {
+            near: 0,
+            far: Vec::new(),
+            count: 0,
+            count_max,
+        }
+    }
+
     #[inline]
     fn push(&mut self, bracket: u8, offset: usize) -> Result<(), ScanError> {
-        if self.count == DEPTH_MAX {
+        if self.count == self.count_max {
             return Err(ScanError::TooDeep { offset });
         }
-        if self.count.is_multiple_of(64) {
-            self.far[self.count / 64] = self.near;
+        if self.count.is_multiple_of(64) && self.count > 0 {
+            self.far.push(self.near);
         }
         self.near = self.near << 1 | u64::from(bracket == b'{');
         self.count += 1;
@@ -376,7 +420,7 @@ impl Brackets {
         let is_object = self.near & 1 == 1;
         self.near >>= 1;
         if self.count.is_multiple_of(64) {
-            self.near = self.far[self.count / 64];
+            self.near = self.far.pop().unwrap_or_default();
         }
         is_object == (bracket == b'}')
     }

@@ -8,6 +8,7 @@ use crate::resource::{Encoding, FieldTable, Layout, Object, ResourceVersion, Spa
 use super::json::{Json, ScanError};
 use super::protobuf::scan_protobuf_object;
 use super::scanner::scan_object;
+use super::walk::first_key;
 
 /// One page of a list: where its items stand, and what its metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
         if json.peek() != Some(b'{') {
             return json.expected("an item");
         }
-        spans.push(json.skip()?);
+        spans.push(json.apart(Json::skip)?);
         Ok(())
     })
 }
@@ -185,18 +186,10 @@ fn has_breaks(bytes: &[u8]) -> bool {
 
 /// Of `types` what the item does not say itself: all or nothing.
 fn left_out<'a>(item: &[u8], types: &'a [u8]) -> &'a [u8] {
-    match first_key(item) {
+    match first_key(item).as_deref() {
         None | Some("kind" | "apiVersion") => &[],
         Some(_) => types,
     }
-}
-
-/// The first key, without its quotes; `None` where the item is empty or no object.
-fn first_key(item: &[u8]) -> Option<&str> {
-    let blank = |byte: &u8| !byte.is_ascii_whitespace();
-    let inside = item.strip_prefix(b"{")?;
-    let key = inside[inside.iter().position(blank)?..].strip_prefix(b"\"")?;
-    std::str::from_utf8(&key[..memchr::memchr(b'"', key)?]).ok()
 }
 
 #[cfg(test)]

@@ -1,42 +1,92 @@
 //! Leaves `metadata.managedFields` out of an object, which is often a quarter of it.
 
-use super::walk::members;
-use crate::resource::Span;
+use super::walk::{member, members};
 
-/// A copy of an object without the member; `None` if it has none, or is no compact JSON.
+/// A copy of an object without the member; `None` if it has none, or is no object. All else stands as it stood, but for blanks
+/// between the members of the metadata.
 #[must_use]
 pub fn without_managed_fields(object: &[u8]) -> Option<Vec<u8>> {
-    let cut = managed_fields(object)?;
-    let (head, tail) = (&object[..cut.start as usize], &object[cut.end as usize..]);
-    Some([head, tail].concat())
+    let at = member(object, "metadata").ok()??;
+    let metadata = at.of(object);
+    let members = members(metadata).ok()?;
+    let (first, last) = (members.first()?, members.last()?);
+    let kept = || members.iter().filter(|it| it.key != "managedFields");
+    if kept().count() == members.len() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(object.len());
+    out.extend_from_slice(&object[..at.start as usize]);
+    out.extend_from_slice(&metadata[..first.start as usize]);
+    for (index, member) in kept().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&metadata[member.start as usize..member.value.end as usize]);
+    }
+    out.extend_from_slice(&metadata[last.value.end as usize..]);
+    out.extend_from_slice(&object[at.end as usize..]);
+    Some(out)
 }
 
-/// Where the member stands, with the comma that goes with it.
-fn managed_fields(object: &[u8]) -> Option<Span> {
-    let metadata = member(object, "metadata")?;
-    let fields = metadata.of(object);
-    let found = members(fields).ok()?;
-    let place = found.iter().position(|(key, _)| *key == "managedFields")?;
-    let (key_len, value) = (found[place].0.len(), found[place].1);
-    // Compact JSON: key in quotes, colon, value.
-    let at = (value.start as usize).checked_sub(key_len + 3)?;
-    let end = value.end as usize;
-    let (start, end) = if place > 0 {
-        (at.checked_sub(1)?, end)
-    } else {
-        (at, if found.len() > 1 { end + 1 } else { end })
-    };
-    let is_whole = start < at && fields[start] == b',' || start == at;
-    let offset = metadata.start;
-    is_whole.then_some(Span {
-        start: offset + u32::try_from(start).ok()?,
-        end: offset + u32::try_from(end).ok()?,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
 
-fn member(object: &[u8], name: &str) -> Option<Span> {
-    let found = members(object).ok()?;
-    found
-        .into_iter()
-        .find_map(|(key, span)| (key == name).then_some(span))
+    use super::*;
+
+    /// Every way to write the same: compact, with blanks, on lines.
+    fn writings(object: &Value) -> [String; 3] {
+        let pretty = serde_json::to_string_pretty(object).unwrap();
+        [
+            object.to_string(),
+            pretty.replace('\n', " "),
+            pretty.replace("\": ", "\"\t:\n"),
+        ]
+    }
+
+    #[test]
+    fn nothing_but_the_member_is_left_out_however_the_json_is_written() {
+        let fields = r#"[{"manager":"m","fieldsV1":{"f:a":{"k:{\"x\":1}":{}}}}]"#;
+        for metadata in [
+            format!(r#"{{"managedFields":{fields}}}"#),
+            format!(r#"{{"managedFields":{fields},"name":"x"}}"#),
+            format!(r#"{{"name":"x","managedFields":{fields}}}"#),
+            format!(r#"{{"labels":{{"a":"b,}}"}},"managedFields":{fields},"name":"x"}}"#),
+            r#"{"managedFields":null,"name":"x"}"#.to_owned(),
+        ] {
+            let text =
+                format!(r#"{{"kind":"K","metadata":{metadata},"spec":{{"managedFields":1}}}}"#);
+            let mut expected: Value = serde_json::from_str(&text).unwrap();
+            for written in writings(&expected) {
+                let cut = without_managed_fields(written.as_bytes()).unwrap();
+                let metadata = expected["metadata"].as_object_mut().unwrap();
+                metadata.remove("managedFields");
+                let read: Value = serde_json::from_slice(&cut)
+                    .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&cut)));
+                assert_eq!(read, expected, "{written}");
+                assert!(!read["spec"]["managedFields"].is_null());
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_is_found_by_its_value_and_every_time_it_stands() {
+        let object = br#"{"\u006detadata":{"managedFields":1,"name":"x","m\u0061nagedFields":[]}}"#;
+        let cut = without_managed_fields(object).unwrap();
+        assert_eq!(cut, br#"{"\u006detadata":{"name":"x"}}"#);
+    }
+
+    #[test]
+    fn an_object_without_it_is_not_copied() {
+        for object in [
+            &br#"{"metadata":{"name":"x"},"managedFields":[]}"#[..],
+            br#"{"metadata":{}}"#,
+            br#"{"metadata":null}"#,
+            b"{}",
+            b"[]",
+            br#"{"metadata":{"managedFields":[}"#,
+        ] {
+            assert_eq!(without_managed_fields(object), None);
+        }
+    }
 }

@@ -21,11 +21,14 @@ pub struct Bookmark {
 /// Finds the parts of one object.
 ///
 /// Field values are unescaped strings, or the text of numbers and booleans; what is absent, `null`, an object or an array
-/// counts as the field's default. Keys that stand twice, which the API server never writes, are not reported; the last one usually
-/// counts.
+/// counts as the field's default. Of keys that stand twice, which the API server never writes, the last one counts; `metadata` is
+/// refused then, for others read the first.
 ///
 /// # Errors
-/// The bytes are not one whole object in UTF-8 on one line, from brace on, or name or resource version are missing or unusable.
+/// The bytes are not one whole object in UTF-8 on one line, from brace on, it is nested deeper than [`DEPTH_MAX`], or name or
+/// resource version are missing or unusable.
+///
+/// [`DEPTH_MAX`]: super::DEPTH_MAX
 pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
     if let Some(offset) = memchr::memchr(b'\n', bytes) {
         // Frames end at newlines, so an object with one inside could not be sent on.
@@ -70,6 +73,7 @@ pub(super) fn object_parts<'a>(
     let mut found = Found {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
+        has_metadata: false,
         version: None,
     };
     let mut prefix = Prefix::None;
@@ -125,16 +129,15 @@ struct Found<'a> {
     /// At most as many as a `u32` has bits.
     table: &'static [Field],
     parts: ObjectParts<'a>,
+    has_metadata: bool,
     version: Option<(ResourceVersion, Span)>,
 }
 
 impl<'a> Found<'a> {
     fn metadata(&mut self, json: &mut Json<'a>) -> Result<(), ScanError> {
-        self.parts = ObjectParts {
-            fields: std::mem::take(&mut self.parts.fields),
-            ..ObjectParts::default()
-        };
-        self.version = None;
+        if std::mem::replace(&mut self.has_metadata, true) {
+            return json.expected("one metadata");
+        }
         json.object("metadata", |json, key| {
             let slot = match &*key.decode()? {
                 "name" => &mut self.parts.name,

@@ -5,7 +5,7 @@ use crate::resource::{ResourceVersion, Span};
 use super::envelope::{WireKind, scan_event};
 use super::json::ScanError;
 use super::scanner::scan_bookmark;
-use super::walk::members;
+use super::walk::member;
 
 /// One line of a watch of Tables.
 #[derive(Clone, Debug)]
@@ -38,10 +38,8 @@ pub fn scan_table(line: &[u8]) -> Result<TableLine, ScanError> {
     }
     let object = envelope.object.of(line);
     let version = scan_bookmark(object)?.resource_version;
-    let columns = members(object)?
-        .into_iter()
-        .find(|(key, _)| *key == "columnDefinitions")
-        .map(|(_, span)| Span {
+    let columns = member(object, "columnDefinitions")?
+        .map(|span| Span {
             start: envelope.object.start + span.start,
             end: envelope.object.start + span.end,
         })

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::partial::Partial;
 use super::rendition::{Form, ManagedFields, Rendition};
-use crate::decode::{ScanError, member, members, scan_envelope, without_managed_fields};
+use crate::decode::{ScanError, member, scan_envelope, without_managed_fields};
 use crate::resource::protobuf::{frame_around, type_meta, type_meta_of};
 use crate::resource::wire::{WireError, field_len, put_bytes};
 use crate::resource::{Encoding, Layout, Object, ResourceKind, Span};
@@ -117,10 +117,8 @@ impl Cut {
             (Encoding::Protobuf, Form::Whole) => object.to_vec(),
             (Encoding::Protobuf, Form::Metadata(_)) => protobuf::partial(object)?,
             (Encoding::Json, Form::Metadata(_)) => {
-                let metadata = members(object)?
-                    .into_iter()
-                    .find(|(key, _)| *key == "metadata");
-                let metadata = metadata.map_or(b"{}".as_slice(), |(_, span)| span.of(object));
+                let metadata = member(object, "metadata")?;
+                let metadata = metadata.map_or(b"{}".as_slice(), |span| span.of(object));
                 let mut raw = Vec::new();
                 put_bytes(&mut raw, 1, &protobuf::metadata_of_json(metadata)?);
                 raw
@@ -168,8 +166,7 @@ impl Cut {
 const PARTIAL: &str = "PartialObjectMetadata";
 
 fn dropped_in_line(line: &[u8]) -> Result<Vec<u8>, CutError> {
-    let event = members(line)?;
-    let Some((_, span)) = event.iter().find(|(key, _)| *key == "object") else {
+    let Some(span) = member(line, "object")? else {
         return Ok(line.to_vec());
     };
     let (start, end) = (span.start as usize, span.end as usize);

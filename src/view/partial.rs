@@ -1,7 +1,7 @@
 //! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
 
 use super::rendition::MetaVersion;
-use crate::decode::{ScanError, elements, member, members};
+use crate::decode::{ScanError, elements, member, members, value_of};
 use crate::resource::Layout;
 
 /// Cuts the objects of one resource down to `PartialObjectMetadata`.
@@ -84,10 +84,7 @@ impl Partial {
     /// The bytes are not an event around one whole object.
     pub fn event_line(self, line: &[u8]) -> Result<Vec<u8>, ScanError> {
         let event = members(line)?;
-        let value = |name| {
-            let found = event.iter().find(|(key, _)| *key == name);
-            found.map_or(b"".as_slice(), |(_, span)| span.of(line))
-        };
+        let value = |name| value_of(&event, name).map_or(b"".as_slice(), |span| span.of(line));
         let kind = value("type");
         if kind == b"\"ERROR\"" {
             return Ok(line.to_vec());
@@ -127,20 +124,23 @@ fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<()
     let members = members(object)?;
     let mut before = b'{';
     for field in fields {
-        let found = members.iter().find(|(key, _)| *key == field.name);
-        let value = found.map_or(b"null".as_slice(), |(_, span)| span.of(object));
+        let found = value_of(&members, field.name);
+        let value = found.map_or(b"null".as_slice(), |span| span.of(object));
         if value == b"null" {
             continue;
         }
+        let len = out.len();
         out.extend_from_slice(&[before, b'"']);
-        before = b',';
         out.extend_from_slice(field.name.as_bytes());
         out.extend_from_slice(b"\":");
         if field.items.is_empty() {
             out.extend_from_slice(value);
-        } else {
-            put_items(value, field.items, out)?;
+        } else if put_items(value, field.items, out).is_err() {
+            // The API server reads such objects member by member and passes over what has another type than its own.
+            out.truncate(len);
+            continue;
         }
+        before = b',';
     }
     if before == b'{' {
         out.push(b'{');

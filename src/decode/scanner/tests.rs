@@ -125,6 +125,10 @@ fn an_error_says_what_was_expected_and_where() {
     );
     check_error(r#"{"metadata":null}"#, "expected metadata at offset 12");
     check_error(
+        r#"{"metadata":{},"m\u0065tadata":{}}"#,
+        "expected one metadata at offset 31",
+    );
+    check_error(
         r#"{"metadata":{"name":1}}"#,
         "expected a string in metadata at offset 20",
     );
@@ -147,25 +151,71 @@ fn an_error_says_what_was_expected_and_where() {
         r#"{"metadata":{"name":"n","resourceVersion":"1"}} {}"#,
         "expected nothing more at offset 48",
     );
-    let deep = format!(r#"{{"a":{}"#, "[".repeat(2000));
-    check_error(&deep, "nested deeper than 1024 at offset 1029");
+    let deep = format!(r#"{{"a":{}"#, "[".repeat(20_000));
+    check_error(&deep, "nested deeper than 10000 at offset 10004");
     assert_eq!(
         scan_object(b"{\"a\":\"\xff\"}", no_fields()).unwrap_err(),
         ScanError::Utf8 { offset: 6 }
     );
 }
 
+/// An object whose brackets are nested so deep, its own included.
+fn nested(depth: usize) -> String {
+    let inner = depth - 1;
+    let (open, close): (String, String) = (0..inner)
+        .map(|at| {
+            if at % 2 == 0 {
+                (r#"{"k":"#, '}')
+            } else {
+                ("[", ']')
+            }
+        })
+        .unzip();
+    let close: String = close.chars().rev().collect();
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{{"name":"n","resourceVersion":"1"}},"spec":{open}0{close}}}"#
+    )
+}
+
+/// What each way of reading says to an object, alone, in an event and in a list.
+fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
+    let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+    let late = format!(r#"{{"object":{object},"type":"ADDED"}}"#);
+    let list = format!(r#"{{"items":[{object}],"metadata":{{"resourceVersion":"1"}}}}"#);
+    let (object, line, late) = (object.as_bytes(), line.as_bytes(), late.as_bytes());
+    vec![
+        ("object", scan_object(object, no_fields()).map(drop)),
+        ("bookmark", scan_bookmark(object).map(drop)),
+        ("members", super::super::members(object).map(drop)),
+        ("member", super::super::member(object, "none").map(drop)),
+        ("line", super::super::scan_line(line, no_fields()).map(drop)),
+        (
+            "late object",
+            super::super::scan_line(late, no_fields()).map(drop),
+        ),
+        ("event", super::super::scan_event(line).map(drop)),
+        ("list", super::super::scan_list(list.as_bytes()).map(drop)),
+    ]
+}
+
+/// The API server decodes with Go's library, which takes 10,000 and says "exceeded max depth" to more.
 #[test]
-fn deep_objects_pass_up_to_the_limit() {
-    let deep = |n: usize| {
-        format!(
-            r#"{{"metadata":{{"name":"n","resourceVersion":"1"}},"a":{}{}}}"#,
-            r#"{"k":["#.repeat(n / 2),
-            "]}".repeat(n / 2)
-        )
-    };
-    assert!(scan(&deep(1024)).is_ok());
-    assert!(matches!(scan(&deep(1026)), Err(ScanError::TooDeep { .. })));
+fn objects_are_read_as_deep_as_the_api_server_takes_them_and_no_deeper() {
+    for depth in [3, 64, 65, 128, 129, 1024, 1025, 9_000, 10_000] {
+        for (way, read) in read_everywhere(&nested(depth)) {
+            assert_eq!(read, Ok(()), "{way}, {depth} deep");
+        }
+    }
+    for depth in [10_001, 10_002, 20_000, 1_000_000] {
+        for (way, read) in read_everywhere(&nested(depth)) {
+            if depth == 10_001 && way.starts_with("member") {
+                // One level of something, whose values count by themselves.
+                continue;
+            }
+            let refused = matches!(read, Err(ScanError::TooDeep { .. }));
+            assert!(refused, "{way}, {depth} deep: {read:?}");
+        }
+    }
 }
 
 #[track_caller]

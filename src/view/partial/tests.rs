@@ -83,10 +83,19 @@ fn what_is_cut_short_is_refused_and_nothing_panics() {
         assert_eq!(is_cut, len < whole.len() - 1, "{len}");
         assert!(TYPED.event_line(&whole[..len]).is_err(), "{len}");
     }
-    assert!(
-        DYNAMIC
-            .object(br#"{"metadata":{"managedFields":{}}}"#)
-            .is_err()
-    );
     assert!(DYNAMIC.object(br#"{"metadata":[]}"#).is_err());
+}
+
+#[test]
+fn what_is_no_list_of_objects_is_left_out() {
+    let plain =
+        r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
+    for odd in ["{}", "1", r#"[{"manager":"m","uid":"u"},1]"#, r#"[{} {}]"#] {
+        for list in ["ownerReferences", "managedFields"] {
+            let text = format!(
+                r#"{{"apiVersion":"a/v1","kind":"B","metadata":{{"name":"a","{list}":{odd}}}}}"#
+            );
+            check(DYNAMIC, &text, plain);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::{
-    Frames, WatchLine, members, scan_frame, scan_line, scan_protobuf_list, scan_protobuf_object,
+    Frames, WatchLine, member, scan_frame, scan_line, scan_protobuf_list, scan_protobuf_object,
 };
 use crate::resource::{Encoding, EventKind, FieldTable};
 
@@ -101,9 +101,7 @@ fn items(list: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn metadata(object: &[u8]) -> &[u8] {
-    let members = members(object).unwrap();
-    let found = members.iter().find(|(key, _)| *key == "metadata");
-    found.unwrap().1.of(object)
+    member(object, "metadata").unwrap().unwrap().of(object)
 }
 
 #[test]
