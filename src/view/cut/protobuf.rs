@@ -1,12 +1,17 @@
 //! Protobuf objects cut down, and the metadata of custom resources, which have no protobuf of their own, written in it.
 
+mod time;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
 use serde_json::value::RawValue;
 
-use crate::decode::ScanError;
+use self::time::{Instant, instant};
+use crate::decode::{ScanError, members, value_of};
 use crate::resource::Span;
 use crate::resource::wire::{WireError, WireField, WireFields, put_bytes, put_head, put_integer};
 
@@ -66,26 +71,53 @@ const fn span_len(span: Span) -> usize {
 }
 
 /// The message of `ObjectMeta` for a custom resource's `metadata` in JSON, byte for byte as the API server writes it in a
-/// `PartialObjectMetadata` (protocol.md §5.3): strings and numbers even when empty, maps by key.
+/// `PartialObjectMetadata` (protocol.md §5.3): strings and numbers even when empty, maps by key. A member of another type than in
+/// `ObjectMeta`, or with a time that is none, counts as absent, as where the API server reads an unstructured object; so
+/// there is no object in a cache that cannot be written.
 ///
 /// # Errors
-/// A member is of another type than in `ObjectMeta`, or a time is none. The API server keeps such objects out.
+/// The bytes are no object.
 pub(super) fn metadata_of_json(metadata: &[u8]) -> Result<Vec<u8>, ScanError> {
-    let metadata: ObjectMeta<'_> =
-        serde_json::from_slice(metadata).map_err(|error| ScanError::Expected {
-            what: "an object's metadata",
-            offset: error.column(),
-        })?;
-    let mut out = Vec::with_capacity(256);
-    metadata.put(&mut out)?;
+    let metadata = match serde_json::from_slice(metadata) {
+        Ok(metadata) => metadata,
+        Err(_) => ObjectMeta::by_member(metadata)?,
+    };
+    let mut out = Vec::with_capacity(1024);
+    metadata.put(&mut out);
     Ok(out)
 }
 
+/// A string, borrowed where nothing in it is escaped.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Str<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Str<'de>;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrow)
+    }
+}
+
 /// Text that may be `null` or absent.
-type Text<'a> = Option<Cow<'a, str>>;
+type Text<'a> = Option<Str<'a>>;
 
 /// Text by key; in the order of the bytes, as Go sorts.
-type Map<'a> = Option<BTreeMap<Cow<'a, str>, Text<'a>>>;
+type Map<'a> = Option<BTreeMap<Str<'a>, Text<'a>>>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -104,12 +136,35 @@ struct ObjectMeta<'a> {
     labels: Map<'a>,
     annotations: Map<'a>,
     owner_references: Option<Vec<OwnerReference<'a>>>,
-    finalizers: Option<Vec<Cow<'a, str>>>,
+    finalizers: Option<Vec<Str<'a>>>,
     managed_fields: Option<Vec<ManagedFields<'a>>>,
 }
 
-impl ObjectMeta<'_> {
-    fn put(&self, out: &mut Vec<u8>) -> Result<(), ScanError> {
+impl<'a> ObjectMeta<'a> {
+    /// Reads each member by itself.
+    fn by_member(metadata: &'a [u8]) -> Result<Self, ScanError> {
+        let members = members(metadata)?;
+        let value = |key| value_of(&members, key).map(|span| span.of(metadata));
+        Ok(Self {
+            name: read(value("name")),
+            generate_name: read(value("generateName")),
+            namespace: read(value("namespace")),
+            self_link: read(value("selfLink")),
+            uid: read(value("uid")),
+            resource_version: read(value("resourceVersion")),
+            generation: read(value("generation")),
+            creation_timestamp: read(value("creationTimestamp")),
+            deletion_timestamp: read(value("deletionTimestamp")),
+            deletion_grace_period_seconds: read(value("deletionGracePeriodSeconds")),
+            labels: read(value("labels")),
+            annotations: read(value("annotations")),
+            owner_references: read(value("ownerReferences")),
+            finalizers: read(value("finalizers")),
+            managed_fields: read(value("managedFields")),
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
         put_text(out, 1, &self.name);
         put_text(out, 2, &self.generate_name);
         put_text(out, 3, &self.namespace);
@@ -117,8 +172,8 @@ impl ObjectMeta<'_> {
         put_text(out, 5, &self.uid);
         put_text(out, 6, &self.resource_version);
         put_integer(out, 7, self.generation.unwrap_or_default().cast_unsigned());
-        put_bytes(out, 8, &time(&self.creation_timestamp)?);
-        let deleted = time(&self.deletion_timestamp)?;
+        put_bytes(out, 8, &time(&self.creation_timestamp).unwrap_or_default());
+        let deleted = time(&self.deletion_timestamp).unwrap_or_default();
         if !deleted.is_empty() {
             put_bytes(out, 9, &deleted);
         }
@@ -131,13 +186,20 @@ impl ObjectMeta<'_> {
             put_bytes(out, 13, &owner.message());
         }
         for finalizer in self.finalizers.iter().flatten() {
-            put_bytes(out, 14, finalizer.as_bytes());
+            put_bytes(out, 14, finalizer.0.as_bytes());
         }
-        for fields in self.managed_fields.iter().flatten() {
-            put_bytes(out, MANAGED_FIELDS, &fields.message()?);
+        let managed = self.managed_fields.iter().flatten();
+        let managed: Option<Vec<_>> = managed.map(ManagedFields::message).collect();
+        for fields in managed.iter().flatten() {
+            put_bytes(out, MANAGED_FIELDS, fields);
         }
-        Ok(())
     }
+}
+
+/// A member's value; the default if it is of another type.
+fn read<'a, T: Deserialize<'a> + Default>(value: Option<&'a [u8]>) -> T {
+    let read = value.and_then(|value| serde_json::from_slice(value).ok());
+    read.unwrap_or_default()
 }
 
 #[derive(Deserialize)]
@@ -183,7 +245,8 @@ struct ManagedFields<'a> {
 }
 
 impl ManagedFields<'_> {
-    fn message(&self) -> Result<Vec<u8>, ScanError> {
+    /// `None` if its time is none.
+    fn message(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         put_text(&mut out, 1, &self.manager);
         put_text(&mut out, 2, &self.operation);
@@ -198,39 +261,37 @@ impl ManagedFields<'_> {
             put_bytes(&mut out, 7, &message);
         }
         put_text(&mut out, 8, &self.subresource);
-        Ok(out)
+        Some(out)
     }
 }
 
 fn put_text(out: &mut Vec<u8>, number: u32, text: &Text<'_>) {
-    put_bytes(out, number, text.as_deref().unwrap_or_default().as_bytes());
+    let text = text.as_ref().map_or("", |text| &text.0);
+    put_bytes(out, number, text.as_bytes());
 }
 
 fn put_map(out: &mut Vec<u8>, number: u32, map: &Map<'_>) {
     for (key, value) in map.iter().flatten() {
         let mut entry = Vec::new();
-        put_bytes(&mut entry, 1, key.as_bytes());
+        put_bytes(&mut entry, 1, key.0.as_bytes());
         put_text(&mut entry, 2, value);
         put_bytes(out, number, &entry);
     }
 }
 
-/// The message of a `Time`: seconds since 1970 and no nanoseconds; empty for none and for Go's zero, the first second of year 1.
-fn time(text: &Text<'_>) -> Result<Vec<u8>, ScanError> {
-    const ZERO: i64 = -62_135_596_800;
+/// The message of a `Time`: seconds since 1970 and no nanoseconds; empty for none and for Go's zero, the first moment of year 1.
+/// `None` if the text is no time.
+fn time(text: &Text<'_>) -> Option<Vec<u8>> {
     let Some(text) = text else {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     };
-    let time: jiff::Timestamp = text.parse().map_err(|_| ScanError::Expected {
-        what: "a time in metadata",
-        offset: 0,
-    })?;
+    let at = instant(&text.0)?;
     let mut out = Vec::new();
-    if time.as_second() != ZERO {
-        put_integer(&mut out, 1, time.as_second().cast_unsigned());
+    if at != Instant::ZERO {
+        put_integer(&mut out, 1, at.second.cast_unsigned());
         put_integer(&mut out, 2, 0);
     }
-    Ok(out)
+    Some(out)
 }
 
 #[cfg(test)]

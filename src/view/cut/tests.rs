@@ -136,3 +136,99 @@ fn frames_and_list_items_in_protobuf_hold_the_same_object() {
         }
     }
 }
+
+/// An object that is not from a file, from the list's bytes as the cache would hold it.
+fn object_of(json: &str) -> Object {
+    let parts = crate::decode::scan_object(json.as_bytes(), FieldTable::default()).unwrap();
+    Object::new(parts, json.as_bytes())
+}
+
+fn all_cuts(layout: Layout) -> impl Iterator<Item = Cut> {
+    [Encoding::Json, Encoding::Protobuf]
+        .into_iter()
+        .flat_map(renditions)
+        .filter(|rendition| rendition.encoding == Encoding::Json || rendition.form != Form::Whole)
+        .filter_map(move |rendition| Cut::new(rendition, &kind(layout, Encoding::Json)))
+}
+
+#[test]
+fn objects_as_deep_as_the_api_server_takes_them_are_cut_in_every_form() {
+    let nested = |depth: usize| {
+        format!(
+            "{}{}",
+            r#"{"k":"#.repeat(depth - 1) + "{}",
+            "}".repeat(depth - 1)
+        )
+    };
+    // Within metadata the object, metadata, the list and its entry are open already.
+    let json = format!(
+        r#"{{"apiVersion":"v1","kind":"W","metadata":{{"managedFields":[{{"fieldsV1":{},"manager":"m"}}],"name":"n","odd":{},"resourceVersion":"7"}},"spec":{}}}"#,
+        nested(9_996),
+        nested(9_998),
+        nested(9_999),
+    );
+    let object = object_of(&json);
+    for layout in [Layout::Typed, Layout::Dynamic] {
+        for cut in all_cuts(layout) {
+            let item = cut.list_item(&object).unwrap();
+            let frame = cut.frame(&object.frame(EventKind::Modified)).unwrap();
+            let is_kept = cut.rendition().managed_fields == ManagedFields::Kept;
+            let depth = memchr::memmem::find_iter(&item, br#"{"k":"#).count();
+            if cut.rendition().form != Form::Whole {
+                let odd = if cut.rendition().encoding == Encoding::Json && layout == Layout::Typed {
+                    9_997
+                } else {
+                    0
+                };
+                assert_eq!(depth, odd + if is_kept { 9_995 } else { 0 }, "{cut:?}");
+            }
+            assert_eq!(
+                memchr::memmem::find_iter(&frame, br#"{"k":"#).count(),
+                depth
+            );
+        }
+    }
+}
+
+#[test]
+fn metadata_is_found_however_its_key_is_written() {
+    let json = r#"{"apiVersion":"v1","\u006bind":"W","\u006detadata":{"n\u0061me":"n","managedFields":[{"manager":"mgr"}],"resourceVersion":"7"},"spec":{"size":1}}"#;
+    let object = object_of(json);
+    for layout in [Layout::Typed, Layout::Dynamic] {
+        for cut in all_cuts(layout) {
+            let item = cut.list_item(&object).unwrap();
+            let holds = |text: &str| memchr::memmem::find(&item, text.as_bytes()).is_some();
+            assert!(
+                holds("resourceVersion\":\"7\"") || holds("\u{1}7"),
+                "{cut:?}"
+            );
+            let is_kept = cut.rendition().managed_fields == ManagedFields::Kept;
+            assert_eq!(holds("mgr"), is_kept, "{cut:?}: {item:?}");
+            if cut.rendition().encoding == Encoding::Json {
+                let whole = [b"{", &*item].concat();
+                let item: Value = serde_json::from_slice(&whole).unwrap();
+                assert_eq!(item["metadata"]["name"], "n", "{cut:?}");
+            }
+        }
+    }
+    assert!(Cut::metadata_of(&object).is_some());
+}
+
+/// The server reads an unstructured object's metadata member by member; one of another type than its own counts as absent.
+#[test]
+fn members_of_another_type_are_left_out_as_the_api_server_does_it() {
+    let odd = r#"{"apiVersion":"v1","kind":"W","metadata":{"annotations":{"a":1},"creationTimestamp":"today","finalizers":{},"generateName":7,"generation":"x","managedFields":{"a":1},"name":"n","ownerReferences":{"a":1},"resourceVersion":"7","uid":"u"}}"#;
+    let plain =
+        r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"n","resourceVersion":"7","uid":"u"}}"#;
+    for cut in all_cuts(Layout::Dynamic) {
+        let [odd, plain] = [odd, plain].map(|json| cut.list_item(&object_of(json)).unwrap());
+        if cut.rendition().encoding == Encoding::Protobuf {
+            assert_eq!(odd, plain, "{cut:?}");
+        } else if cut.rendition().form != Form::Whole {
+            let object: Value = serde_json::from_slice(&[b"{", &*odd].concat()).unwrap();
+            let metadata = &object["metadata"];
+            assert_eq!(metadata["name"], "n");
+            assert!(metadata["ownerReferences"].is_null() && metadata["managedFields"].is_null());
+        }
+    }
+}

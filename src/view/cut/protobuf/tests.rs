@@ -123,15 +123,107 @@ fn what_is_null_or_absent_is_empty_and_what_is_no_metadata_is_refused() {
     assert_eq!(metadata_of_json(nulls).unwrap(), empty);
     let zero = br#"{"creationTimestamp":"0001-01-01T00:00:00Z","deletionTimestamp":"0001-01-01T00:00:00Z"}"#;
     assert_eq!(metadata_of_json(zero).unwrap(), empty);
-    for refused in [
-        &b"[]"[..],
-        b"{}{}",
-        b"{\"name\":1}",
-        b"{\"creationTimestamp\":\"today\"}",
-        b"{\"labels\":{\"a\":1}}",
-    ] {
+    for refused in [&b"[]"[..], b"{}{}", b"{\"name\":1}}", b"{\"a\" 1}"] {
         assert!(metadata_of_json(refused).is_err(), "{refused:?}");
     }
+}
+
+#[test]
+fn a_member_of_another_type_counts_as_absent_and_the_others_stay() {
+    let of = |metadata: &str| metadata_of_json(metadata.as_bytes()).unwrap();
+    let plain = of(r#"{"name":"n","uid":"u"}"#);
+    for odd in [
+        r#""generateName":1"#,
+        r#""generation":"x""#,
+        r#""generation":1.5"#,
+        r#""deletionGracePeriodSeconds":[]"#,
+        r#""creationTimestamp":"today""#,
+        r#""creationTimestamp":1"#,
+        r#""deletionTimestamp":{}"#,
+        r#""labels":{"a":1}"#,
+        r#""annotations":{"a":"b","c":{}}"#,
+        r#""finalizers":["a",1]"#,
+        r#""finalizers":"a""#,
+        r#""ownerReferences":{"a":1}"#,
+        r#""ownerReferences":[{"uid":"u"},1]"#,
+        r#""managedFields":{}"#,
+        r#""managedFields":[{"manager":"m"},{"manager":1}]"#,
+        r#""managedFields":[{"manager":"m","time":"9999-12-31"}]"#,
+        r#""more":[1,{"a":2}]"#,
+    ] {
+        let text = format!(r#"{{"name":"n",{odd},"uid":"u"}}"#);
+        assert_eq!(of(&text), plain, "{text}");
+    }
+    // Of what stands twice the last counts.
+    assert_eq!(of(r#"{"name":"a","uid":"u","n\u0061me":"n"}"#), plain);
+}
+
+fn text_of(text: impl Into<Cow<'static, str>>) -> Text<'static> {
+    Some(Str(text.into()))
+}
+
+#[test]
+fn times_reach_from_the_first_year_to_the_last_second_that_go_can_write() {
+    for (text, second) in [
+        ("0000-01-01T00:00:00Z", -62_167_219_200),
+        ("0001-01-01T00:00:01Z", -62_135_596_799),
+        ("1969-12-31T23:59:59.999999999Z", -1),
+        ("1970-01-01T00:00:00Z", 0),
+        ("2000-02-29T23:59:59+23:59", 951_782_459),
+        ("2026-11-21T11:42:13.5-07:30", 1_795_288_333),
+        ("9999-12-30T22:00:01Z", 253_402_207_201),
+        ("0001-01-01T00:00:00.5Z", -62_135_596_800),
+        ("2026-01-01T00:00:00+24:00", 1_767_139_200),
+        ("9999-12-31T23:59:59.999999999Z", 253_402_300_799),
+        ("9999-12-31T23:59:59-23:59", 253_402_387_139),
+        ("0000-01-01T00:00:00+23:59", -62_167_305_540),
+    ] {
+        let mut expected = Vec::new();
+        put_integer(&mut expected, 1, i64::cast_unsigned(second));
+        put_integer(&mut expected, 2, 0);
+        assert_eq!(time(&text_of(text)), Some(expected), "{text}");
+    }
+    for refused in [
+        "",
+        "today",
+        "2026-11-21",
+        "2026-11-21 11:42:13Z",
+        "2026-11-21t11:42:13Z",
+        "2026-11-21T11:42:13z",
+        "2026-11-21T11:42:13",
+        "2026-11-21T11:42:13.Z",
+        "2026-11-21T11:42:60Z",
+        "2026-11-21T11:60:13Z",
+        "2026-11-21T24:00:00Z",
+        "2026-02-29T00:00:00Z",
+        "1900-02-29T00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-00-01T00:00:00Z",
+        "2026-01-00T00:00:00Z",
+        "2026-01-01T00:00:00+25:00",
+        "2026-01-01T00:00:00+0100",
+        "2026-01-01T00:00:00+01:61",
+        "2026-01-01T00:00:00+01:00:00",
+        "10000-01-01T00:00:00Z",
+        "-001-01-01T00:00:00Z",
+        "2026-11-21T11:42:13Zx",
+        "2026-11-21T11:42:13é",
+    ] {
+        assert_eq!(time(&text_of(refused)), None, "{refused}");
+    }
+}
+
+#[test]
+fn a_managed_fields_entry_at_the_end_of_time_costs_nothing_else() {
+    let of = |time: &str| {
+        let text = format!(
+            r#"{{"managedFields":[{{"manager":"m","operation":"Apply","time":"{time}"}}],"name":"n"}}"#
+        );
+        metadata_of_json(text.as_bytes()).unwrap()
+    };
+    let (usual, last) = (of("9999-01-01T00:00:00Z"), of("9999-12-31T23:59:59Z"));
+    assert_eq!(usual.len(), last.len());
+    assert!(memchr::memmem::find(&last, b"Apply").is_some());
 }
 
 proptest! {
@@ -146,10 +238,15 @@ proptest! {
     #[test]
     fn a_time_is_its_second(second in -62_135_596_799_i64..253_402_207_200) {
         let text = jiff::Timestamp::from_second(second).unwrap().to_string();
-        let message = time(&Some(text.into())).unwrap();
+        let message = time(&text_of(text));
         let mut expected = Vec::new();
         put_integer(&mut expected, 1, second.cast_unsigned());
         put_integer(&mut expected, 2, 0);
-        prop_assert_eq!(message, expected);
+        prop_assert_eq!(message, Some(expected));
+    }
+
+    #[test]
+    fn no_text_makes_a_time_panic(text in "[0-9TZ:.+é-]{0,40}") {
+        let _ = time(&text_of(text));
     }
 }
