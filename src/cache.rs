@@ -5,6 +5,7 @@
 
 mod event;
 mod objects;
+mod rewind;
 mod ring;
 mod snapshot;
 mod sync;
@@ -16,11 +17,13 @@ use std::time::Instant;
 
 pub use event::Event;
 pub use objects::{Block, Chunk, Kept, ObjectMap, Place, Rising};
+pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
 pub use writer::{Applied, Change, WentBack, Writer};
 
 use crate::resource::{ResourceKind, ResourceVersion};
+use rewind::PastStates;
 use sync::Published;
 
 /// Told of every batch, by the writer, after it is in the ring and in the snapshot.
@@ -44,6 +47,7 @@ pub struct WatchCache {
     history: Arc<Ring<Arc<Event>>>,
     snapshot: Published<Option<Arc<Snapshot>>>,
     proven: Mutex<Proven>,
+    past: PastStates,
 }
 
 /// The latest version at which the state was proven to be upstream's, though no event has reached it.
@@ -61,6 +65,7 @@ impl WatchCache {
             history,
             snapshot: Published::new(Arc::new(None)),
             proven: Mutex::default(),
+            past: PastStates::default(),
         }
     }
 
@@ -104,6 +109,43 @@ impl WatchCache {
             Some(gap) => Err(TooOld { floor: gap.to }),
             None if version < floor => Err(TooOld { floor }),
             None => Ok(first),
+        }
+    }
+
+    /// The state at exactly this version, if it needs no undoing of events.
+    #[must_use]
+    pub fn state_at(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
+        let newest = self.snapshot()?;
+        if newest.resource_version == version {
+            return Some(newest);
+        }
+        (version >= floor(&newest, &self.history))
+            .then(|| self.past.at(version))
+            .flatten()
+    }
+
+    /// The way to the state at an older version, from the nearest newer one that is at hand.
+    ///
+    /// # Errors
+    /// See [`RewindError`].
+    pub fn rewind(&self, version: ResourceVersion) -> Result<Rewind, RewindError> {
+        let newest = self.snapshot().ok_or(RewindError::Future)?;
+        match self.past.next_after(version) {
+            Some(base) => Rewind::new(&newest, &base, &self.history, version),
+            None => Rewind::new(&newest, &newest, &self.history, version),
+        }
+    }
+
+    /// Keeps an older state for the next who ask for its version, and lets go of those that the history no longer reaches.
+    pub fn keep(&self, state: &Arc<Snapshot>) {
+        self.past.keep(Arc::clone(state));
+        self.trim();
+    }
+
+    /// Lets go of older states that the history no longer reaches.
+    fn trim(&self) {
+        if let Some(newest) = self.snapshot() {
+            self.past.drop_before(floor(&newest, &self.history));
         }
     }
 

@@ -66,6 +66,9 @@ pub enum RewindError {
     /// The version is ahead of the snapshot.
     #[error("that version is ahead of the snapshot")]
     Future,
+    /// More has happened since than is undone.
+    #[error("too much has happened since that version")]
+    TooFar,
 }
 
 impl Snapshot {
@@ -79,45 +82,6 @@ impl Snapshot {
         for gap in self.gaps.drain(..surplus) {
             self.forgotten = self.forgotten.max(gap.to);
         }
-    }
-
-    /// The objects as they were at `version`, by undoing the events since: nothing is kept per version.
-    ///
-    /// # Errors
-    /// See [`RewindError`].
-    pub fn rewound(
-        &self,
-        history: &Ring<Arc<Event>>,
-        version: ResourceVersion,
-    ) -> Result<ObjectMap, RewindError> {
-        if version > self.resource_version {
-            return Err(RewindError::Future);
-        }
-        if self.gaps.iter().any(|gap| gap.contains(version)) {
-            return Err(RewindError::Unknown);
-        }
-        let first = history.partition_point(|event| event.resource_version() <= version);
-        if version < floor(self, history) {
-            return Err(RewindError::Evicted);
-        }
-        let mut undone = Vec::new();
-        history
-            .read(first, |sequence, event| {
-                if sequence >= self.sequence {
-                    return ControlFlow::Break(());
-                }
-                undone.push(Arc::clone(event));
-                ControlFlow::Continue(())
-            })
-            .map_err(|_| RewindError::Evicted)?;
-        let mut objects = self.objects.clone();
-        for event in undone.iter().rev() {
-            match event.previous() {
-                Some(previous) => objects.insert(previous.clone()),
-                None => objects.remove(event.object().key()),
-            };
-        }
-        Ok(objects)
     }
 }
 

@@ -203,6 +203,7 @@ impl Writer {
     /// Lets old history go; for a tick while no events arrive.
     pub fn expire(&mut self, now: Instant) {
         self.ring.expire(now);
+        self.cache.trim();
     }
 
     /// Bytes of the objects' lines.

@@ -59,7 +59,7 @@ pub enum FillWait {
 }
 
 /// An answer to: what must a read that asks for the latest state have seen?
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Latest {
     /// The cache has reached this version, or will: wait for it.
     At(ResourceVersion),

@@ -15,6 +15,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::admission::{Admission, ListPlace, Peer};
@@ -37,6 +38,7 @@ use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::{Patience, overdue};
 pub use fresh::wait_until;
+use state::is_at_hand;
 use wishes::Wishes;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -48,6 +50,8 @@ pub struct Service<R> {
     maker: BlockMaker,
     /// `None` lets everybody in.
     admission: Option<Admission>,
+    /// The right to undo events, which one request at a time has.
+    rewinding: Arc<Semaphore>,
 }
 
 impl<R> Clone for Service<R> {
@@ -56,6 +60,7 @@ impl<R> Clone for Service<R> {
             resources: Arc::clone(&self.resources),
             maker: self.maker.clone(),
             admission: self.admission.clone(),
+            rewinding: Arc::clone(&self.rewinding),
         }
     }
 }
@@ -98,6 +103,7 @@ impl<R: Resources> Service<R> {
             resources,
             maker,
             admission: None,
+            rewinding: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -316,9 +322,10 @@ impl<R: Resources> Service<R> {
         served: &Served,
     ) -> Result<Answer<R>, Refusal> {
         let is_short = is_short(selector, plan.limit);
-        // What is waited for upstream takes no place; what undoes events costs, and takes one first.
-        let (snapshot, place) = if matches!(plan.read, ListRead::Exact(_)) {
-            let place = self.list_place(asked, is_short).await?;
+        // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, also for a short list.
+        let (snapshot, place) = if let ListRead::Exact(version) = plan.read {
+            let is_at_hand = is_at_hand(version, served).await?;
+            let place = self.list_place(asked, is_short && is_at_hand).await?;
             (self.list_state(plan.read, served).await?, place)
         } else {
             let snapshot = self.list_state(plan.read, served).await?;
@@ -379,18 +386,23 @@ impl<R: Resources> Service<R> {
         let place = admitted.transpose().map_err(Refusal::Answer)?;
         let is_short =
             !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
-        let list_place = self.list_place(asked, is_short).await?;
+        let rendition = asked.rendition;
+        // As for lists: no permit while upstream is waited for, and nobody waits who has joined a view.
+        let started = match self.watch_state(plan.start, served).await {
+            Ok(state) => {
+                let list_place = self.list_place(asked, is_short).await?;
+                let start = self.watch_start((selector, rendition), plan.start, state, served);
+                start.await.map(|started| (started, list_place))
+            }
+            Err(status) => Err(status),
+        };
         let timing = Timing {
             started: asked.started,
             timeout: plan.timeout.lasts(crate::resource::fraction()),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
-        let rendition = asked.rendition;
-        match self
-            .watch_start(selector, rendition, plan.start, served)
-            .await
-        {
-            Ok((entry, start)) => {
+        match started {
+            Ok(((entry, start), list_place)) => {
                 let tally = self.resources.tally(&asked.key);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
                 let watch = watch.holding(place, list_place);

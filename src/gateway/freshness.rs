@@ -2,116 +2,222 @@
 //!
 //! kube-apiserver can force etcd to tell how far it is; a client of its API cannot. So the version is learnt by a list
 //! of one item, and the cache is fresh once its stream has passed it. A quiet resource's stream passes nothing while
-//! other resources move the version on: then the names and versions of all objects are compared (protocol.md §7.7 H1).
+//! other resources move the version on: then the names and versions of all objects are compared (decision 3).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::cache::Snapshot;
+use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::downstream::resources::Latest;
 use crate::downstream::serve::wait_until;
 use crate::resource::ResourceVersion;
-use crate::upstream::client::Client;
-use crate::upstream::driver::{census, probe};
+use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, probe};
 use crate::view::Served;
 
 /// A busy resource's stream passes the version in a few milliseconds; after this it counts as quiet.
 const STREAM_WAIT: Duration = Duration::from_millis(60);
-/// As long as kube-apiserver would wait (protocol.md §10).
-const COMPARE_WAIT: Duration = Duration::from_secs(3);
+/// An answer takes at most so long, everything included: as long as kube-apiserver would wait (protocol.md §10).
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// A resource's objects are compared at most at this rate: large resources seldom, small ones almost at will.
+const COMPARED_PER_SECOND: u32 = 10_000;
+/// A comparison costs at least as much as one of so many objects.
+const COMPARED_MIN: usize = 100;
+/// Comparing more objects than this takes longer than a task may hold its thread.
+const COMPARED_APART: usize = 1_000;
 
-/// The last answer, and from when on it was asked for.
-#[derive(Debug)]
-struct Told {
-    asked_at: Instant,
-    latest: Answer,
-}
-
-#[derive(Clone, Debug)]
-enum Answer {
-    At(ResourceVersion),
-    Proven(Arc<Snapshot>, ResourceVersion),
-    Unknown,
-}
-
-/// The freshness of one resource's cache.
+/// The freshness of one resource: of the cache that it has now.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
-    told: Mutex<Option<Told>>,
+    inquiry: Mutex<Option<Arc<Inquiry>>>,
 }
 
 impl Freshness {
-    /// Asks upstream, or waits for who asks already: an answer serves all who came before it was asked for, so at
-    /// most one request is on its way and one batch of readers waits for the next.
-    pub(super) async fn latest(&self, client: &Client, served: &Served) -> Latest {
-        let came_at = Instant::now();
-        let mut told = self.told.lock().await;
-        if let Some(told) = told.as_ref().filter(|told| told.asked_at >= came_at) {
-            return told.latest.clone().into();
+    /// Asks upstream, or waits for an answer that is asked for after this call. At most one question is under way, and all
+    /// who come meanwhile share the next one. It goes on when those who wait for it leave.
+    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &Served) -> Latest {
+        if served.hub.is_closed() {
+            return Latest::Unknown;
         }
-        let asked_at = Instant::now();
-        let latest = ask(client, served, told.as_ref().map(|told| &told.latest)).await;
-        *told = Some(Told {
-            asked_at,
-            latest: latest.clone(),
-        });
-        latest.into()
-    }
-}
-
-impl From<Answer> for Latest {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::At(version) => Self::At(version),
-            Answer::Proven(snapshot, version) => Self::Proven(snapshot, version),
-            Answer::Unknown => Self::Unknown,
+        let answer = self.inquiry(&served.cache).join(fetch, served);
+        match tokio::time::timeout(ANSWER_WAIT, answer).await {
+            Ok(Ok(latest)) => latest,
+            Ok(Err(_)) | Err(_) => Latest::Unknown,
         }
     }
+
+    /// The questions about this cache; what was learnt of one before it is dropped.
+    fn inquiry(&self, cache: &Arc<WatchCache>) -> Arc<Inquiry> {
+        let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = inquiry.take().filter(|known| known.is_about(cache));
+        let known = known.unwrap_or_else(|| Arc::new(Inquiry::new(cache)));
+        Arc::clone(inquiry.insert(known))
+    }
 }
 
-async fn ask(client: &Client, served: &Served, before: Option<&Answer>) -> Answer {
-    let gvr = &served.cache.kind().gvr;
-    let Ok(probe) = probe(client, gvr).await else {
-        return Answer::Unknown;
-    };
-    if wait_until(served, probe.version, STREAM_WAIT).await {
-        return Answer::At(probe.version);
-    }
-    // Nothing was written anywhere since the last proof.
-    if let (Some(Answer::Proven(snapshot, version)), Some(current)) =
-        (before, served.cache.snapshot())
-        && *version >= probe.version
-        && snapshot.sequence == current.sequence
-        && served.cache.prove(&current, *version)
-    {
-        return Answer::Proven(current, *version);
-    }
-    compare(client, served).await
+/// The questions about one cache.
+#[derive(Debug)]
+struct Inquiry {
+    cache: Weak<WatchCache>,
+    state: Mutex<State>,
 }
 
-async fn compare(client: &Client, served: &Served) -> Answer {
-    let Ok(census) = census(client, &served.cache.kind().gvr).await else {
-        return Answer::Unknown;
-    };
-    let give_up_at = Instant::now() + COMPARE_WAIT;
-    loop {
-        let Some(snapshot) = served.cache.snapshot() else {
-            return Answer::Unknown;
+#[derive(Debug, Default)]
+struct State {
+    /// Those who wait for the next question to be asked and answered.
+    waiting: Vec<oneshot::Sender<Latest>>,
+    /// Asks until nobody waits.
+    task: Option<JoinHandle<()>>,
+    proof: Option<Proof>,
+    /// No comparison before this.
+    compare_at: Option<Instant>,
+}
+
+/// That a state of the cache was upstream's at a version.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    epoch: Epoch,
+    sequence: Sequence,
+    version: ResourceVersion,
+}
+
+impl Inquiry {
+    fn new(cache: &Arc<WatchCache>) -> Self {
+        Self {
+            cache: Arc::downgrade(cache),
+            state: Mutex::default(),
+        }
+    }
+
+    fn is_about(&self, cache: &Arc<WatchCache>) -> bool {
+        std::ptr::eq(self.cache.as_ptr(), Arc::as_ptr(cache))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join<F: Fetch>(
+        self: &Arc<Self>,
+        fetch: &Arc<F>,
+        served: &Served,
+    ) -> oneshot::Receiver<Latest> {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.state();
+        state.waiting.push(sender);
+        // A task that panicked has dropped those who waited for it; it is replaced.
+        if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            let asking = Arc::clone(self).ask_all(Arc::clone(fetch), served.clone());
+            state.task = Some(tokio::spawn(asking));
+        }
+        answer
+    }
+
+    /// Asks until nobody waits any more.
+    async fn ask_all<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: Served) {
+        while let Some(waiting) = self.take_waiting() {
+            let answer = tokio::time::timeout(ANSWER_WAIT, self.ask(&*fetch, &served)).await;
+            let latest = answer.unwrap_or(Latest::Unknown);
+            for sender in waiting {
+                // Who has left needs no answer.
+                let _ = sender.send(latest.clone());
+            }
+        }
+    }
+
+    fn take_waiting(&self) -> Option<Vec<oneshot::Sender<Latest>>> {
+        let mut state = self.state();
+        state.waiting.retain(|sender| !sender.is_closed());
+        if state.waiting.is_empty() {
+            state.task = None;
+            return None;
+        }
+        Some(std::mem::take(&mut state.waiting))
+    }
+
+    async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+        let Ok(probe) = probe(fetch, &served.cache.kind().gvr).await else {
+            return Latest::Unknown;
         };
-        if snapshot.resource_version >= census.version {
-            return Answer::At(census.version);
+        if wait_until(served, probe.version, STREAM_WAIT).await {
+            return Latest::At(probe.version);
         }
-        if census.matches(&snapshot) && served.cache.prove(&snapshot, census.version) {
-            return Answer::Proven(snapshot, census.version);
-        }
-        // Events are on their way: look again with each of them.
-        let next = ResourceVersion(snapshot.resource_version.0 + 1);
-        let left = give_up_at.saturating_duration_since(Instant::now());
-        if left.is_zero() || !wait_until(served, next, left).await {
-            return Answer::Unknown;
+        match self.proven_before(served, probe.version) {
+            Some(latest) => latest,
+            None => self.compare(fetch, served).await,
         }
     }
+
+    /// The last proof, if nothing was written anywhere since.
+    fn proven_before(&self, served: &Served, version: ResourceVersion) -> Option<Latest> {
+        let proof = self.state().proof?;
+        let snapshot = served.cache.snapshot()?;
+        let holds = proof.version >= version
+            && proof.epoch == snapshot.epoch
+            && proof.sequence == snapshot.sequence
+            && served.cache.prove(&snapshot, proof.version);
+        holds.then_some(Latest::Proven(snapshot, proof.version))
+    }
+
+    async fn compare<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+        let Some(snapshot) = served.cache.snapshot() else {
+            return Latest::Unknown;
+        };
+        if !self.may_compare(snapshot.objects.len()) {
+            return Latest::Unknown;
+        }
+        let Ok(census) = census(fetch, &served.cache.kind().gvr).await else {
+            return Latest::Unknown;
+        };
+        let census = Arc::new(census);
+        loop {
+            let Some(snapshot) = served.cache.snapshot() else {
+                return Latest::Unknown;
+            };
+            if snapshot.resource_version >= census.version {
+                return Latest::At(census.version);
+            }
+            // Events are on their way: look again with each of them.
+            let next = ResourceVersion(snapshot.resource_version.0 + 1);
+            if matches(&census, &snapshot).await && served.cache.prove(&snapshot, census.version) {
+                self.state().proof = Some(Proof {
+                    epoch: snapshot.epoch,
+                    sequence: snapshot.sequence,
+                    version: census.version,
+                });
+                return Latest::Proven(snapshot, census.version);
+            }
+            if !wait_until(served, next, ANSWER_WAIT).await {
+                return Latest::Unknown;
+            }
+        }
+    }
+
+    /// Whether so many objects may be compared now. If so, it is accounted for.
+    fn may_compare(&self, objects: usize) -> bool {
+        let now = Instant::now();
+        let mut state = self.state();
+        if objects > CENSUS_MAX || state.compare_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let cost = u32::try_from(objects.max(COMPARED_MIN)).unwrap_or(u32::MAX);
+        state.compare_at = Some(now + Duration::from_secs(1) * cost / COMPARED_PER_SECOND);
+        true
+    }
 }
+
+async fn matches(census: &Arc<Census>, snapshot: &Arc<Snapshot>) -> bool {
+    if snapshot.objects.len() <= COMPARED_APART {
+        return census.matches(snapshot);
+    }
+    let (census, snapshot) = (Arc::clone(census), Arc::clone(snapshot));
+    let matches = tokio::task::spawn_blocking(move || census.matches(&snapshot));
+    // A failed comparison proves nothing.
+    matches.await.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
 pub use ask::{Collection, escaped};
-pub use compare::{Census, census};
+pub use compare::{CENSUS_MAX, Census, census};
 use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};
 use lists::{PageAhead, PageRequest};
@@ -38,6 +38,8 @@ pub enum Purpose {
     Read,
     /// A list of which only metadata will be read.
     ReadMetadata,
+    /// A list of which only names and versions will be read.
+    ReadVersions,
     /// A stream that stays open.
     Watch,
     /// The same, of which only metadata will be read.

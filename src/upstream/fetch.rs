@@ -11,6 +11,11 @@ use crate::resource::Encoding;
 const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
+/// The same without what nobody reads of it; a server that does not know the parameter sends it.
+const VERSIONS_LIST: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
+     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+);
 const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
 );
@@ -27,6 +32,7 @@ impl Fetch for Client {
         let accept = match purpose {
             Purpose::Read | Purpose::Watch => HeaderValue::from_static(encoding.media_type()),
             Purpose::ReadMetadata => METADATA_LIST,
+            Purpose::ReadVersions => VERSIONS_LIST,
             Purpose::WatchMetadata => METADATA,
         };
         let request = Request::get(path_and_query)
@@ -34,7 +40,9 @@ impl Fetch for Client {
             .body(RequestBody::Empty);
         let request = request.map_err(|error| FetchError(error.into()))?;
         let sent = match purpose {
-            Purpose::Read | Purpose::ReadMetadata => self.send(request).await,
+            Purpose::Read | Purpose::ReadMetadata | Purpose::ReadVersions => {
+                self.send(request).await
+            }
             Purpose::Watch | Purpose::WatchMetadata => self.send_watch(request).await,
         };
         sent.map_err(|error| FetchError(error.into()))

@@ -87,7 +87,7 @@ impl Fetch for Way {
     ) -> Result<Response<Incoming>, FetchError> {
         let accept = match purpose {
             Purpose::Read | Purpose::Watch => "application/json",
-            Purpose::ReadMetadata => METADATA_LIST,
+            Purpose::ReadMetadata | Purpose::ReadVersions => METADATA_LIST,
             Purpose::WatchMetadata => METADATA,
         };
         self.ask(&path, accept).await

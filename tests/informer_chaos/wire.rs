@@ -49,7 +49,9 @@ impl<'a> Asked<'a> {
             limit: value("limit").map(|limit| limit.parse().unwrap()),
             cut: match purpose {
                 Purpose::Read | Purpose::Watch => Cut::Whole,
-                Purpose::ReadMetadata | Purpose::WatchMetadata => Cut::Metadata,
+                Purpose::ReadMetadata | Purpose::ReadVersions | Purpose::WatchMetadata => {
+                    Cut::Metadata
+                }
             },
         }
     }

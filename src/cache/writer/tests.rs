@@ -167,8 +167,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
         Err(TooOld { floor })
     );
     assert_eq!(cache.resume_after(floor), Ok(3));
-    let snapshot = cache.snapshot().unwrap();
-    let rewound = |version| snapshot.rewound(cache.history(), ResourceVersion(version));
+    let rewound = |version| cache.rewind(ResourceVersion(version));
     assert_eq!(rewound(5).unwrap_err(), RewindError::Evicted);
     assert!(rewound(6).is_ok());
     writer.forget(ResourceVersion(100));
@@ -330,9 +329,8 @@ fn deletions_found_after_a_proof_lie_above_the_proven_version() {
     assert_eq!(resume(15), Ok(0), "the state there is known");
     assert_eq!(resume(16), too_old(20), "a made-up version is nobody's");
     assert_eq!(resume(20), Ok(1));
-    let rewound = cache.snapshot().unwrap();
-    let rewound = rewound.rewound(cache.history(), ResourceVersion(15));
-    assert_eq!(rewound.unwrap().len(), 2);
+    let rewound = cache.rewind(ResourceVersion(15)).unwrap().finish();
+    assert_eq!(rewound.objects.len(), 2);
     assert!(
         !cache.prove(&snapshot, ResourceVersion(30)),
         "another list came in between"
@@ -378,10 +376,7 @@ fn a_gap_that_is_no_longer_remembered_stays_closed() {
     for version in [15, 25, 35] {
         let version = ResourceVersion(version);
         assert!(cache.resume_after(version).is_err(), "{version}");
-        assert!(
-            snapshot.rewound(cache.history(), version).is_err(),
-            "{version}"
-        );
+        assert!(cache.rewind(version).is_err(), "{version}");
     }
     assert_eq!(
         cache.resume_after(snapshot.resource_version),
@@ -437,15 +432,17 @@ proptest! {
         let cache = writer.cache();
         let snapshot = cache.snapshot().unwrap();
         let floor = crate::cache::floor(&snapshot, cache.history());
-        for (version, expected) in past {
-            let told = snapshot.rewound(cache.history(), ResourceVersion(version));
+        // Backwards, so that states which are kept lead to older ones.
+        for (version, expected) in past.into_iter().rev() {
+            let told = cache.rewind(ResourceVersion(version));
             if version > snapshot.resource_version.0 {
                 prop_assert!(matches!(told, Err(RewindError::Future)));
             } else if ResourceVersion(version) < floor {
                 prop_assert!(matches!(told, Err(RewindError::Evicted)));
             } else {
-                let objects = told.unwrap();
-                let told: BTreeMap<_, _> = objects.iter().map(|o| (o.key().name().to_owned(), o.resource_version().0)).collect();
+                let told = Arc::new(told.unwrap().finish());
+                cache.keep(&told);
+                let told: BTreeMap<_, _> = told.objects.iter().map(|o| (o.key().name().to_owned(), o.resource_version().0)).collect();
                 prop_assert_eq!(told, expected);
             }
         }

@@ -467,7 +467,6 @@ fn exact_versions_are_shown_by_undoing_what_came_after() {
     writer.apply([put("a/3", 30), put("a/1", 31)], now);
     let gone = crate::cache::Change::Delete(Sample::new("a/2", 33).object());
     writer.apply([gone], now);
-    let snapshot = writer.cache().snapshot().unwrap();
     for (version, expected) in [
         (26, vec!["a/1 1", "a/2 2"]),
         (29, vec!["a/1 1", "a/2 2"]),
@@ -476,11 +475,7 @@ fn exact_versions_are_shown_by_undoing_what_came_after() {
         (33, vec!["a/1 31", "a/3 30"]),
     ] {
         let version = ResourceVersion(version);
-        let rewound = Arc::new(Snapshot {
-            objects: snapshot.rewound(writer.cache().history(), version).unwrap(),
-            resource_version: version,
-            ..(*snapshot).clone()
-        });
+        let rewound = Arc::new(writer.cache().rewind(version).unwrap().finish());
         let mut page = page(&rewound, &everything(), None, 0);
         let objects = std::iter::from_fn(|| page.next());
         let entry = |object: Object| format!("{} {}", object.key(), object.resource_version());

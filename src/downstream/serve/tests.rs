@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
+use crate::config::AdmissionLimits;
 use crate::downstream::resources::{FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::Layout;
@@ -72,11 +73,40 @@ impl Resources for Stage {
 struct Scene {
     world: World,
     stage: Arc<Stage>,
+    service: Service<Stage>,
     client: SendRequest<Empty<Bytes>>,
+}
+
+async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
+    let answer = service_fn(move |request| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    });
+    // How a connection ends is for its client to see.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(far), answer)
+        .await;
 }
 
 impl Scene {
     async fn with(events_max: usize, filling: bool) -> Self {
+        Self::staged(events_max, filling, None).await
+    }
+
+    /// So many lists run at once, and none waits.
+    async fn bounded(lists_max: usize) -> Self {
+        let limits = AdmissionLimits {
+            connections_max: 0,
+            watches_max: 100,
+            lists_max,
+            lists_waiting_max: 0,
+            list_wait_max: Duration::ZERO,
+            memory_max: 0,
+        };
+        Self::staged(1 << 20, false, Some(Admission::new(limits, None))).await
+    }
+
+    async fn staged(events_max: usize, filling: bool, admission: Option<Admission>) -> Self {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
         let world = World::new(5, events_max, Arc::clone(&hub) as _);
         let cache = Arc::clone(world.writer.cache());
@@ -85,17 +115,12 @@ impl Scene {
             filling,
             latest: Mutex::default(),
         });
-        let service = Service::new(Arc::clone(&stage));
+        let mut service = Service::new(Arc::clone(&stage));
+        if let Some(admission) = admission {
+            service = service.bounded(admission);
+        }
         let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(async move {
-            let answer = service_fn(move |request| {
-                let service = service.clone();
-                async move { Ok::<_, Infallible>(service.answer(request).await) }
-            });
-            hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(far), answer)
-                .await
-        });
+        tokio::spawn(serve(far, service.clone()));
         let (client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near))
             .await
             .unwrap();
@@ -103,6 +128,7 @@ impl Scene {
         Self {
             world,
             stage,
+            service,
             client,
         }
     }
@@ -288,6 +314,89 @@ async fn exact_versions_come_from_memory_as_far_as_it_reaches() {
     }
     assert_eq!(scene.list(&exact(first)).await, "200 forwarded");
     assert_eq!(scene.list(&exact(9999)).await, "200 forwarded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_of_the_past_is_undone_once_and_kept() {
+    let mut scene = Scene::new().await;
+    let first = scene.put("a/x");
+    let second = scene.put("a/y");
+    scene.put("a/z");
+    let cache = Arc::clone(&scene.stage.served.cache);
+    let list = format!("?limit=1&resourceVersionMatch=Exact&resourceVersion={second}");
+    assert_eq!(scene.list(&list).await, format!("{second} x"));
+    let kept = cache.state_at(ResourceVersion(second)).expect("it is kept");
+    assert_eq!(scene.list(&list).await, format!("{second} x"));
+    let again = cache.state_at(ResourceVersion(second)).unwrap();
+    assert!(Arc::ptr_eq(&kept, &again));
+    // From there it is one event less to an older one.
+    let list = format!("?resourceVersionMatch=Exact&resourceVersion={first}");
+    assert_eq!(scene.list(&list).await, format!("{first} x"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_too_many_events_back_is_forwarded() {
+    let mut scene = Scene::new().await;
+    let first = scene.put("a/x");
+    let changes: Vec<_> = (0..20_001)
+        .map(|_| scene.world.write("a/y", None))
+        .collect();
+    scene.world.apply(changes);
+    let version = scene.world.version;
+    let list = |version| format!("?resourceVersionMatch=Exact&resourceVersion={version}");
+    assert_eq!(scene.list(&list(first)).await, "200 forwarded");
+    assert_eq!(scene.list(&list(version)).await, format!("{version} x,y"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_undo_events_take_a_permit_however_short_they_are() {
+    let mut scene = Scene::bounded(0).await;
+    let first = scene.put("a/x");
+    let second = scene.put("a/y");
+    let list = |version| format!("?limit=1&resourceVersionMatch=Exact&resourceVersion={version}");
+    let code = async |scene: &mut Scene, version| {
+        let path = format!("/api/v1/configmaps{}", list(version));
+        scene.get(&path).await.0
+    };
+    assert_eq!(code(&mut scene, second).await, 200, "the newest is at hand");
+    assert_eq!(code(&mut scene, first).await, 429);
+    let first = ResourceVersion(first);
+    let cache = &scene.stage.served.cache;
+    let state = cache.rewind(first).unwrap().finish();
+    cache.keep(&Arc::new(state));
+    assert_eq!(
+        code(&mut scene, first.0).await,
+        200,
+        "kept by another reader"
+    );
+}
+
+/// Streamed lists at an upstream that does not answer leave the permits to others.
+#[tokio::test(start_paused = true)]
+async fn streams_that_wait_for_upstream_hold_no_list_permit() {
+    let mut scene = Scene::bounded(1).await;
+    let version = scene.put("a/x");
+    scene.latest(Latest::At(ResourceVersion(version + 100)));
+    let service = scene.service.clone();
+    let (near, far) = tokio::io::duplex(1 << 16);
+    tokio::spawn(serve(far, service));
+    let (mut other, connection) =
+        hyper::client::conn::http1::handshake::<_, Empty<Bytes>>(TokioIo::new(near))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let stream = Request::get(
+        "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+    );
+    let stream = stream.header("host", "gateway").body(Empty::new()).unwrap();
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { other.send_request(stream).await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let listed = scene.list("?resourceVersion=0").await;
+    assert_eq!(listed, format!("{version} x"));
+    let body = waiting.await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(told(&body.to_bytes()), ["ERROR 500"]);
+    assert_eq!(started.elapsed().as_secs(), 3);
 }
 
 #[tokio::test(start_paused = true)]

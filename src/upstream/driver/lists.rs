@@ -18,6 +18,8 @@ use crate::upstream::reflector::{Action, Effect, Input, ListVersion};
 
 /// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
 const PAGE_LEN_MAX: usize = 1 << 30;
+/// The same of metadata, most of which are a few kilobytes.
+const VERSIONS_LEN_MAX: usize = 16 << 20;
 /// A Status is a few hundred bytes; what an unknown proxy sends is cut here.
 const STATUS_LEN_MAX: usize = 64 << 10;
 
@@ -179,7 +181,13 @@ pub(super) async fn whole<F: Fetch>(
     }
     check_content_type(&response, encoding)?;
     let (head, body) = response.into_parts();
-    let body = limited(body, PAGE_LEN_MAX).await;
+    let len_max = match purpose {
+        Purpose::ReadVersions => VERSIONS_LEN_MAX,
+        Purpose::Read | Purpose::ReadMetadata | Purpose::Watch | Purpose::WatchMetadata => {
+            PAGE_LEN_MAX
+        }
+    };
+    let body = limited(body, len_max).await;
     let body = body.map_err(|cut| cut.fault)?;
     Ok(Response::from_parts(head, body))
 }

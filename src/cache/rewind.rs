@@ -1,0 +1,127 @@
+//! Older states, told by undoing events from a newer one, and a few of them kept.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::event::Event;
+use super::ring::Ring;
+use super::snapshot::{RewindError, Snapshot, floor};
+use crate::resource::ResourceVersion;
+
+/// Events that are undone for one state at most: some tens of milliseconds of work.
+const UNDONE_MAX: usize = 20_000;
+/// Older states kept of one resource. All are within its history, so they share objects with it.
+const KEPT_MAX: usize = 8;
+
+/// The way to an older state. It is work in proportion to the events since, and can be done in parts.
+#[derive(Debug)]
+pub struct Rewind {
+    state: Snapshot,
+    /// To be undone, the next one last.
+    events: Vec<Arc<Event>>,
+}
+
+impl Rewind {
+    /// From `base`, a state at `version` or later, back to `version`; `newest` knows of the gaps.
+    pub(super) fn new(
+        newest: &Snapshot,
+        base: &Snapshot,
+        history: &Ring<Arc<Event>>,
+        version: ResourceVersion,
+    ) -> Result<Self, RewindError> {
+        if version > base.resource_version {
+            return Err(RewindError::Future);
+        }
+        if newest.gaps.iter().any(|gap| gap.contains(version)) {
+            return Err(RewindError::Unknown);
+        }
+        let first = history.partition_point(|event| event.resource_version() <= version);
+        if version < floor(newest, history) {
+            return Err(RewindError::Evicted);
+        }
+        let mut events = Vec::new();
+        history
+            .read(first, |sequence, event| {
+                if sequence >= base.sequence || events.len() > UNDONE_MAX {
+                    return ControlFlow::Break(());
+                }
+                events.push(Arc::clone(event));
+                ControlFlow::Continue(())
+            })
+            .map_err(|_| RewindError::Evicted)?;
+        if events.len() > UNDONE_MAX {
+            return Err(RewindError::TooFar);
+        }
+        let state = Snapshot {
+            resource_version: version,
+            sequence: first.min(base.sequence),
+            ..base.clone()
+        };
+        Ok(Self { state, events })
+    }
+
+    /// Undoes at most so many events; returns whether there are more.
+    pub fn step(&mut self, count: usize) -> bool {
+        let left = self.events.len().saturating_sub(count);
+        let objects = &mut self.state.objects;
+        for event in self.events.drain(left..).rev() {
+            match event.previous() {
+                Some(previous) => objects.insert(previous.clone()),
+                None => objects.remove(event.object().key()),
+            };
+        }
+        left > 0
+    }
+
+    /// The older state; undoes what is left.
+    #[must_use]
+    pub fn finish(mut self) -> Snapshot {
+        self.step(usize::MAX);
+        self.state
+    }
+}
+
+/// The older states that were asked for lately.
+#[derive(Debug, Default)]
+pub(super) struct PastStates(Mutex<Vec<Arc<Snapshot>>>);
+
+impl PastStates {
+    /// Least recently used first.
+    fn states(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state at this version, if it is kept.
+    pub(super) fn at(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
+        let mut states = self.states();
+        let found = states
+            .iter()
+            .position(|state| state.resource_version == version)?;
+        let state = states.remove(found);
+        states.push(Arc::clone(&state));
+        Some(state)
+    }
+
+    /// The kept state that is the shortest way from `version`.
+    pub(super) fn next_after(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
+        let states = self.states();
+        let later = states
+            .iter()
+            .filter(|state| state.resource_version >= version);
+        later.min_by_key(|state| state.resource_version).cloned()
+    }
+
+    pub(super) fn keep(&self, state: Arc<Snapshot>) {
+        let mut states = self.states();
+        states.retain(|kept| kept.resource_version != state.resource_version);
+        if states.len() == KEPT_MAX {
+            states.remove(0);
+        }
+        states.push(state);
+    }
+
+    /// Drops what the history no longer reaches: it would be held by this alone.
+    pub(super) fn drop_before(&self, floor: ResourceVersion) {
+        self.states().retain(|kept| kept.resource_version >= floor);
+    }
+}

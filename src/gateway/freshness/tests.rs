@@ -1,0 +1,225 @@
+//! Questions to a scripted upstream, under a clock that stands until all wait.
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::cache::tests::samples::{World, kind};
+use crate::resource::Layout;
+use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
+use crate::view::Hub;
+
+struct Scene {
+    world: World,
+    served: Served,
+    freshness: Arc<Freshness>,
+    fetch: Arc<Script>,
+    upstream: mpsc::Receiver<Asked>,
+}
+
+/// A cache of one object, and its views.
+fn cache() -> (World, Served) {
+    let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+    let mut world = World::new(7, 100, Arc::clone(&hub) as _);
+    let change = world.write("a/x", None);
+    world.apply(vec![change]);
+    let cache = Arc::clone(world.writer.cache());
+    (world, Served { cache, hub })
+}
+
+/// A page at `version` with objects of these names and versions.
+fn page(version: u64, entries: &[(&str, u64)], token: &str) -> String {
+    let item = |(name, version): &(&str, u64)| {
+        format!(
+            "{{\"metadata\":{{\"namespace\":\"a\",\"name\":\"{name}\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}"
+        )
+    };
+    let items = entries.iter().map(item).collect::<Vec<_>>().join(",");
+    format!(
+        "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{items}]}}"
+    )
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (world, served) = cache();
+        let (script, upstream) = Script::new();
+        Self {
+            world,
+            served,
+            freshness: Arc::default(),
+            fetch: Arc::new(script),
+            upstream,
+        }
+    }
+
+    /// Somebody who wants to know.
+    fn reader(&self) -> JoinHandle<Latest> {
+        let (freshness, fetch) = (Arc::clone(&self.freshness), Arc::clone(&self.fetch));
+        let served = self.served.clone();
+        tokio::spawn(async move { freshness.latest(&fetch, &served).await })
+    }
+
+    /// Answers the next request, which is of this sort.
+    async fn answers(&mut self, sort: &str, version: u64, entries: &[(&str, u64)], token: &str) {
+        let asked = self.asked(sort).await;
+        asked.whole(200, &page(version, entries, token)).await;
+    }
+
+    async fn asked(&mut self, sort: &str) -> Asked {
+        let asked = self.upstream.recv().await.unwrap();
+        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
+        asked
+    }
+}
+
+fn proven(latest: &Latest) -> Option<u64> {
+    match latest {
+        Latest::Proven(_, version) => Some(version.0),
+        Latest::At(_) | Latest::Unknown => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_does_not_answer_is_given_up_after_three_seconds() {
+    let mut scene = Scene::new();
+    let started = Instant::now();
+    let reader = scene.reader();
+    let _unanswered = scene.asked("list latest").await;
+    let latest = tokio::time::timeout(Duration::from_secs(60), reader).await;
+    assert!(matches!(latest.unwrap().unwrap(), Latest::Unknown));
+    assert_eq!(started.elapsed().as_secs(), 3);
+    // The comparison is within the same time.
+    let started = Instant::now();
+    let reader = scene.reader();
+    let version = scene.world.version + 5;
+    scene.answers("list latest", version, &[], "").await;
+    let _unanswered = scene.asked("list latest").await;
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+    assert_eq!(started.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_goes_on_when_the_reader_who_caused_it_leaves() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let first = scene.reader();
+    let probed = scene.asked("list latest").await;
+    let second = scene.reader();
+    settled().await;
+    first.abort();
+    settled().await;
+    assert!(
+        scene.upstream.try_recv().is_err(),
+        "the question under way is not asked again"
+    );
+    probed.whole(200, &page(version, &[], "")).await;
+    scene.answers("list latest", version, &[], "").await;
+    assert!(matches!(second.await.unwrap(), Latest::At(at) if at.0 == version));
+    settled().await;
+    assert!(scene.upstream.try_recv().is_err(), "nobody waits any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_come_during_a_question_share_the_next() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let first = scene.reader();
+    let probed = scene.asked("list latest").await;
+    let others: Vec<_> = (0..20).map(|_| scene.reader()).collect();
+    settled().await;
+    probed.whole(200, &page(version, &[], "")).await;
+    assert!(matches!(first.await.unwrap(), Latest::At(_)));
+    scene.answers("list latest", version, &[], "").await;
+    for other in others {
+        assert!(matches!(other.await.unwrap(), Latest::At(_)));
+    }
+    settled().await;
+    assert!(scene.upstream.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_ends_with_the_cache_it_was_made_for() {
+    let mut scene = Scene::new();
+    let x = scene.world.version;
+    let version = x + 50;
+    let reader = scene.reader();
+    scene.answers("list latest", version, &[], "").await;
+    scene.answers("list latest", version, &[("x", x)], "").await;
+    assert_eq!(proven(&reader.await.unwrap()), Some(version));
+    // It serves again while nothing is written anywhere.
+    let reader = scene.reader();
+    scene.answers("list latest", version, &[], "").await;
+    assert_eq!(proven(&reader.await.unwrap()), Some(version));
+    // Upstream went back: a new cache after as many events, and other objects upstream.
+    let old = scene.served.clone();
+    old.hub.close();
+    (scene.world, scene.served) = cache();
+    let reader = scene.reader();
+    scene.answers("list latest", version, &[], "").await;
+    let compared = tokio::time::timeout(Duration::from_secs(10), scene.upstream.recv());
+    let compared = compared.await.expect("the new cache is compared").unwrap();
+    compared.whole(200, &page(version, &[("y", 9)], "")).await;
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+    let latest = scene.freshness.latest(&scene.fetch, &old).await;
+    assert!(matches!(latest, Latest::Unknown), "the old cache is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn comparisons_are_paged_and_their_rate_is_bounded() {
+    let mut scene = Scene::new();
+    for at in 0..999 {
+        let change = scene.world.write(&format!("a/y{at:03}"), None);
+        scene.world.apply(vec![change]);
+    }
+    let state = scene.world.state.clone();
+    let entry = |(key, sample): (&'_ String, &_)| -> (String, u64) {
+        let sample: &crate::cache::tests::samples::Sample = sample;
+        (key[2..].to_owned(), sample.version)
+    };
+    let entries: Vec<(String, u64)> = state.iter().map(entry).collect();
+    let entries: Vec<(&str, u64)> = entries.iter().map(|(name, at)| (&**name, *at)).collect();
+    let version = scene.world.version + 50;
+    let reader = scene.reader();
+    scene.answers("list latest", version, &[], "").await;
+    let first = scene.asked("list latest").await;
+    assert!(first.path.contains("limit=500"), "{}", first.path);
+    first
+        .whole(200, &page(version, &entries[..500], "more"))
+        .await;
+    scene
+        .answers("page more", version, &entries[500..], "")
+        .await;
+    assert_eq!(proven(&reader.await.unwrap()), Some(version));
+    // Something else is written. 1,000 objects may be compared ten times a second.
+    let reader = scene.reader();
+    scene.answers("list latest", version + 1, &[], "").await;
+    assert!(
+        matches!(reader.await.unwrap(), Latest::Unknown),
+        "upstream answers this one"
+    );
+    tokio::time::advance(Duration::from_millis(100)).await;
+    let reader = scene.reader();
+    scene.answers("list latest", version + 1, &[], "").await;
+    scene
+        .answers("list latest", version + 1, &entries, "")
+        .await;
+    assert_eq!(proven(&reader.await.unwrap()), Some(version + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_do_not_belong_together_prove_nothing() {
+    let mut scene = Scene::new();
+    let x = scene.world.version;
+    let version = x + 50;
+    for (second, token) in [(version + 1, ""), (version, "more")] {
+        let reader = scene.reader();
+        scene.answers("list latest", version, &[], "").await;
+        scene
+            .answers("list latest", version, &[("x", x)], "more")
+            .await;
+        scene.answers("page more", second, &[], token).await;
+        assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
