@@ -40,11 +40,15 @@ step_test() {
     fi
 }
 
-# Two tiny scenarios by the runner, unoptimised: that it starts, plays and stops things. The figures mean nothing.
+# Tiny scenarios by the runner, unoptimised. The figures mean nothing; that everybody has everything does, after bursts that end in quiet
+# and beside attacks above all.
 step_scenarios() {
     cargo build --locked --quiet --package kube-fanout --package kube-fanout-loadtest --bins || return
     timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.02 --only embedded,gateway-tls \
-        loadtest/scenarios/steady.yaml loadtest/scenarios/relist-herd.yaml
+        loadtest/scenarios/steady.yaml loadtest/scenarios/relist-herd.yaml || return
+    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run loadtest/scenarios/quiet-end-small.yaml || return
+    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.2 --only exact,forwarded,pings \
+        loadtest/scenarios/hostile.yaml
 }
 
 # The models need their own cfg, which rebuilds everything: a target directory of its own keeps the other one warm. They are the tests in

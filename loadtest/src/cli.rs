@@ -1,5 +1,6 @@
 //! Flags.
 
+pub mod hostile;
 pub mod informers;
 pub mod players;
 pub mod runner;
@@ -34,6 +35,8 @@ pub enum Scenario {
     IdleMemory(Idle),
     /// Nothing, then many writes at once, several times: how long until the last watcher has the last event?
     Burst(players::Burst),
+    /// A burst, then nothing, with objects and bursts of every size: everybody must have everything although nothing more happens.
+    QuietEnd(players::QuietEnd),
     /// Each watcher asks for the pods of its own node: a few of them, then all; CPU for each event.
     NodeSelectors(players::NodeSelectors),
     /// One long object changes, and all watch it.
@@ -50,6 +53,8 @@ pub enum Scenario {
     Rate(players::Rate),
     /// More lists and watches than the server takes: it sheds, stays within its memory, and recovers.
     Overload(players::Overload),
+    /// What a hostile client does, and a witness beside it: its events, lists, writes and new connections, and the server's memory.
+    Hostile(hostile::Hostile),
     /// The initial events of all pods, to a client that drops them and to gateways just started: how soon after them is a cache ready?
     Start(players::Start),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
@@ -61,6 +66,9 @@ pub enum Scenario {
     /// A share of a swarm, in a process of its own; told what to do on its input.
     #[command(hide = true)]
     Part(Server),
+    /// A hostile client, in a process of its own.
+    #[command(hide = true)]
+    Attack(hostile::Attacker),
     /// One informer of that, in a process of its own; answers lines on its input.
     Follow(informers::Follow),
     /// Plays scenario files against servers that it starts, side by side, and reports.

@@ -2,6 +2,7 @@
 //!
 //! Exit code 0: all well; 1: something was lost, doubled, out of order or incomplete, or the run failed; 2: wrong usage.
 
+mod attack;
 mod cli;
 mod client;
 mod follow;
@@ -77,6 +78,11 @@ fn run(scenario: &Scenario) -> Result<bool> {
         runtime.shutdown_background();
         return result.map(|()| true);
     }
+    if let Scenario::Attack(flags) = scenario {
+        let result = runtime.block_on(attack::run(flags));
+        runtime.shutdown_background();
+        return result.map(|()| true);
+    }
     let limit = limit(scenario);
     let (sheets, json) = runtime.block_on(async {
         tokio::time::timeout(limit, play(scenario))
@@ -102,6 +108,7 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::GzipHerd(flags) => scenario::herd::run_gzip(flags).await?,
         Scenario::IdleMemory(flags) => scenario::idle::run(flags).await?,
         Scenario::Burst(flags) => scenario::burst::run(flags).await?,
+        Scenario::QuietEnd(flags) => scenario::quiet_end::run(flags).await?,
         Scenario::NodeSelectors(flags) => scenario::node_selectors::run(flags).await?,
         Scenario::BigObject(flags) => scenario::burst::run_big_object(flags).await?,
         Scenario::WatchListHerd(flags) => scenario::herd::run_watch_list(flags).await?,
@@ -110,6 +117,7 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::BigLists(flags) => scenario::herd::run(&flags.herd, "big-lists").await?,
         Scenario::Rate(flags) => scenario::rate::run(flags).await?,
         Scenario::Overload(flags) => scenario::overload::run(flags).await?,
+        Scenario::Hostile(flags) => scenario::hostile::run(flags).await?,
         Scenario::Start(flags) => scenario::start::run(flags).await?,
         Scenario::Informers(flags) => {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
@@ -118,6 +126,7 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::SocketLoop(_)
         | Scenario::Follow(_)
         | Scenario::Part(_)
+        | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
         | Scenario::Guarded(_) => {
@@ -136,6 +145,7 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         Scenario::RelistHerd(flags) | Scenario::GzipHerd(flags) => &flags.server,
         Scenario::IdleMemory(flags) => &flags.server,
         Scenario::Burst(flags) => &flags.server,
+        Scenario::QuietEnd(flags) => &flags.server,
         Scenario::NodeSelectors(flags) => &flags.setting.server,
         Scenario::BigObject(flags) => &flags.server,
         Scenario::WatchListHerd(flags) => &flags.herd.server,
@@ -144,12 +154,14 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         Scenario::BigLists(flags) => &flags.herd.server,
         Scenario::Rate(flags) => &flags.setting.server,
         Scenario::Overload(flags) => &flags.setting.server,
+        Scenario::Hostile(flags) => &flags.server,
         Scenario::Start(flags) => &flags.server,
         Scenario::Informers(_)
         | Scenario::SeedPods(_)
         | Scenario::SocketLoop(_)
         | Scenario::Follow(_)
         | Scenario::Part(_)
+        | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
         | Scenario::Guarded(_) => return None,
@@ -182,6 +194,7 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::IdleMemory(flags) => flags.settle * 2 + spare(flags.watching.watchers),
         Scenario::Burst(flags) => bursts(&flags.bursts, &flags.watching),
         Scenario::BigObject(flags) => bursts(&flags.bursts, &flags.watching),
+        Scenario::QuietEnd(flags) => scenario::quiet_end::limit(flags),
         Scenario::NodeSelectors(flags) => one(&flags.setting) * 2,
         Scenario::WatchListHerd(flags) => herd(&flags.herd),
         Scenario::BigLists(flags) => herd(&flags.herd),
@@ -192,12 +205,14 @@ fn limit(scenario: &Scenario) -> Duration {
         Scenario::Joiners(flags) => one(&flags.setting),
         Scenario::Rate(flags) => one(&flags.setting),
         Scenario::Overload(flags) => one(&flags.setting) + OVERLOAD_SPARE,
+        Scenario::Hostile(flags) => scenario::hostile::limit(flags),
         Scenario::Start(flags) => scenario::start::limit(flags),
         Scenario::Informers(flags) => scenario::informers::limit(flags),
         Scenario::SeedPods(_) => scenario::informers::SEED_WAIT,
         Scenario::SocketLoop(flags) => flags.duration,
         Scenario::Follow(_)
         | Scenario::Part(_)
+        | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
         | Scenario::Guarded(_) => Duration::MAX,

@@ -46,6 +46,12 @@ pub struct Control {
     pub bytes: AtomicU64,
     /// Orders carried out by all clients (rounds ended, goal reached); each thread keeps its own share up to date.
     pub progress: AtomicUsize,
+    /// Open watches that have not reached the goal; each thread keeps its own share up to date.
+    pub behind: AtomicUsize,
+    /// By how many versions the last of them is behind; whoever looks resets it.
+    pub behind_by: AtomicU64,
+    /// How often a thread looked and found nothing to read. While nobody looks, that nothing arrives means nothing.
+    pub empty_looks: AtomicU64,
 }
 
 impl Control {

@@ -4,11 +4,13 @@ pub mod burst;
 pub mod crew;
 pub mod crowd;
 pub mod herd;
+pub mod hostile;
 pub mod idle;
 pub mod informers;
 pub mod joiners;
 pub mod node_selectors;
 pub mod overload;
+pub mod quiet_end;
 pub mod rate;
 pub mod slow;
 pub mod stalled;
@@ -23,7 +25,7 @@ use anyhow::Result;
 
 use crate::cli::{Churning, Server, Setting, Watching};
 use crate::process::raise_open_files;
-use crate::swarm::Wiring;
+use crate::swarm::{JSON, Wiring};
 use crate::target::Target;
 use crowd::Crowd;
 use watch_run::WatchRun;
@@ -58,6 +60,8 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
         target,
         threads: server.threads,
         streams_per_connection,
+        websocket: false,
+        accept: JSON,
         stream_window: None,
         impatient: false,
         source: server.source,

@@ -7,7 +7,7 @@ pub mod reactor;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// How often threads look at their orders and count who is done.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Objects as they are, in JSON.
+pub const JSON: &str = "application/json";
+/// Their metadata alone, in JSON.
+pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 /// The status of requests that the server has no room for.
 pub const TOO_MANY: u16 = 429;
 
@@ -61,6 +65,10 @@ pub trait Member: Send + 'static {
     fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
     /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
     fn progress(&self, control: &Control) -> usize;
+    /// By how many versions it is behind the goal, if it watches; asked while a response is open.
+    fn behind_by(&self) -> Option<u64> {
+        None
+    }
     /// How it reads, if it is one of the slow.
     fn slowness(&self) -> Option<Slowness> {
         None
@@ -80,6 +88,10 @@ pub struct Wiring {
     pub threads: usize,
     /// HTTP/2 with so many streams on each connection; HTTP/1.1 if `None`.
     pub streams_per_connection: Option<usize>,
+    /// Whether members watch over WebSockets; over HTTP/1.1 only.
+    pub websocket: bool,
+    /// What members ask for: `application/json`, or a form of it.
+    pub accept: &'static str,
     /// Receive window of each HTTP/2 stream, bytes, if not the library's own.
     pub stream_window: Option<u32>,
     /// Whether members come again after [`PAUSE`] even if they were told to come later.
@@ -156,13 +168,9 @@ impl<M: Member> Swarm<M> {
         .await
     }
 
-    /// Waits until every member has reached the goal.
-    ///
-    /// # Errors
-    /// If that takes longer than `wait`; says how far it came.
-    pub async fn at_goal(&self, wait: Duration) -> Result<()> {
-        let reached = |control: &Control| control.progress.load(Ordering::Relaxed);
-        self.until(wait, "reached the goal", reached).await
+    /// Orders and counts.
+    pub fn control(&self) -> &Control {
+        &self.control
     }
 
     /// Begins a round and waits until every member has ended it; rounds count from 1.
@@ -228,22 +236,39 @@ impl<M> Drop for Swarm<M> {
     }
 }
 
-/// One thread's share of [`Control::progress`].
+/// One thread's share of [`Control::progress`] and [`Control::behind`].
 #[derive(Debug, Default)]
 struct ProgressShare {
     reported: usize,
+    reported_behind: usize,
 }
 
 impl ProgressShare {
-    fn report(&mut self, progress: usize, control: &Control) {
-        let total = &control.progress;
-        if progress > self.reported {
-            total.fetch_add(progress - self.reported, Ordering::Relaxed);
-        } else {
-            total.fetch_sub(self.reported - progress, Ordering::Relaxed);
+    /// Reports for all members of the thread, each with whether its response is open.
+    fn report<'a, M: Member>(
+        &mut self,
+        members: impl Iterator<Item = (&'a M, bool)>,
+        control: &Control,
+    ) {
+        let (mut progress, mut behind, mut behind_by) = (0, 0, 0);
+        for (member, is_open) in members {
+            progress += member.progress(control);
+            if let Some(by) = member.behind_by().filter(|_| is_open) {
+                behind += 1;
+                behind_by = by.max(behind_by);
+            }
         }
-        self.reported = progress;
+        control.behind_by.fetch_max(behind_by, Ordering::Relaxed);
+        replace(&control.progress, &mut self.reported, progress);
+        replace(&control.behind, &mut self.reported_behind, behind);
     }
+}
+
+/// Puts a thread's new share of a total in the place of the one it reported before.
+fn replace(total: &AtomicUsize, reported: &mut usize, share: usize) {
+    // Wraps around where it has gone back.
+    total.fetch_add(share.wrapping_sub(*reported), Ordering::Relaxed);
+    *reported = share;
 }
 
 #[cfg(test)]
@@ -259,6 +284,8 @@ mod tests {
             target: target.clone(),
             threads: 1,
             streams_per_connection: None,
+            websocket: false,
+            accept: JSON,
             stream_window: None,
             impatient,
             source: Ipv4Addr::LOCALHOST,

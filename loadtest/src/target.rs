@@ -2,7 +2,7 @@
 //!
 //! Both kinds of client start here: the swarm's own (which wants request text and a rustls configuration) and hyper's.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 
 /// How long a connection may take, TLS included.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -49,6 +49,32 @@ impl Tls {
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         Arc::new(config)
     }
+}
+
+/// A socket that will connect to this address, from that one, perhaps with a receive buffer of this many bytes.
+///
+/// # Errors
+/// If the system refuses.
+pub fn source_socket(
+    address: SocketAddr,
+    source: Ipv4Addr,
+    receive_buffer: Option<u32>,
+) -> Result<TcpSocket> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    if let Some(len) = receive_buffer {
+        socket.set_recv_buffer_size(len)?;
+    }
+    // The system chooses by itself where it is to be the usual one: with a port for each peer.
+    if source != Ipv4Addr::LOCALHOST {
+        socket
+            .bind((source, 0).into())
+            .with_context(|| format!("source address {source}"))?;
+    }
+    Ok(socket)
 }
 
 /// A byte stream to the server, plain or TLS.
@@ -147,13 +173,13 @@ impl Target {
         }
     }
 
-    /// The text of an HTTP/1.1 GET.
-    pub fn fetch_text(&self, path: &str) -> Vec<u8> {
-        self.fetch_text_as(path, "application/json")
+    /// The text of an HTTP/1.1 GET for an answer of this media type.
+    pub fn fetch_text_as(&self, path: &str, accept: &str) -> Vec<u8> {
+        self.fetch_text(path, accept, "")
     }
 
-    /// The same, for an answer of another media type.
-    pub fn fetch_text_as(&self, path: &str, accept: &str) -> Vec<u8> {
+    /// The same with more headers, each with its line's end.
+    pub fn fetch_text(&self, path: &str, accept: &str, headers: &str) -> Vec<u8> {
         let mut text = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: {accept}\r\nAccept-Encoding: {}\r\n",
             self.authority, self.encoding
@@ -163,6 +189,7 @@ impl Target {
             text.push_str(token);
             text.push_str("\r\n");
         }
+        text.push_str(headers);
         text.push_str("\r\n");
         text.into_bytes()
     }
@@ -172,8 +199,18 @@ impl Target {
     /// # Errors
     /// If it is refused or takes longer than [`CONNECT_WAIT`].
     pub async fn connect(&self, protocol: &str) -> Result<Box<dyn Stream>> {
+        self.connect_from(Ipv4Addr::LOCALHOST, protocol).await
+    }
+
+    /// The same from a local address.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_from(&self, source: Ipv4Addr, protocol: &str) -> Result<Box<dyn Stream>> {
         let connecting = async {
-            let tcp = TcpStream::connect(self.address).await?;
+            let tcp = source_socket(self.address, source, None)?
+                .connect(self.address)
+                .await?;
             tcp.set_nodelay(true)?;
             Ok::<Box<dyn Stream>, anyhow::Error>(match &self.tls {
                 None => Box::new(tcp),

@@ -302,13 +302,14 @@ impl Member for Watcher {
             path,
             selector,
             timeout_s,
+            bookmarks,
             ..
         } = &*self.plan;
         let version = self.inner.track.resume_version();
         Next::Send(match self.mode {
             Mode::Watching => {
                 format!(
-                    "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={timeout_s}{selector}"
+                    "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks={bookmarks}&timeoutSeconds={timeout_s}{selector}"
                 )
             }
             // Not older than what was seen, as client-go's reflector asks.
@@ -394,6 +395,12 @@ impl Member for Watcher {
     fn progress(&self, _: &Control) -> usize {
         let is_there = |goal| self.inner.track.resume_version() >= goal;
         usize::from(self.mode == Mode::Watching && self.plan.goal().is_some_and(is_there))
+    }
+
+    fn behind_by(&self) -> Option<u64> {
+        let goal = self.plan.goal().filter(|_| self.mode == Mode::Watching)?;
+        let behind = goal.saturating_sub(self.inner.track.resume_version());
+        Some(behind).filter(|by| *by > 0)
     }
 
     fn slowness(&self) -> Option<Slowness> {

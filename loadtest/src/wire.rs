@@ -5,3 +5,4 @@
 pub mod event;
 pub mod lines;
 pub mod response;
+pub mod websocket;

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::wire::event::first_version;
 use shape::Shape;
@@ -57,6 +58,8 @@ pub struct Written {
     pub failed: u64,
     /// Why the first failed.
     pub first_failure: Option<String>,
+    /// When the last answer came, nanoseconds since the epoch.
+    pub last_answer_ns: u64,
 }
 
 impl Written {
@@ -69,6 +72,7 @@ impl Written {
     pub fn add(&mut self, other: Self) {
         self.versions.extend(other.versions);
         self.failed += other.failed;
+        self.last_answer_ns = self.last_answer_ns.max(other.last_answer_ns);
         self.first_failure = self.first_failure.take().or(other.first_failure);
     }
 }
@@ -222,7 +226,9 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
         due += interval;
         count += 1;
         let recreate = count.is_multiple_of(RECREATE_EVERY);
-        match write_one(&mut client, &churn, number, recreate).await {
+        let outcome = write_one(&mut client, &churn, number, recreate).await;
+        written.last_answer_ns = now_ns();
+        match outcome {
             Ok(version) if written.versions.len() < VERSIONS_MAX => written.versions.push(version),
             Ok(_) => {}
             Err(error) => {

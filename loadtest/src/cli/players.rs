@@ -63,6 +63,35 @@ pub struct Bursts {
     pub keep_objects: bool,
 }
 
+/// Flags of `quiet-end`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("watchers", |arg| arg.default_value("200")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct QuietEnd {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub watching: Watching,
+    /// Bursts of each size.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Writes of a burst, several sizes after each other.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]
+    pub writes: Vec<usize>,
+    /// Sizes of the object on the wire, bytes.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1_000_000])]
+    pub sizes: Vec<usize>,
+    /// What all watchers together may get of one burst, MiB; bursts of more are left out.
+    #[arg(long, default_value_t = 512)]
+    pub volume_max: usize,
+    /// Watch over WebSockets.
+    #[arg(long)]
+    pub websocket: bool,
+    /// Ask for the metadata of objects alone.
+    #[arg(long)]
+    pub metadata: bool,
+}
+
 /// Flags of `node-selectors`.
 #[derive(Debug, Clone, Args)]
 #[command(mut_arg("path", |arg| arg.default_value("/api/v1/namespaces/default/pods")))]

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 
 use super::crowd::Crowd;
+use super::watch_run::quiet::Behind;
 use super::watch_run::{Running, WatchRun};
 use crate::cli::players::{BigObject, Burst, Bursts};
 use crate::recorder::now_ns;
@@ -14,7 +15,7 @@ use crate::writer::shape::Shape;
 use crate::writer::{Churn, Written};
 
 /// Beginning of a long event that holds all that is looked at: what stands before an object's data.
-const HEAD_LEN: usize = 4_096;
+pub const HEAD_LEN: usize = 4_096;
 
 /// Runs `burst`.
 ///
@@ -70,6 +71,8 @@ struct Took {
     last_watcher: f64,
     /// MiB that all watchers got.
     mib: f64,
+    /// Who lacked something when nothing more came.
+    behind: Option<Behind>,
 }
 
 async fn play(title: &str, run: &WatchRun<'_>, writes: usize, bursts: &Bursts) -> Result<Sheet> {
@@ -81,7 +84,12 @@ async fn play(title: &str, run: &WatchRun<'_>, writes: usize, bursts: &Bursts) -
         for number in 0..bursts.bursts {
             tokio::time::sleep(bursts.quiet).await;
             match one(&mut running, writes, &mut all).await {
-                Ok(one) => took.push(one),
+                Ok(one) => {
+                    if let Some(behind) = one.behind {
+                        sheet.fault(format!("burst {}: {behind}", number + 1));
+                    }
+                    took.push(one);
+                }
                 Err(error) => {
                     sheet.fault(format!("burst {}: {error:#}", number + 1));
                     break;
@@ -108,13 +116,14 @@ async fn one(running: &mut Running<'_>, writes: usize, all: &mut Written) -> Res
     let written = churn.burst(writes).await;
     let since = |then: u64| then.saturating_sub(begun) as f64 / 1e9;
     let upstream = since(now_ns());
-    running.reach(written.last()).await?;
+    let quiet = running.quiet(Some(&written)).await?;
     all.add(written);
     let bytes = running.control.bytes.load(Ordering::Relaxed) - bytes_before;
     Ok(Took {
         upstream,
         last_watcher: since(running.control.last_delivery_ns.load(Ordering::Relaxed)),
         mib: bytes as f64 / f64::from(1 << 20),
+        behind: quiet.behind,
     })
 }
 

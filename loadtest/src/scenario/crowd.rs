@@ -39,6 +39,10 @@ pub struct Crowd {
     pub visits: bool,
     /// See [`Plan::line_len_max`].
     pub line_len_max: Option<usize>,
+    /// See [`Plan::bookmarks`].
+    pub bookmarks: bool,
+    /// Whether some compare events byte by byte with the reference's: not if they ask for another form of them.
+    pub samples: bool,
     /// The number of the first, where others play those before.
     pub first: usize,
     /// Watchers of all shares together.
@@ -55,6 +59,8 @@ impl Crowd {
             slowness: None,
             visits: false,
             line_len_max: None,
+            bookmarks: true,
+            samples: true,
             first: 0,
             of_all: watchers,
         }
@@ -78,6 +84,7 @@ impl Crowd {
             let mut plan = Plan::new(path, start, STREAM_TIMEOUT_S);
             plan.selector = selector;
             plan.line_len_max = self.line_len_max;
+            plan.bookmarks = self.bookmarks;
             Arc::new(plan)
         };
         match self.select {
@@ -138,7 +145,9 @@ impl Crowd {
         match self.slowness {
             Some(slowness) if is_apart => Habit::Slow(slowness),
             None if is_apart => Habit::SetApart,
-            _ if number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all => {
+            _ if self.samples
+                && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
+            {
                 Habit::Sampled
             }
             _ => Habit::Reads,

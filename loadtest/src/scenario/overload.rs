@@ -2,11 +2,13 @@
 //! memory, deliver nothing wrong meanwhile, and answer at once when the load is gone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::crowd::Crowd;
+use super::watch_run::quiet::{self, Quiet};
 use super::watch_run::verdicts::Outcome;
 use super::watch_run::{WatchRun, done_wait, ready_wait};
 use super::wiring;
@@ -82,8 +84,16 @@ pub async fn run(flags: &Overload) -> Result<Sheet> {
     recording.reached(written.last(), SETTLE_WAIT).await?;
     let start = recording.start;
     run.crowd.set_goals(&plans, &recording.reference(), start);
-    if let Err(error) = late.at_goal(done_wait(flags.late_watchers)).await {
-        sheet.fault(format!("late watchers: {error:#}"));
+    let control = late.control();
+    let count = flags.late_watchers;
+    match quiet::settled(control, count, done_wait(count), || Ok(())).await {
+        Ok(distance) => {
+            let behind = distance.map(|distance| distance.in_events(&recording.reference()));
+            let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
+            Quiet::between(written.last_answer_ns, delivered_ns, behind)
+                .report(&mut sheet, "late watchers");
+        }
+        Err(error) => sheet.fault(format!("late watchers: {error:#}")),
     }
     let (late, _) = late.finish()?;
     let of_load = load.watchers.iter().map(|watcher| watcher.track().last());

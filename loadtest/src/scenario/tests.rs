@@ -75,6 +75,17 @@ async fn a_big_object_reaches_all_over_both_protocols() {
 }
 
 #[tokio::test]
+async fn bursts_of_every_size_end_in_quiet_in_every_form() {
+    for form in ["", "--http2", "--metadata"] {
+        let server = server(Options::default()).await;
+        let arguments = "quiet-end --watchers 4 --rounds 2 --writes 1,3 --sizes 100,70000";
+        let sheet = play(&server, &format!("{arguments} {form}")).await;
+        proves(&sheet, "rounds", 8.0);
+        proves(&sheet, "events verified", 4.0 * 16.0);
+    }
+}
+
+#[tokio::test]
 async fn each_nodes_watcher_sees_its_pods() {
     let server = server(Options::default()).await;
     let arguments = "node-selectors --watchers 20 --reference-watchers 2 --objects 40 --write-rate 200 --duration 0.4 --warm-up 0.05";

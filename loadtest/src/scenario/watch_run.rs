@@ -1,5 +1,6 @@
 //! One run of watchers under churn, from the first list to the verdict: what all scenarios with watchers have in common.
 
+pub mod quiet;
 pub mod verdicts;
 pub mod window;
 
@@ -21,6 +22,7 @@ use crate::swarm::Wiring;
 use crate::target::Target;
 use crate::watcher::Plan;
 use crate::writer::{Churn, Written};
+use quiet::Quiet;
 use window::Edge;
 
 /// Time for the reference to see the last write.
@@ -225,18 +227,26 @@ impl Running<'_> {
         })
     }
 
-    /// Waits until every watcher has what the reference has, which must have come to `version`.
+    /// Nobody writes any more: waits until every watcher has what the reference has, which must have come to the last of `written`, or
+    /// until nothing more comes.
     ///
     /// # Errors
-    /// If they do not get there in time; says how far they came.
-    pub async fn reach(&mut self, version: u64) -> Result<()> {
+    /// If they do not get there in time although there is always more; says how far they came.
+    pub async fn quiet(&mut self, written: Option<&Written>) -> Result<Quiet> {
+        let written_ns = quiet::since(written.map(|written| written.last_answer_ns));
+        let version = written.map_or(0, Written::last);
         self.recording.reached(version, SETTLE_WAIT).await?;
         self.forget_goals().await?;
         let start = self.recording.start;
         self.run
             .crowd
             .set_goals(&self.plans, &self.recording.reference(), start);
-        self.crew.at_goal(done_wait(self.run.crowd.watchers)).await
+        let count = self.run.crowd.watchers;
+        let works = || self.crew.works();
+        let distance = quiet::settled(&self.control, count, done_wait(count), works).await?;
+        let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
+        let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
+        Ok(Quiet::between(written_ns, delivered_ns, behind))
     }
 
     /// Waits until nobody counts as being at an earlier goal any more.
@@ -262,8 +272,9 @@ impl Running<'_> {
         written: Option<&Written>,
     ) -> Result<Recorder> {
         let name = self.run.name;
-        if let Err(error) = self.reach(written.map_or(0, Written::last)).await {
-            sheet.fault(format!("{name}: {error:#}"));
+        match self.quiet(written).await {
+            Ok(quiet) => quiet.report(sheet, name),
+            Err(error) => sheet.fault(format!("{name}: {error:#}")),
         }
         let finished = self.crew.finish().await?;
         let furthest = finished.furthest;

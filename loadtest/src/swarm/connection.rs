@@ -13,7 +13,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{Ended, Member, TOO_MANY};
 use crate::recorder::Recorder;
 use crate::target::Target;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::{Head, Progress, Response};
+use crate::wire::websocket::{Frames, SWITCHING};
 
 /// Longest segment that a slow client takes, as on an Ethernet, bytes. By loopback's own of 64 KiB the server's send buffer would hold
 /// megabytes instead of some 100 KiB, and hide for long that the client does not read.
@@ -58,6 +59,8 @@ pub struct Connection {
     pub socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
     response: Response,
+    /// Of a WebSocket, once it is agreed on.
+    frames: Frames,
     out: Vec<u8>,
 }
 
@@ -107,6 +110,7 @@ impl Connection {
             socket,
             tls,
             response: Response::default(),
+            frames: Frames::default(),
             out: Vec::new(),
         })
     }
@@ -205,9 +209,10 @@ impl Connection {
         Turn::MoreLeft
     }
 
-    /// Whether a response with status 200 has begun.
+    /// Whether a response with status 200 has begun, or a WebSocket in its place.
     pub fn has_begun(&self) -> bool {
-        self.response.head().is_some_and(|head| head.status == 200)
+        let begun = |head: Head| matches!(head.status, 200 | SWITCHING);
+        self.response.head().is_some_and(begun)
     }
 
     /// When the last response said to come again.
@@ -217,10 +222,8 @@ impl Connection {
 
     fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
         if self.response.ends_with_connection() {
-            member.ended(
-                Ended::Complete(self.response.head().map_or(0, |head| head.status)),
-                recorder,
-            );
+            let status = self.response.head().map_or(0, |head| head.status);
+            member.ended(Ended::Complete(member_status(status)), recorder);
         } else {
             member.ended(
                 Ended::Broken("closed by the server within a response"),
@@ -268,10 +271,17 @@ impl Connection {
         member: &mut M,
         recorder: &mut Recorder,
     ) -> Result<Option<Turn>> {
+        let (frames, mut outcome) = (&mut self.frames, Ok(()));
         let progress = self.response.feed(piece, |head, data| {
             recorder.bytes += data.len() as u64;
-            member.body(head.status, data, recorder);
+            if head.status != SWITCHING {
+                member.body(head.status, data, recorder);
+            } else if outcome.is_ok() {
+                let status = member_status(head.status);
+                outcome = frames.feed(data, |data| member.body(status, data, recorder));
+            }
         })?;
+        outcome?;
         match progress {
             Progress::Partial => Ok(None),
             Progress::Complete(used) if used == piece.len() => {
@@ -285,6 +295,14 @@ impl Connection {
             }
             Progress::Complete(_) => bail!("bytes after the end of a response"),
         }
+    }
+}
+
+/// What a member is told of a status: that it gets its stream over a WebSocket is none of its business.
+const fn member_status(status: u16) -> u16 {
+    match status {
+        SWITCHING => 200,
+        status => status,
     }
 }
 

@@ -1,6 +1,6 @@
 //! One swarm thread over HTTP/2: many members' streams on each of a few connections, by hyper.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +50,8 @@ struct History {
 
 struct Thread<M> {
     members: Vec<RefCell<M>>,
+    /// Whether a member's response with status 200 has begun and goes on.
+    is_open: Vec<Cell<bool>>,
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
     wiring: Wiring,
@@ -70,6 +72,7 @@ pub fn run<M: Member>(
         .enable_all()
         .build()?;
     let thread = Rc::new(Thread {
+        is_open: members.iter().map(|_| Cell::new(false)).collect(),
         members: members.into_iter().map(RefCell::new).collect(),
         recorder: RefCell::default(),
         control,
@@ -105,12 +108,12 @@ async fn obey<M: Member>(thread: &Thread<M>) {
     let look = LOOK.max(LOOK_PER_MEMBER * count);
     while !thread.control.stop.load(Ordering::Relaxed) {
         tokio::time::sleep(look).await;
-        let progress = thread
-            .members
-            .iter()
-            .map(|member| member.borrow().progress(&thread.control))
-            .sum();
-        share.report(progress, &thread.control);
+        // One at a time: nothing else runs on this thread meanwhile.
+        let members: Vec<_> = thread.members.iter().map(RefCell::borrow).collect();
+        let is_open = thread.is_open.iter().map(Cell::get);
+        let all = members.iter().map(|member| &**member).zip(is_open);
+        share.report(all, &thread.control);
+        thread.control.empty_looks.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -126,6 +129,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
             }
             Next::Send(path) => {
                 let result = exchange(&thread, &shared, number, &path, &mut history).await;
+                thread.is_open[number].set(false);
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
@@ -161,7 +165,7 @@ async fn exchange<M: Member>(
         "http"
     };
     let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
-        .header("accept", "application/json")
+        .header("accept", thread.wiring.accept)
         .header("accept-encoding", target.encoding);
     if let Some(token) = &target.token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -172,6 +176,7 @@ async fn exchange<M: Member>(
         history.was_ready = true;
         thread.control.ready.fetch_add(1, Ordering::Relaxed);
     }
+    thread.is_open[number].set(status == 200);
     let told = response.headers().get("retry-after");
     history.retry_after = told.and_then(|value| retry_after(value.to_str().ok()?));
     if status == TOO_MANY {

@@ -14,6 +14,7 @@ use super::connection::{Buffers, Connection, Turn};
 use super::pace::{Rest, Slowness};
 use super::{Ended, LOOK, Member, Next, ProgressShare, Wiring};
 use crate::recorder::{Control, Recorder};
+use crate::wire::websocket::HANDSHAKE;
 
 /// Connections being made at one time, so that no listen queue overflows and no server gives up on a handshake.
 const CONNECTING_MAX: usize = 64;
@@ -51,6 +52,14 @@ struct Seat<M> {
     pauses: bool,
     /// When its last response said to come again.
     retry_after: Option<Duration>,
+}
+
+impl<M> Seat<M> {
+    /// Whether a response with status 200 has begun and goes on.
+    fn is_open(&self) -> bool {
+        let begun = |connection: &Connection| connection.has_begun();
+        self.place == Place::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
+    }
 }
 
 struct Reactor<'a, M> {
@@ -133,6 +142,9 @@ impl<M: Member> Reactor<'_, M> {
                 return Err(error.into());
             }
             let (events_before, bytes_before) = (self.recorder.events, self.recorder.bytes);
+            if events.is_empty() && self.more_left.is_empty() {
+                self.control.empty_looks.fetch_add(1, Ordering::Relaxed);
+            }
             for event in &events {
                 let number = event.token().0;
                 self.seats[number].hung_up |= event.is_read_closed();
@@ -162,13 +174,8 @@ impl<M: Member> Reactor<'_, M> {
             if counted_at.elapsed() >= COUNT_EVERY {
                 counted_at = Instant::now();
                 self.renew_some();
-                share.report(
-                    self.seats
-                        .iter()
-                        .map(|seat| seat.member.progress(self.control))
-                        .sum(),
-                    self.control,
-                );
+                let members = self.seats.iter().map(|seat| (&seat.member, seat.is_open()));
+                share.report(members, self.control);
             }
         }
         Ok(())
@@ -332,7 +339,9 @@ impl<M: Member> Reactor<'_, M> {
     }
 
     fn send(&mut self, number: usize, path: &str) {
-        let request = self.wiring.target.fetch_text(path);
+        let Wiring { target, accept, .. } = self.wiring;
+        let upgrade = if self.wiring.websocket { HANDSHAKE } else { "" };
+        let request = target.fetch_text(path, accept, upgrade);
         let seat = &mut self.seats[number];
         seat.place = Place::Busy;
         seat.sent_at = Instant::now();

@@ -17,6 +17,8 @@ pub struct Plan {
     pub timeout_s: u64,
     /// Bytes of an event's line that are looked at, if not all: thousands of clients in the middle of a long one would keep it.
     pub line_len_max: Option<usize>,
+    /// Whether bookmarks are asked for. One would bring what lies behind it, and so hide that it had been left there.
+    pub bookmarks: bool,
     goal: AtomicU64,
 }
 
@@ -29,6 +31,7 @@ impl Plan {
             start,
             timeout_s,
             line_len_max: None,
+            bookmarks: true,
             goal: AtomicU64::new(0),
         }
     }

@@ -61,6 +61,9 @@ struct Status {
     delivered: u64,
     bytes: u64,
     last_delivery_ns: u64,
+    behind: usize,
+    behind_by: u64,
+    empty_looks: u64,
 }
 
 /// What a part has counted when it stops.
@@ -224,6 +227,9 @@ impl Status {
             delivered: control.delivered.load(Ordering::Relaxed),
             bytes: control.bytes.load(Ordering::Relaxed),
             last_delivery_ns: control.last_delivery_ns.load(Ordering::Relaxed),
+            behind: control.behind.load(Ordering::Relaxed),
+            behind_by: control.behind_by.swap(0, Ordering::Relaxed),
+            empty_looks: control.empty_looks.load(Ordering::Relaxed),
         }
     }
 
@@ -233,9 +239,16 @@ impl Status {
         control
             .ready
             .fetch_add(self.ready.saturating_sub(last.ready), Ordering::Relaxed);
-        // Wraps around where it has gone back.
+        // Wrap around where they have gone back.
         let progress = self.progress.wrapping_sub(last.progress);
         control.progress.fetch_add(progress, Ordering::Relaxed);
+        let behind = self.behind.wrapping_sub(last.behind);
+        control.behind.fetch_add(behind, Ordering::Relaxed);
+        control
+            .behind_by
+            .fetch_max(self.behind_by, Ordering::Relaxed);
+        let looks = self.empty_looks - last.empty_looks;
+        control.empty_looks.fetch_add(looks, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,152 @@
+//! A process that attacks a server: bounded in clients, rate and time, on one thread, so that what the server suffers is not that the
+//! machine is taken from it. Tells its counts on standard output, a line of JSON at a time, and ends with its owner.
+
+mod frames;
+mod http1;
+mod streams;
+mod writes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cli::hostile::{Attack, Attacker};
+use crate::process::raise_open_files;
+use crate::target::Target;
+
+/// How often counts are told.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+
+/// What an attack has come to.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+pub struct Tally {
+    /// Clients that have done their first deed, or were turned away.
+    pub begun: u64,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests answered with success, or frames sent.
+    pub done: u64,
+    /// Requests that were turned away, and connections that could not be made.
+    pub refused: u64,
+    /// Connections that the server has closed.
+    pub closed: u64,
+}
+
+/// The same while it grows. Relaxed: each number stands alone.
+#[derive(Debug, Default)]
+struct Counts {
+    begun: AtomicU64,
+    connections: AtomicU64,
+    done: AtomicU64,
+    refused: AtomicU64,
+    closed: AtomicU64,
+}
+
+impl Counts {
+    fn now(&self) -> Tally {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Tally {
+            begun: of(&self.begun),
+            connections: of(&self.connections),
+            done: of(&self.done),
+            refused: of(&self.refused),
+            closed: of(&self.closed),
+        }
+    }
+}
+
+fn count(of: &AtomicU64) {
+    of.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What all clients of an attack share.
+#[derive(Debug)]
+struct Scene {
+    target: Target,
+    flags: Attacker,
+    counts: Counts,
+    pace: Pace,
+}
+
+/// Turns that come at an even rate, for all clients together.
+#[derive(Debug)]
+struct Pace {
+    interval: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    fn at(rate: f64) -> Self {
+        Self {
+            interval: Duration::from_secs_f64(1.0 / rate.max(0.01)),
+            next: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits for the next turn; time that nobody used is lost.
+    async fn turn(&self) {
+        let due = {
+            let mut next = self.next.lock().await;
+            let due = (*next).max(Instant::now());
+            *next = due + self.interval;
+            due
+        };
+        tokio::time::sleep_until(due).await;
+    }
+}
+
+/// Plays until standard input ends, or for as long as the flags allow.
+///
+/// # Errors
+/// If it cannot begin.
+pub async fn run(flags: &Attacker) -> Result<()> {
+    raise_open_files(flags.clients)?;
+    let scene = Arc::new(Scene {
+        target: Target::new(&flags.target, None, None)?,
+        pace: Pace::at(flags.rate),
+        flags: flags.clone(),
+        counts: Counts::default(),
+    });
+    // All end with the set.
+    let mut clients = JoinSet::new();
+    begin(&scene, &mut clients).await?;
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let end = tokio::time::sleep(flags.life);
+    tokio::pin!(end);
+    let mut tick = tokio::time::interval(TELL_EVERY);
+    loop {
+        tokio::select! {
+            // All can be cancelled without loss.
+            line = input.next_line() => match line? {
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            () = &mut end => return Ok(()),
+            _ = tick.tick() => println!("{}", serde_json::to_string(&scene.counts.now())?),
+        }
+    }
+}
+
+async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+    let attack = scene.flags.attack;
+    writes::begin(scene, clients).await?;
+    match attack {
+        Attack::Selectors | Attack::Labels | Attack::Forwarded => streams::begin(scene, clients),
+        Attack::Pings | Attack::Settings | Attack::WindowUpdates | Attack::Priorities => {
+            frames::begin(scene, clients);
+        }
+        Attack::Exact
+        | Attack::SlowLists
+        | Attack::Connections
+        | Attack::Descriptors
+        | Attack::Stalled => http1::begin(scene, clients),
+    }
+    Ok(())
+}

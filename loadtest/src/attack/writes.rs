@@ -1,0 +1,85 @@
+//! What attackers write, directly at the API server: work for what they watch.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use hyper::{Method, StatusCode};
+use tokio::task::JoinSet;
+
+use super::Scene;
+use crate::cli::hostile::Attack;
+use crate::client::Client;
+use crate::recorder::now_ns;
+use crate::target::Target;
+use crate::writer::shape::Shape;
+
+/// Labels of the pod that has many.
+const LABELS: usize = 10_000;
+/// Length of the objects that stalled watches do not read, bytes.
+const LONG_LEN: usize = 2_048;
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Creates an object if the attack needs one, and changes it from now on.
+pub(super) async fn begin(scene: &Scene, clients: &mut JoinSet<()>) -> Result<()> {
+    let (rate, collection, object) = match scene.flags.attack {
+        Attack::Selectors => (35.0, PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0)),
+        Attack::Exact => (100.0, PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0)),
+        Attack::Labels => (1.0, PODS, labelled()),
+        Attack::Stalled => (
+            20.0,
+            CONFIG_MAPS,
+            Shape::ConfigMap.object("attack", 0, LONG_LEN),
+        ),
+        _ => return Ok(()),
+    };
+    let mut client = Client::new(Target::new(&scene.flags.reference, None, None)?);
+    let (status, body) = client.call(Method::POST, collection, object).await?;
+    ensure!(
+        status.is_success() || status == StatusCode::CONFLICT,
+        "POST {collection}: {status}: {}",
+        String::from_utf8_lossy(&body[..body.len().min(300)])
+    );
+    clients.spawn(async move {
+        let path = format!("{collection}/attack");
+        let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
+        loop {
+            tick.tick().await;
+            // A write that fails is one event less.
+            let _ = client.call(Method::PATCH, &path, Shape::change()).await;
+        }
+    });
+    Ok(())
+}
+
+fn labelled() -> Vec<u8> {
+    let mut labels = String::new();
+    for number in 0..LABELS {
+        let comma = if number == 0 { "" } else { "," };
+        let _ = write!(labels, r#"{comma}"l{number}":"v""#);
+    }
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"attack","labels":{{{labels}}},"annotations":{{"at":"{}"}}}},"spec":{{"containers":[{{"name":"main","image":"pause"}}]}}}}"#,
+        now_ns()
+    )
+    .into_bytes()
+}
+
+/// Versions as they were some time ago.
+pub(super) async fn follow_versions(scene: Arc<Scene>, versions: Arc<super::http1::Versions>) {
+    let Ok(target) = Target::new(&scene.flags.reference, None, None) else {
+        return;
+    };
+    let mut client = Client::new(target);
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        if let Ok(list) = client.json(&format!("{PODS}?limit=1")).await
+            && let Some(version) = list["metadata"]["resourceVersion"].as_str()
+        {
+            versions.push(version);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `quiet-end`: a burst, then nothing, again and again, with objects and bursts of every size: after each, every watch must have everything
+//! although no further event pushes it out.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::burst::HEAD_LEN;
+use super::crowd::Crowd;
+use super::watch_run::quiet::{Behind, Quiet};
+use super::watch_run::{Running, WatchRun, spare};
+use crate::cli::players::QuietEnd;
+use crate::sheet::Sheet;
+use crate::swarm::METADATA;
+use crate::writer::shape::Shape;
+use crate::writer::{Churn, Written};
+
+/// What an event of metadata alone is counted as, at most, bytes.
+const METADATA_LEN: usize = 500;
+/// What one watcher may get of a burst: the API server and the reference have to take it too, bytes.
+const EACH_MAX: usize = 64 << 20;
+/// Longest run, whatever the flags multiply to.
+const LIMIT: Duration = Duration::from_secs(1_800);
+
+/// A burst of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    writes: usize,
+    object_len: usize,
+}
+
+/// What the rounds of a case came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    rounds: usize,
+    behind: Vec<Behind>,
+    took_ms: Vec<f64>,
+}
+
+/// When a run is given up.
+pub fn limit(flags: &QuietEnd) -> Duration {
+    let rounds = u32::try_from(cases(flags).len() * flags.rounds).unwrap_or(u32::MAX);
+    (spare(flags.watching.watchers).saturating_mul(rounds.saturating_add(1))).min(LIMIT)
+}
+
+/// Runs the scenario.
+///
+/// # Errors
+/// If it could not be run; faults of the server are in the sheet.
+pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
+    let cases = cases(flags);
+    ensure!(
+        !cases.is_empty(),
+        "no burst of these sizes fits into --volume-max {} MiB",
+        flags.volume_max
+    );
+    ensure!(
+        !(flags.websocket && flags.watching.http2),
+        "--websocket and --http2 exclude each other"
+    );
+    let crowd = Crowd {
+        line_len_max: Some(HEAD_LEN),
+        bookmarks: false,
+        samples: !flags.metadata,
+        ..Crowd::of(flags.watching.watchers)
+    };
+    let mut run = WatchRun::of("quiet end", &flags.server, crowd, &flags.watching)?;
+    run.wiring.websocket = flags.websocket;
+    if flags.metadata {
+        run.wiring.accept = METADATA;
+    }
+    run.churn = Some(Churn {
+        target: run.reference.clone(),
+        path: run.path.to_owned(),
+        prefix: "quiet".to_owned(),
+        objects: 1,
+        object_len: cases[0].object_len,
+        shape: Shape::ConfigMap,
+        rate: 0.0,
+        lanes: 1,
+        at_once: true,
+    });
+    play(flags, &run, &cases).await
+}
+
+/// Every size with every burst, as far as what all watchers get of it stays within bounds.
+fn cases(flags: &QuietEnd) -> Vec<Case> {
+    let volume_max = flags.volume_max << 20;
+    let all = flags.sizes.iter().flat_map(|object_len| {
+        flags.writes.iter().map(|writes| Case {
+            writes: *writes,
+            object_len: *object_len,
+        })
+    });
+    let is_short = |case: &Case| case.writes * case.object_len <= EACH_MAX;
+    let volume = |case: &Case| {
+        let len_max = if flags.metadata {
+            METADATA_LEN
+        } else {
+            usize::MAX
+        };
+        case.writes * case.object_len.min(len_max) * flags.watching.watchers
+    };
+    all.filter(|case| case.writes > 0 && is_short(case) && volume(case) <= volume_max)
+        .collect()
+}
+
+async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sheet> {
+    let mut sheet = Sheet::new("quiet-end");
+    let mut running = run.begin(&mut sheet).await?;
+    let (mut all, mut outcomes) = (Written::default(), Vec::new());
+    for case in cases {
+        let mut outcome = Outcome::default();
+        for round in 0..flags.rounds {
+            let (written, quiet) = one(&mut running, *case, round).await?;
+            outcome.add(quiet);
+            all.add(written);
+        }
+        outcome.report(&mut sheet, *case);
+        outcomes.push(outcome);
+    }
+    total(&mut sheet, &outcomes);
+    running.finish(&mut sheet, Some(&all)).await?;
+    if let Some(churn) = &run.churn {
+        churn.clean().await;
+    }
+    Ok(sheet)
+}
+
+/// One burst and its end. Every second one goes through the server under test.
+async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Written, Quiet)> {
+    let run = running.run;
+    let Some(churn) = &run.churn else {
+        anyhow::bail!("invariant: there is a writer")
+    };
+    let mut churn = churn.clone();
+    churn.object_len = case.object_len;
+    if round % 2 == 1 {
+        churn.target = run.wiring.target.clone();
+    }
+    let written = churn.burst(case.writes).await;
+    ensure!(
+        written.failed == 0,
+        "a write failed: {:?}",
+        written.first_failure
+    );
+    let quiet = running.quiet(Some(&written)).await?;
+    Ok((written, quiet))
+}
+
+impl Outcome {
+    fn add(&mut self, quiet: Quiet) {
+        self.rounds += 1;
+        self.behind.extend(quiet.behind);
+        self.took_ms.push(quiet.took_ms());
+    }
+
+    fn report(&self, sheet: &mut Sheet, case: Case) {
+        let Case { writes, object_len } = case;
+        let name = format!("{writes} × {object_len} B");
+        let slowest = self.took_ms.iter().copied().fold(0.0, f64::max);
+        sheet.figure(
+            &format!("{name}: last event behind last write, ms, max"),
+            slowest,
+        );
+        if self.behind.is_empty() {
+            return;
+        }
+        let most = |of: fn(&Behind) -> usize| self.behind.iter().map(of).max().unwrap_or(0);
+        sheet.fault(format!(
+            "behind at the end: {name}: in {} of {} rounds, up to {} watchers and {} events",
+            self.behind.len(),
+            self.rounds,
+            most(|behind| behind.watchers),
+            most(|behind| behind.events),
+        ));
+    }
+}
+
+fn total(sheet: &mut Sheet, outcomes: &[Outcome]) {
+    let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
+    let behind: usize = outcomes.iter().map(|one| one.behind.len()).sum();
+    let mut took: Vec<f64> = outcomes
+        .iter()
+        .flat_map(|one| one.took_ms.clone())
+        .collect();
+    took.sort_by(f64::total_cmp);
+    let at = |index: usize| took.get(index).copied().unwrap_or(0.0);
+    sheet.figure("rounds", rounds as f64);
+    sheet.figure("rounds with watchers behind", behind as f64);
+    sheet.figure(
+        "last event behind last write, ms, median",
+        at(took.len() / 2),
+    );
+    sheet.figure(
+        "last event behind last write, ms, max",
+        at(took.len().saturating_sub(1)),
+    );
+}

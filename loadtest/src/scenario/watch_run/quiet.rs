@@ -1,0 +1,210 @@
+//! The quiet end: after the last write nothing more happens, and then every open watch must have everything. Whoever is behind when
+//! nothing more comes would stay behind until somebody writes again.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::recorder::{Control, now_ns};
+use crate::sheet::Sheet;
+use crate::verify::reference::Reference;
+
+/// So long nothing may come while an open watch lacks an event.
+pub const BOUND: Duration = Duration::from_secs(1);
+/// How much silence one look may prove: a machine that did not let us look for longer may not have let the server send.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(5);
+/// All threads of the swarm count who is behind within this time, also those with a hundred thousand members.
+const COUNTED_WITHIN: Duration = Duration::from_millis(250);
+
+/// How a quiet end went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet {
+    /// From the answer to the last write to the arrival of the last event.
+    pub took: Duration,
+    /// Who lacked something when nothing more came.
+    pub behind: Option<Behind>,
+}
+
+/// Open watches without the newest events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind {
+    /// How many watches.
+    pub watchers: usize,
+    /// How many events the last of them lacks.
+    pub events: usize,
+}
+
+/// The same in versions, which may be of other collections too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Distance {
+    watchers: usize,
+    versions: u64,
+}
+
+impl Distance {
+    /// In events of the reference, which ends where everybody ought to be.
+    pub fn in_events(self, reference: &Reference) -> Behind {
+        let from = reference.last().saturating_sub(self.versions);
+        Behind {
+            watchers: self.watchers,
+            events: reference.after(from, reference.last()).len(),
+        }
+    }
+}
+
+impl Quiet {
+    /// From two moments, nanoseconds since the epoch: the answer to the last write, and the last delivery.
+    pub const fn between(written_ns: u64, delivered_ns: u64, behind: Option<Behind>) -> Self {
+        Self {
+            took: Duration::from_nanos(delivered_ns.saturating_sub(written_ns)),
+            behind,
+        }
+    }
+
+    /// Puts the end of a run into the newest column; whoever is behind is a fault.
+    pub fn report(&self, sheet: &mut Sheet, name: &str) {
+        sheet.figure(
+            "quiet end: last event behind last write, ms",
+            self.took_ms(),
+        );
+        let watchers = self.behind.map_or(0, |behind| behind.watchers);
+        sheet.figure("quiet end: watchers behind", watchers as f64);
+        if let Some(behind) = self.behind {
+            sheet.fault(format!("{name}: {behind}"));
+        } else if self.took > BOUND {
+            let took = self.took_ms();
+            sheet.note(format!(
+                "{name}: {took:.0} ms until all had everything, while something always came: more than the machine could carry"
+            ));
+        }
+    }
+
+    /// Milliseconds that it took.
+    pub fn took_ms(&self) -> f64 {
+        self.took.as_secs_f64() * 1e3
+    }
+}
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { watchers, events } = self;
+        write!(
+            f,
+            "behind at the end: {watchers} watchers, up to {events} events; nothing came for {BOUND:?}"
+        )
+    }
+}
+
+/// Waits until `count` members are at their goal (none then), or until nothing more comes for them ([`BOUND`]).
+///
+/// # Errors
+/// If `works` fails, or things are still coming after `wait`; says how far it came.
+pub async fn settled(
+    control: &Control,
+    count: usize,
+    wait: Duration,
+    works: impl Fn() -> Result<()>,
+) -> Result<Option<Distance>> {
+    let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+    let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    let now = || (number_of(&control.bytes), number_of(&control.empty_looks));
+    let (bytes, empty_looks) = now();
+    let mut silence = Silence::begin(bytes, empty_looks, begun);
+    while count_of(&control.progress) < count {
+        works()?;
+        let (bytes, empty_looks) = now();
+        let is_silent = silence.look(bytes, empty_looks, Instant::now()) >= BOUND;
+        // Those without a watch just now (who list again, or were told to come later) are waited for.
+        if is_silent && count_of(&control.behind) > 0 {
+            control.behind_by.store(0, Ordering::Relaxed);
+            tokio::time::sleep(COUNTED_WITHIN).await;
+            return Ok(Some(Distance {
+                watchers: count_of(&control.behind),
+                versions: number_of(&control.behind_by),
+            })
+            // They have come meanwhile.
+            .filter(|distance| distance.watchers > 0));
+        }
+        if begun.elapsed() > wait {
+            let there = count_of(&control.progress);
+            bail!("after {wait:?} only {there} of {count} clients have reached the goal");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(None)
+}
+
+/// How long nothing has come, as far as the swarm was there to see it: a swarm that is busy, or does not run, is not told of silence.
+#[derive(Debug)]
+pub struct Silence {
+    bytes: u64,
+    empty_looks: u64,
+    looked_at: Instant,
+    lasted: Duration,
+}
+
+impl Silence {
+    /// Begins now.
+    pub fn begin(bytes: u64, empty_looks: u64, now: Instant) -> Self {
+        Self {
+            bytes,
+            empty_looks,
+            looked_at: now,
+            lasted: Duration::ZERO,
+        }
+    }
+
+    /// How long it has lasted, given the bytes that have come so far and how often the swarm found nothing to read.
+    pub fn look(&mut self, bytes: u64, empty_looks: u64, now: Instant) -> Duration {
+        if bytes != self.bytes {
+            *self = Self::begin(bytes, empty_looks, now);
+        } else if empty_looks != self.empty_looks {
+            self.lasted += now.duration_since(self.looked_at).min(LOOK_MAX);
+            (self.empty_looks, self.looked_at) = (empty_looks, now);
+        }
+        self.lasted
+    }
+}
+
+/// The moment of the last write's answer, or now if nothing was written.
+pub fn since(answer_ns: Option<u64>) -> u64 {
+    answer_ns.filter(|at| *at > 0).unwrap_or_else(now_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What counts as silence.
+
+    use super::*;
+
+    #[test]
+    fn only_time_in_which_the_swarm_looked_and_nothing_came_is_silence() {
+        let begun = Instant::now();
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        let mut silence = Silence::begin(10, 0, begun);
+        // The swarm has not looked.
+        assert_eq!(silence.look(10, 0, at(40)), Duration::ZERO);
+        assert_eq!(silence.look(10, 1, at(45)), Duration::from_millis(45));
+        // The machine stood still.
+        assert_eq!(silence.look(10, 2, at(9_000)), Duration::from_millis(95));
+        assert_eq!(silence.look(11, 3, at(9_010)), Duration::ZERO);
+        assert_eq!(silence.look(11, 4, at(9_020)), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn the_failing_line_tells_how_many_and_how_far() {
+        let behind = Behind {
+            watchers: 100,
+            events: 2,
+        };
+        assert_eq!(
+            behind.to_string(),
+            "behind at the end: 100 watchers, up to 2 events; nothing came for 1s"
+        );
+    }
+}

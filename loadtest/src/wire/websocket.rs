@@ -1,0 +1,119 @@
+//! What a server sends over a WebSocket (RFC 6455), fed in pieces of any length: the payload of its messages, framing removed. What a
+//! watch sends there is what it sends in a body, an event a message.
+
+use anyhow::{Result, bail};
+
+/// Headers of the opening handshake behind the request line; the origin is what the API server demands.
+pub const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://127.0.0.1\r\n";
+/// The status of an agreed handshake.
+pub const SWITCHING: u16 = 101;
+/// Longest head of a frame: two bytes, and eight of length.
+const HEAD_LEN_MAX: usize = 10;
+/// Longest frame that is accepted.
+const FRAME_LEN_MAX: u64 = 64 << 20;
+
+const CONTINUATION: u8 = 0;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+
+/// Reads frames.
+#[derive(Debug, Default)]
+pub struct Frames {
+    head: [u8; HEAD_LEN_MAX],
+    head_len: usize,
+    /// Bytes of the frame's payload that have not come yet; none between frames.
+    left: Option<u64>,
+}
+
+impl Frames {
+    /// Hands on the payload of data frames.
+    ///
+    /// # Errors
+    /// If the server masks, or a frame is too long.
+    pub fn feed(&mut self, mut piece: &[u8], mut data: impl FnMut(&[u8])) -> Result<()> {
+        while !piece.is_empty() {
+            let Some(left) = self.left else {
+                self.head[self.head_len] = piece[0];
+                self.head_len += 1;
+                piece = &piece[1..];
+                self.left = self.len()?;
+                continue;
+            };
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+            let (now, rest) = piece.split_at(take);
+            if matches!(self.head[0] & 0x0f, CONTINUATION | TEXT | BINARY) {
+                data(now);
+            }
+            piece = rest;
+            self.left = Some(left - take as u64);
+            self.end_frame();
+        }
+        Ok(())
+    }
+
+    fn end_frame(&mut self) {
+        if self.left == Some(0) {
+            (self.left, self.head_len) = (None, 0);
+        }
+    }
+
+    /// The length of the payload, once its head is complete.
+    fn len(&mut self) -> Result<Option<u64>> {
+        let (head, short) = (&self.head[..self.head_len], self.head[1] & 0x7f);
+        let rest = match (head.len(), short) {
+            (0 | 1, _) => return Ok(None),
+            (_, 126) => 2,
+            (_, 127) => 8,
+            _ => 0,
+        };
+        if head[1] & 0x80 != 0 {
+            bail!("a frame that the server has masked");
+        }
+        if head.len() < 2 + rest {
+            return Ok(None);
+        }
+        let long = head[2..]
+            .iter()
+            .fold(0, |len, byte| len << 8 | u64::from(*byte));
+        let len = if rest == 0 { u64::from(short) } else { long };
+        if len > FRAME_LEN_MAX {
+            bail!("a frame of {len} bytes");
+        }
+        if len == 0 {
+            self.head_len = 0;
+        }
+        Ok(Some(len).filter(|len| *len > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Frames of every length, in pieces of every length.
+
+    use super::*;
+
+    #[test]
+    fn payloads_come_in_order_however_the_pieces_are_cut() {
+        let long = "x".repeat(300);
+        let mut bytes = b"\x81\x03one\x89\x02pi\x01\x02tw\x80\x01o\x81\x00".to_vec();
+        bytes.extend(b"\x82\x7e\x01\x2c");
+        bytes.extend(long.as_bytes());
+        bytes.extend(b"\x81\x7f\0\0\0\0\0\0\0\x03end\x88\x02\x03\xe8");
+        for len in 1..bytes.len() {
+            let (mut frames, mut got) = (Frames::default(), Vec::new());
+            for piece in bytes.chunks(len) {
+                frames
+                    .feed(piece, |data| got.extend_from_slice(data))
+                    .unwrap();
+            }
+            assert_eq!(String::from_utf8(got).unwrap(), format!("onetwo{long}end"));
+        }
+    }
+
+    #[test]
+    fn masked_and_huge_frames_are_errors() {
+        for head in [&b"\x81\x83mask"[..], b"\x81\x7f\x01\0\0\0\0\0\0\0"] {
+            assert!(Frames::default().feed(head, |_| {}).is_err());
+        }
+    }
+}
