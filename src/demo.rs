@@ -7,6 +7,7 @@ mod figures;
 mod latency;
 mod ledger;
 mod process;
+mod quiet;
 mod screen;
 mod stream;
 mod watcher;
@@ -36,6 +37,7 @@ use figures::{Counted, Figures, Verdict, closing};
 use latency::Latencies;
 use ledger::Ledger;
 use process::Usage;
+use quiet::{Look, QuietEnd};
 use screen::Screen;
 pub use screen::Surface;
 use stream::Finders;
@@ -45,12 +47,10 @@ use watcher::{Swarm, Watcher};
 const OPEN_FILES_BESIDES: usize = 64;
 /// Connections made at once: half of what a listener's queue holds.
 const CONNECTING_MAX: usize = 64;
-/// So long everybody may take to connect, and to get the last events.
+/// So long everybody may take to connect, and to get the last events while there are always more.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked whether they have.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
-/// Without a write for so long the churn has stopped: many of its beats.
-const QUIET: Duration = Duration::from_millis(200);
 /// How often figures are shown.
 const SHOW_PERIOD: Duration = Duration::from_secs(1);
 /// The gateway's own end; its clients are gone by then.
@@ -161,12 +161,15 @@ pub async fn run<W: Write>(
     }
     stage.apiserver.set_churn(0);
     let elapsed = stage.began_at.elapsed();
-    stage.settle().await;
+    let settled = stage.settle().await;
     let all = Counted {
         elapsed,
         ..stage.counted()
     };
-    let verdict = stage.verdict().await?;
+    let verdict = Verdict {
+        settled,
+        ..stage.verdict().await?
+    };
     for line in closing(&begun, &all, &verdict) {
         screen.say(&line)?;
     }
@@ -289,32 +292,48 @@ impl Stage {
         }
     }
 
-    /// Waits until nothing is written any more and everybody has everything, or for too long.
-    async fn settle(&self) {
-        let give_up_at = Instant::now() + PATIENCE;
-        let mut written = self.ledger.totals();
-        while Instant::now() < give_up_at {
-            tokio::time::sleep(QUIET).await;
-            let before = std::mem::replace(&mut written, self.ledger.totals());
-            if written == before {
-                break;
+    /// Waits until nothing is written any more and everybody has everything, or until nothing more comes. How long after the last write
+    /// that was; whoever lacks something then is told by the verdict.
+    async fn settle(&self) -> Duration {
+        let begun_at = Instant::now();
+        let mut end = QuietEnd::begin(self.look(begun_at));
+        loop {
+            tokio::time::sleep(LOOK_PERIOD).await;
+            let over = end.look(self.look(begun_at));
+            if let Some(took) = over {
+                return took;
+            }
+            if begun_at.elapsed() > PATIENCE {
+                return PATIENCE;
             }
         }
-        // Whoever is not there in time is missing events, which the verdict tells.
-        until(|| {
-            self.watchers.iter().all(|watcher| {
-                let got = watcher.got();
-                got.lost_place || got.course.last >= self.ledger.course(watcher.kind_index).last
-            })
-        })
-        .await;
+    }
+
+    fn look(&self, begun_at: Instant) -> Look {
+        let mut look = Look {
+            at: begun_at.elapsed(),
+            written: self.ledger.totals().0,
+            delivered_bytes: 0,
+            behind: 0,
+        };
+        for watcher in &self.watchers {
+            let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
+            look.delivered_bytes += got.course.bytes;
+            look.behind += usize::from(!got.lost_place && got.course.last < written.last);
+        }
+        look
     }
 
     async fn verdict(&self) -> Result<Verdict, RunError> {
         let mut verdict = Verdict::default();
         for watcher in &self.watchers {
             let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
-            verdict.lost += written.events.saturating_sub(got.course.events);
+            let missing = written.events.saturating_sub(got.course.events);
+            verdict.lost += missing;
+            if !got.lost_place && got.course.last < written.last {
+                verdict.behind += 1;
+                verdict.behind_events = verdict.behind_events.max(missing);
+            }
             verdict.doubled += got.doubled;
             verdict.out_of_order += got.out_of_order;
             verdict.differing += u64::from(got.course != written);

@@ -44,6 +44,7 @@ fn a_short_demo_ends_verified() {
     // Each resource has half of the watchers.
     assert!(written > 0);
     assert_eq!(delivered, written * 25);
+    assert!(!text.contains("behind at the end"), "{text}");
     assert!(text.trim_end().ends_with("once, in order, byte for byte"));
     assert!(!text.contains('\x1b'), "a pipe gets plain lines");
 }

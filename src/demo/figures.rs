@@ -132,6 +132,12 @@ pub(super) struct Verdict {
     pub(super) resumed: u64,
     /// Resources whose list differs between gateway and API server.
     pub(super) differing_lists: u64,
+    /// Watchers that lacked the newest events when nothing more came.
+    pub(super) behind: u64,
+    /// How many of them the last of these lacked.
+    pub(super) behind_events: u64,
+    /// From the last write to the last event.
+    pub(super) settled: Duration,
 }
 
 impl Verdict {
@@ -139,6 +145,7 @@ impl Verdict {
     pub(super) fn is_sound(&self) -> bool {
         Self {
             resumed: 0,
+            settled: Duration::ZERO,
             ..*self
         } == Self::default()
     }
@@ -173,7 +180,17 @@ pub(super) fn closing(begun: &Counted, all: &Counted, verdict: &Verdict) -> Vec<
         row("watchers told to relist", count(verdict.lost_place)),
         row("watches taken up again", count(verdict.resumed)),
         row("lists that differ", count(verdict.differing_lists)),
+        row(
+            "last event behind last write",
+            Span(Some(verdict.settled)).to_string(),
+        ),
     ];
+    if verdict.behind > 0 {
+        let (watchers, events) = (count(verdict.behind), count(verdict.behind_events));
+        lines.push(format!(
+            "behind at the end: {watchers} watchers, up to {events} events"
+        ));
+    }
     lines.push(if verdict.is_sound() {
         "verified: every watcher got every event once, in order, byte for byte".to_owned()
     } else {
@@ -279,5 +296,18 @@ mod tests {
         let none = Counted::default();
         let last = closing(&none, &none, &lost).pop();
         assert!(!lost.is_sound() && last.is_some_and(|line| line.starts_with("NOT")));
+    }
+
+    #[test]
+    fn who_is_behind_at_the_end_has_a_failing_line() {
+        let behind = Verdict {
+            behind: 1_200,
+            behind_events: 2,
+            settled: Duration::from_millis(70),
+            ..Verdict::default()
+        };
+        let none = Counted::default();
+        let text = closing(&none, &none, &behind).join("\n");
+        assert!(text.contains("behind at the end: 1,200 watchers, up to 2 events\nNOT"));
     }
 }
