@@ -53,6 +53,7 @@ if { wants kubectl || wants converge; } && ! (cd "$here" && python3 -c 'import s
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi
 
+(cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.quiet_test) || unfit "the check of quiet ends is broken"
 if wants differential; then (cd "$here" && PYTHONPYCACHEPREFIX=$work/pycache python3 -m unittest -q suites.differential.case_test) || unfit "the comparison itself is broken"; fi
 # A run that writes the table may find an old one.
 table_test=suites.conformance.table_test

@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from . import fixtures, stack as stacks, wire
+from . import fixtures, quiet, stack as stacks, wire
 from .stack import Stack
 
 PYTHON_CLIENT = "kubernetes>=31"
@@ -141,6 +141,16 @@ def judge_python(report, what, endpoint, client, wanted):
                  f"{got['events']} events, {got['watches']} watches")
 
 
+def end_in_quiet(report, api, kinds, pythons):
+    """Bursts, each followed by silence: all clients come to hold what the server holds without a further event."""
+    def write(count, length):
+        for collection, name in ((fixtures.pods("default"), "before"), (fixtures.widgets("default"), "before")):
+            quiet.annotate(api, f"{collection}/{name}", count, length)
+        return {what: truth(api, collection) for what, collection in kinds.items()}
+    behind = lambda wanted: [f"{what}, {e.name}" for what, e, client in pythons if client.state["objects"] != wanted[what]]
+    quiet.bursts(report, "the Python clients", write, behind, lambda: sum(client.state["events"] for _, _, client in pythons))
+
+
 def run(report):
     program, why = kube_rs_program()
     if not program:
@@ -163,6 +173,7 @@ def run(report):
             report.check("the writes ended", not failures, failures)
             for what, endpoint, client in pythons:
                 judge_python(report, what, endpoint, client, truth(api, kinds[what]))
+            end_in_quiet(report, api, kinds, [p for p in pythons if not p[0].startswith("short")])  # whose watches are not always open
             for what, endpoint, client in rusts:
                 good, changes, said = client.verdict()
                 report.check(f"kube-rs converges: {what}, {endpoint.name}", good, said, f"{changes} changes")

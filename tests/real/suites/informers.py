@@ -1,5 +1,6 @@
 """The informers suite: a hundred client-go informers through the gateway, and one of each sort at the server, during
 writes; afterwards all stores hold the same. So do this project's own informers, at the server and through the gateway."""
+import hashlib
 import json
 import os
 import pathlib
@@ -7,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from . import fixtures, stack as stacks, wire
+from . import fixtures, quiet, stack as stacks, wire
 from .stack import Stack
 
 EACH = 10  # informers of a sort through the gateway
@@ -136,6 +137,31 @@ def converge(sorts, seconds=60):
         time.sleep(0.3)
 
 
+def digest(api, collection):
+    """The hash that a store has if it holds what the server holds."""
+    lines = [f"{i['metadata']['namespace']}/{i['metadata']['name']}/{i['metadata']['resourceVersion']}\n" for i in api.get(collection)["items"]]
+    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
+
+
+def end_in_quiet(report, api, sorts, own):
+    """Bursts, each followed by silence: all stores become the server's without a further event."""
+    targets = [f"{fixtures.pods('ns0')}/before0", f"{fixtures.widgets('ns0')}/before0"]
+    stores = [(name, one) for name, pair in sorts.items() for one in pair] + [(f"pods, our own {name}", one) for name, one in own.items()]
+
+    def write(count, length):
+        for target in targets:
+            quiet.annotate(api, target, count, length)
+        return {"pods": digest(api, fixtures.pods()), "widgets.v1.example.com": digest(api, fixtures.widgets())}
+    told = {}
+
+    def behind(wanted):
+        for name, one in stores:
+            told[name, one] = one.state()["hashes"]
+        resource = lambda name: "widgets.v1.example.com" if name.startswith("widgets") else "pods"
+        return [f"{name}: {hashes}, server {wanted[resource(name)]}" for (name, _), hashes in told.items() if set(hashes) != {wanted[resource(name)]}]
+    quiet.bursts(report, f"{len(stores)} processes of informers", write, behind, lambda: str(told))
+
+
 def agreed(one, hashes, seconds=20):
     """The state of an informer when it is the others', or the last seen."""
     end = time.monotonic() + seconds
@@ -183,6 +209,7 @@ def run(report):
             for name, one in own.items():
                 state = agreed(one, newest)
                 report.check(f"our own informer agrees: {name}", set(state["hashes"]) == newest and state["objects"] == [expected["pods"]], f"{state}\nclient-go's: {newest}")
+            end_in_quiet(report, api, sorts, own)
             for name, (through, direct) in sorts.items():
                 finals, alone = through.finish(), direct.finish()
                 odd = [f for f in finals if f["relists"] or f["http410"] or f["http429"] or f["httpOther"] or f["transportErrors"]

@@ -2,7 +2,7 @@
 import json
 import threading
 
-from . import fixtures, protobuf, wire
+from . import fixtures, protobuf, quiet, wire
 from .stack import Stack
 
 CLIENTS = 200  # of each resource
@@ -95,6 +95,7 @@ def run(report):
                 versions = [api.label(target, n=str(i)) for i in range(WRITES)]
                 good = crowds[name].wait_all(versions)
                 report.check(f"all clients of {name} got {WRITES} events", good == CLIENTS, f"{good} of {CLIENTS}")
+                end_in_quiet(report, f"clients of {name}", api, target, crowds[name], crowds)
                 got = watches(name, expected)
                 report.check(f"the server still counts {expected} watch(es) of {name}", got == expected, f"{got:.0f}")
             watch_in_other_forms(stack, report, api, crowds, watches)
@@ -106,6 +107,13 @@ def run(report):
         finally:
             for crowd in crowds.values():
                 crowd.close()
+
+
+def end_in_quiet(report, name, api, target, crowd, crowds):
+    quiet.stream_bursts(report, name, api, target, crowd.streams)
+    for one in crowds.values():  # hundreds of streams would keep hundreds of megabytes
+        for stream in one.streams:
+            stream.forget()
 
 
 def watch_in_other_forms(stack, report, api, crowds, watches):
@@ -122,6 +130,7 @@ def watch_in_other_forms(stack, report, api, crowds, watches):
         versions = [api.label(target, form=f"{i}") for i in range(WRITES)]
         good = crowd.wait_all(versions)
         report.check(f"all of them got {WRITES} events", good == CLIENTS // 2, f"{good}")
+        end_in_quiet(report, f"clients of pods as {name}", api, target, crowd, crowds)
 
 
 def watch_by_socket(stack, report, api, crowds, watches):
@@ -140,6 +149,7 @@ def watch_by_socket(stack, report, api, crowds, watches):
         good = crowd.wait_all(versions)
         report.check(f"all clients over WebSocket ({name}) got {WRITES} events", good == len(crowd.streams), f"{good}")
     for name in ("sockets", "sockets_over_tls"):
+        end_in_quiet(report, f"clients over WebSocket ({name})", api, target, crowds[name], crowds)
         crowds.pop(name).close()
 
 
@@ -160,6 +170,8 @@ def watch_tables(stack, report, api, crowds, watches):
     direct = crowds.setdefault("direct", Crowd(stack.server, pods, KUBECTL, initial=False, clients=0))
     direct.streams.append(wire.Stream(stack.server, wire.query(pods, watch="true", timeoutSeconds=300, resourceVersion=start), KUBECTL))
     versions = [api.label(target, table=str(i)) for i in range(WRITES)]
+    streams = [s for half in halves for s in half.streams]
+    quiet.end(report, "clients of Tables", lambda: quiet.without(streams, versions), lambda: sum(s.received for s in streams))
     direct.wait_all(versions)
     rows = [json.loads(f) for f in direct.streams[0].frames]
     columns = rows[0]["object"]["columnDefinitions"]

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 
-from . import fixtures, wire
+from . import fixtures, quiet, wire
 from .stack import Stack
 
 CLIENTS = 12  # of each resource and kind of client
@@ -219,6 +219,13 @@ def judge(report, when, clients, stack):
     return True
 
 
+def end_in_quiet(report, when, clients, api):
+    for name, collection in (("pods", fixtures.pods("default")), ("widgets", fixtures.widgets("default"))):
+        target = f"{collection}/o1"
+        api.label(target, app="demo")  # for those with a selector too
+        quiet.stream_bursts(report, f"{when}: clients of {name}", api, target, [c.stream for c in clients if c.name == name])
+
+
 def open_clients(endpoint):
     out = []
     for name, collection in (("pods", fixtures.pods("default")), ("widgets", fixtures.widgets("default"))):
@@ -255,6 +262,7 @@ def restarts(report, stack, api):
         if judge(report, f"{RESTARTS} restarts of the server under load", clients, stack):
             odd = converge(clients, api)
             report.check("after the restarts: every client has the server's state", not odd, "\n".join(odd[:10]), f"{load.done} writes, server away {away:.1f} s, all clients caught up after {', '.join(f'{b:.1f} s' for b in behind)}")
+            end_in_quiet(report, "after the restarts", clients, api)
             for name in PREFIX:
                 history = History(stack, name).since(start)
                 lost = [f"{l} ({c.name})" for c in clients if c.name == name for l in c.missing(history, outages)]
@@ -318,6 +326,7 @@ def compaction(report, stack, api):
         if judge(report, "compaction while the server is away", clients, stack):
             odd = converge(clients, api)
             report.check("after the compaction: every client has the server's state", not odd, "\n".join(odd[:10]))
+            end_in_quiet(report, "after the compaction", clients, api)
             for name in targets:
                 got = [[e[0] for e in c.events() if e[1] == "default/o8"] for c in clients if c.name == name and not c.selector]
                 report.check(f"after the compaction: an object of the {name} made anew is DELETED and ADDED", all(g == ["DELETED", "ADDED"] for g in got), f"{got[:3]}")

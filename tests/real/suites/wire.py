@@ -161,6 +161,7 @@ class Stream:
         self.headers_sent, self.timeout = headers or {}, timeout
         self.status, self.headers, self.body, self.binary = None, {}, b"", False
         self.frames, self.end, self.opened_at, self.ended_at = [], None, None, None
+        self.received = 0  # bytes of the body so far, whole frames or not
         self.changed = threading.Condition()
         self._sock, self._closing = None, False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -190,6 +191,7 @@ class Stream:
         self.binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
         rest = b""
         for piece in _pieces(reader, status, headers, "GET"):
+            self.received += len(piece)
             if status != 200:
                 self.body += piece
                 continue
@@ -203,6 +205,7 @@ class Stream:
     def _read_websocket(self, reader):
         while True:
             kind, payload = _websocket_frame(reader)
+            self.received += len(payload)
             if kind == 8:
                 if payload != b"\x03\xe8":
                     raise WireError(f"closed with {payload!r}")
@@ -227,6 +230,11 @@ class Stream:
 
     def wait_end(self, seconds):
         self.wait(lambda s: s.end, seconds, "end of the stream")
+
+    def forget(self):
+        """Drops all frames but the last ones."""
+        with self.changed:
+            del self.frames[:-1]
 
     def close(self):
         self._closing = True

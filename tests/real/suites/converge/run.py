@@ -6,7 +6,7 @@ Without a gateway (GATEWAY=direct) the API server is killed in its stead, which 
 import subprocess
 import time
 
-from .. import fixtures, kubectl as kubectls, wire
+from .. import fixtures, kubectl as kubectls, quiet, wire
 from ..stack import Stack
 from . import churn, compare, programs, relay, watches
 
@@ -14,6 +14,7 @@ WRITES_BEFORE, WRITES_AFTER = 150, 250  # around each disturbance
 DEADLINE_SECONDS = 60  # from the last write; client-go waits up to 30 s between two attempts
 START_SECONDS = 90  # from the start of the last program
 DRAIN_SECONDS = 5  # the gateway's longest orderly end; while it lasts nobody listens, and clients wait ever longer
+QUIET_TARGETS = [f"{fixtures.pods('default')}/quiet", f"{churn.configmaps('default')}/quiet", f"{fixtures.widgets('default')}/quiet"]
 ENCODINGS = {
     "JSON": "application/json", "protobuf": wire.PROTOBUF, "metadata": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     "metadata in protobuf": f"{wire.PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "Table": "application/json;as=Table;v=v1;g=meta.k8s.io",
@@ -94,6 +95,33 @@ class Scene:
                 self.failed.add(client)
             self.report.check(f"{stage}: {client.name}", not why, why, f"equal after {took[client]:.1f} s, {count} objects{self.course.get(client, '')}")
 
+    def end_in_quiet(self, stage):
+        """Bursts, each followed by silence: clients come to hold what the server holds without a further event. The first write is one that
+        they may take their time for: some may still be about to open their watches after what was done to the gateway."""
+        waiting = [p for p in self.programs if p not in self.lost]
+        odd = {}
+
+        def write(count, length):
+            for target in QUIET_TARGETS:
+                quiet.annotate(self.api, target, count, length)
+            return {}, {program: None for program in waiting}
+
+        def behind(written):
+            truths, left = written
+            for program in list(left):
+                told = self.judge(program, "ids", truths)
+                left[program] = [f"{c.name}: {why}" for c, why in told.items() if why and c not in self.failed and "short watches" not in c.name]
+                if not left[program]:
+                    del left[program]
+            odd["now"] = [line for lines in left.values() for line in lines]
+            return odd["now"]
+        first = write(1, 100)
+        try:
+            wire.poll("a first write", lambda: not behind(first), DEADLINE_SECONDS, 0.2)
+        except wire.WireError as e:
+            return self.report.fail(f"quiet end: {stage}", f"{e}\n{odd['now']}")
+        quiet.bursts(self.report, stage, write, behind, lambda: str(odd["now"]))
+
     def judge(self, program, question, truths):
         """{client: what is wrong, or ''}"""
         out = {}
@@ -111,6 +139,7 @@ class Scene:
         disturb()
         self.writer.write_more(WRITES_AFTER)
         self.settle(name)
+        self.end_in_quiet(name)
 
     def finish(self):
         for program in self.programs:
@@ -160,6 +189,10 @@ def run(report):
     with ConvergeStack("converge", fixtures.with_widgets) as stack:
         scene = Scene(report, stack)
         try:
+            labels = {"app": "demo"}
+            scene.api.create(fixtures.pods("default"), fixtures.pod("quiet", labels, "node-1"))
+            scene.api.create(churn.configmaps("default"), churn.configmap("quiet", labels, ""))
+            scene.api.create(fixtures.widgets("default"), fixtures.widget("quiet", labels))
             scene.writer.start()
             scene.writer.write_more(WRITES_BEFORE)  # so that the first lists hold something
             scene.start_clients()  # amid writes

@@ -1,0 +1,79 @@
+"""The quiet end: after the last write nothing more happens, and then every open watch has everything within a second.
+
+A gateway that sends what waits for a client only with the next event passes every suite that goes on writing. So suites
+end with bursts of several sizes, each followed by silence. Whoever lacks something when nothing more comes fails, with
+a line of its own; the time is told in any case. While something still comes the client or the machine is slow, which
+is no failure of the gateway: then it is waited for."""
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from . import fixtures
+
+BOUND_SECONDS = 1.0  # nothing comes for so long
+LONGEST_SECONDS = 60  # even if something always comes
+LOOK_SECONDS = 0.02
+LOOK_MAX = 0.25  # a look that took longer proves no more silence: the machine may have stood still
+WRITERS = 4  # of a burst
+CONFLICTS_MAX = 20  # of one write, each of several attempts
+BURSTS = [(1, 100), (2, 70_000), (4, 70_000), (20, 20_000)]  # writes, bytes; an object's annotations have 256 KiB
+
+
+def settle(behind, progress):
+    """Waits until behind() is falsy, or nothing comes any more. (what is behind, seconds that it took)"""
+    began = looked = moved = time.monotonic()
+    seen, silent = progress(), 0.0
+    while missing := behind():
+        now, then = time.monotonic(), looked
+        looked = now
+        if (newest := progress()) != seen:
+            seen, silent, moved = newest, 0.0, now
+        else:
+            silent += min(now - then, LOOK_MAX)
+        if silent >= BOUND_SECONDS or now - began > LONGEST_SECONDS:
+            return missing, moved - began
+        time.sleep(LOOK_SECONDS)
+    return None, time.monotonic() - began
+
+
+def end(report, name, behind, progress):
+    """Nobody writes any more: everybody must have everything."""
+    missing, took = settle(behind, progress)
+    lines = "\n".join(map(str, missing)) if isinstance(missing, (list, tuple)) else str(missing)
+    return report.check(f"quiet end: {name}", not missing, f"behind at the end; nothing came for {BOUND_SECONDS:.0f} s:\n{lines}", f"everything after {took:.2f} s")
+
+
+def bursts(report, name, write, behind, progress):
+    """Bursts, each followed by silence. write(count, length) writes; behind(what it returned) tells what is missing."""
+    times, failures = [], []
+    for count, length in BURSTS:
+        written = write(count, length)
+        missing, took = settle(lambda: behind(written), progress)
+        times.append(took)
+        if missing:
+            failures.append(f"{count} × {length} B: behind at the end; nothing came for {BOUND_SECONDS:.0f} s: {str(missing)[:2000]}")
+    return report.check(f"quiet end: {name}", not failures, "\n".join(failures), f"{len(times)} bursts, everything after {max(times):.2f} s at most")
+
+
+def annotate(api, target, count, length):
+    """Changes an object so many times, by several writers at once, so that events wait together; the versions in order."""
+    def change(i):
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return api.patch(target, {"metadata": {"annotations": {"quiet-end": f"{i}".ljust(length, "x")}}})
+            except fixtures.Refused as e:  # the server has tried several times by itself
+                last = e
+        raise last
+    with ThreadPoolExecutor(WRITERS) as writers:
+        return sorted(writers.map(change, range(count)))
+
+
+def without(streams, versions):
+    """Streams that lack the last of these versions among their newest frames; a bookmark may follow it."""
+    text = str(versions[-1]).encode()
+    return [f"{s.endpoint.name} {s.target}: {len(s.frames)} frames, {s.end or 'open'}" for s in streams if not any(text in frame for frame in s.frames[-3:])]
+
+
+def stream_bursts(report, name, api, target, streams):
+    """The same for watches that carry one object."""
+    bursts(report, name, lambda count, length: annotate(api, target, count, length), lambda versions: without(streams, versions), lambda: sum(s.received for s in streams))
+    api.patch(target, {"metadata": {"annotations": {"quiet-end": None}}})
