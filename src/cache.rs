@@ -12,7 +12,7 @@ mod sync;
 mod writer;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 pub use event::Event;
@@ -25,19 +25,31 @@ pub use writer::{Applied, Change, WentBack, Writer};
 use crate::resource::{ResourceKind, ResourceVersion};
 use rewind::PastStates;
 use sync::Published;
+pub(crate) use sync::{Mutex, MutexGuard};
+
+/// What an observer did with a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dispatched {
+    /// Events taken, from the first on: at least one if there were any.
+    pub events: usize,
+    /// Watchers woken.
+    pub woken: usize,
+}
 
 /// Told of every batch, by the writer, after it is in the ring and in the snapshot.
 pub trait Observer: Send + Sync + fmt::Debug {
     /// `events` are new; with them the resource has reached `through` (a sequence: events below it) and
     /// `version`. A batch without events is progress: a list or a bookmark.
-    /// Returns how many watchers it woke.
+    ///
+    /// It may take only the first events if they cost much, and is then called again with the others. Until it has them all
+    /// it has not reached `version`.
     fn dispatch(
         &self,
         events: &[Arc<Event>],
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> usize;
+    ) -> Dispatched;
 }
 
 /// The readers' side of one resource's cache.

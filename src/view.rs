@@ -14,6 +14,7 @@ mod wake;
 pub use bookmark::{BookmarkShape, JsonShape, Marker, ProtobufShape};
 pub use cut::{Cut, CutError};
 pub use hub::{Entry, Hub, Reached, Served};
+pub use interest::Crowded;
 pub use log::{Batch, View, filtered};
 pub use partial::Partial;
 pub use rendition::{Form, ManagedFields, MetaVersion, Rendition};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Change, Event, Observer, Retention, Sequence, Writer};
+use kube_fanout::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
 use kube_fanout::resource::{
     Encoding, EventKind, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceKind,
     ResourceVersion,
@@ -127,10 +127,13 @@ impl<F: FnMut(Arc<Event>) + Send> Observer for Each<F> {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> usize {
+    ) -> Dispatched {
         let mut visit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().cloned().for_each(&mut *visit);
-        0
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
     }
 }
 

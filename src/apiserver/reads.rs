@@ -78,6 +78,9 @@ impl Reads {
                 None if is_oversized(&options, &kind.resource) => {
                     Status::bad_request("selectors as long as this are not served here")
                 }
+                None if options.watch => {
+                    Status::too_many_requests("too many selectors are watched by", 5)
+                }
                 None => expired(&options),
             },
             Err(status) => status,

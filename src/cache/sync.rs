@@ -9,6 +9,13 @@ pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(fanout_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
+/// Locks around which there are models; others are named where they are.
+#[cfg(not(fanout_loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
+
+#[cfg(fanout_loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+
 #[cfg(not(fanout_loom))]
 mod cells {
     use std::sync::{Arc, OnceLock};

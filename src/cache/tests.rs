@@ -20,9 +20,12 @@ impl Observer for Told {
         _: Sequence,
         version: ResourceVersion,
         _: Instant,
-    ) -> usize {
+    ) -> Dispatched {
         self.0.lock().unwrap().push((events.len(), version.0));
-        0
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
     }
 }
 

@@ -67,6 +67,11 @@ pub struct Writer {
     /// Bytes of the state's lines.
     objects_len: usize,
     observer: Arc<dyn Observer>,
+    /// Events that are in history and snapshot; the observer has those before `dispatched`.
+    published: Vec<Arc<Event>>,
+    dispatched: usize,
+    /// Whether the observer has yet to be told of the version that was published last.
+    is_behind: bool,
 }
 
 impl Writer {
@@ -91,6 +96,9 @@ impl Writer {
             state,
             objects_len: 0,
             observer,
+            published: Vec::new(),
+            dispatched: 0,
+            is_behind: false,
         }
     }
 
@@ -100,7 +108,8 @@ impl Writer {
         &self.cache
     }
 
-    /// [`Writer::replace_by`] of objects in any order; of those with the same key the last one counts.
+    /// [`Writer::publish_list`] of objects in any order, of which those with the same key the last one counts, and all of the
+    /// dispatching.
     ///
     /// # Errors
     /// As that.
@@ -110,15 +119,17 @@ impl Writer {
         version: ResourceVersion,
         now: Instant,
     ) -> Result<Applied, WentBack> {
-        self.replace_by(ObjectMap::from_objects(listed), version, now)
+        let mut applied = self.publish_list(ObjectMap::from_objects(listed), version, now)?;
+        applied.woken = self.dispatch_all(now);
+        Ok(applied)
     }
 
     /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
-    /// the difference published in version order, so that open watches go on (design.md §6).
+    /// the difference published in version order, so that open watches go on (design.md §6). [`Writer::dispatch`] has to follow.
     ///
     /// # Errors
     /// [`WentBack`] when the list is older than the cache, or than a version that was proven: nothing changes then.
-    pub fn replace_by(
+    pub fn publish_list(
         &mut self,
         listed: ObjectMap,
         version: ResourceVersion,
@@ -139,7 +150,7 @@ impl Writer {
             self.state.objects = listed;
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
-            self.publish(version, &[], now);
+            self.publish(version, Vec::new());
             return Ok(Applied::default());
         }
         // The state at the proven version is known, what happened before and after it is not.
@@ -154,16 +165,27 @@ impl Writer {
             .into_iter()
             .filter_map(|change| self.append(change, now))
             .collect();
-        let woken = self.publish(version, &events, now);
-        Ok(Applied {
+        let applied = Applied {
             events: events.len(),
-            ignored: 0,
-            woken,
-        })
+            ..Applied::default()
+        };
+        self.publish(version, events);
+        Ok(applied)
     }
 
-    /// Publishes a batch of changes at once: one snapshot, one round of waking.
+    /// [`Writer::publish_changes`] and all of the dispatching.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>, now: Instant) -> Applied {
+        let mut applied = self.publish_changes(changes, now);
+        applied.woken = self.dispatch_all(now);
+        applied
+    }
+
+    /// Publishes a batch of changes at once, in one snapshot. [`Writer::dispatch`] has to follow.
+    pub fn publish_changes(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        now: Instant,
+    ) -> Applied {
         let mut applied = Applied::default();
         let mut events = Vec::new();
         let before = self.state.resource_version;
@@ -178,16 +200,54 @@ impl Writer {
         applied.events = events.len();
         // A deletion of what was never here shows nothing, and yet is progress.
         if !events.is_empty() || self.state.resource_version > before {
-            applied.woken = self.publish(self.state.resource_version, &events, now);
+            self.publish(self.state.resource_version, events);
         }
         applied
     }
 
-    /// Notes that nothing happened up to `version`: a bookmark from upstream.
+    /// Notes that nothing happened up to `version`: a bookmark from upstream. The observer is told once it has all events
+    /// before.
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
-            self.publish(version, &[], now);
+            let was_behind = self.is_behind;
+            self.publish(version, Vec::new());
+            // What is behind is caught up with in turns, and this with it.
+            if !was_behind {
+                self.dispatch(now);
+            }
         }
+    }
+
+    /// Tells the observer of what was published, or of a part of it if it costs much. Returns how many watchers were woken.
+    pub fn dispatch(&mut self, now: Instant) -> usize {
+        if !self.is_behind {
+            return 0;
+        }
+        let events = &self.published[self.dispatched..];
+        let (through, version) = (self.state.sequence, self.state.resource_version);
+        let dispatched = self.observer.dispatch(events, through, version, now);
+        self.dispatched += dispatched.events;
+        if self.dispatched == self.published.len() {
+            // A relist may have been large.
+            self.published = Vec::new();
+            self.dispatched = 0;
+            self.is_behind = false;
+        }
+        dispatched.woken
+    }
+
+    /// Whether there is more to dispatch.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    fn dispatch_all(&mut self, now: Instant) -> usize {
+        let mut woken = 0;
+        while self.is_behind {
+            woken += self.dispatch(now);
+        }
+        woken
     }
 
     /// Forgets the history below `version`, as a compaction of etcd does: resuming and exact reads below it are too
@@ -269,13 +329,17 @@ impl Writer {
         Some(event)
     }
 
-    /// History first, then the snapshot, then the views, then the version that bookmarks may speak of: a reader
-    /// who sees a later step finds the earlier ones done.
-    fn publish(&mut self, version: ResourceVersion, events: &[Arc<Event>], now: Instant) -> usize {
+    /// History first, then the snapshot, then, by [`Writer::dispatch`], the views, then the version that bookmarks may speak of:
+    /// a reader who sees a later step finds the earlier ones done.
+    fn publish(&mut self, version: ResourceVersion, events: Vec<Arc<Event>>) {
         self.state.resource_version = version;
         self.cache.publish(self.state.clone());
-        self.observer
-            .dispatch(events, self.state.sequence, version, now)
+        if self.published.is_empty() {
+            self.published = events;
+        } else {
+            self.published.extend(events);
+        }
+        self.is_behind = true;
     }
 }
 

@@ -394,7 +394,7 @@ impl<R: Resources> Service<R> {
                 let start = self.watch_start((selector, rendition), plan.start, state, served);
                 start.await.map(|started| (started, list_place))
             }
-            Err(status) => Err(status),
+            Err(status) => Err(Refusal::Answer(status)),
         };
         let timing = Timing {
             started: asked.started,
@@ -408,10 +408,11 @@ impl<R: Resources> Service<R> {
                 let watch = watch.holding(place, list_place);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
-            // From here on failures are events of a stream that has begun (protocol.md §4.3).
-            Err(status) => streamed(AnswerBody::Stream(Some(
-                status.error_event(rendition.encoding).into(),
-            ))),
+            // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
+            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => streamed(AnswerBody::Stream(
+                Some(status.error_event(rendition.encoding).into()),
+            )),
+            Err(Refusal::Forward) => Err(Refusal::Forward),
         }
     }
 }

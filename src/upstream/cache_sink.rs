@@ -69,6 +69,15 @@ impl CacheSink {
         }
     }
 
+    /// Tells watchers of what was published, or of a first part of it. [`Sink::ready`] does the rest.
+    fn dispatch(&mut self, mut applied: Applied) {
+        let now = now();
+        applied.woken = self.writer.dispatch(now);
+        let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
+        self.hold_until = Some(now + delay.min(self.coalesce_delay_max));
+        self.tally.applied(applied);
+    }
+
     fn tell_state(&self) {
         let Some(snapshot) = self.writer.cache().snapshot() else {
             return;
@@ -101,9 +110,9 @@ impl Sink for CacheSink {
         let objects = self.side.take();
         let applied = self
             .writer
-            .replace_by(objects, version, now())
+            .publish_list(objects, version, now())
             .map_err(|_| UpstreamWentBack)?;
-        self.tally.applied(applied);
+        self.dispatch(applied);
         self.tell_state();
         Ok(())
     }
@@ -122,10 +131,8 @@ impl Sink for CacheSink {
         let published_at = now();
         let applied = self
             .writer
-            .apply(std::mem::take(&mut self.batch), published_at);
-        let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
-        self.hold_until = Some(published_at + delay.min(self.coalesce_delay_max));
-        self.tally.applied(applied);
+            .publish_changes(std::mem::take(&mut self.batch), published_at);
+        self.dispatch(applied);
         self.tell_state();
     }
 
@@ -141,4 +148,15 @@ impl Sink for CacheSink {
     fn hold_until(&self) -> Option<Instant> {
         self.hold_until
     }
+
+    /// What costs much is dispatched in slices, between which other tasks have their turn.
+    async fn ready(&mut self) {
+        while self.writer.is_behind() {
+            tokio::task::yield_now().await;
+            self.dispatch(Applied::default());
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

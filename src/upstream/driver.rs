@@ -251,6 +251,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             if let Err(end) = step {
                 return end;
             }
+            self.sink.ready().await;
         }
     }
 

@@ -1,20 +1,23 @@
 //! The views of one resource: who watches alike shares one, and each batch reaches every view once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::task::Waker;
 use std::time::Instant;
 
+mod directory;
 mod roster;
 
 use super::bookmark::BookmarkShape;
 use super::cut::Cut;
-use super::log::View;
+use super::interest::{Crowded, Hasher};
+use super::log::{View, ViewCore};
 use super::rendition::Rendition;
 use super::selector::Selector;
 use super::wake::{Seat, WakeList};
-use crate::cache::{Event, Observer, Sequence, WatchCache};
+use crate::cache::{Dispatched, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
 use crate::resource::{ResourceKind, ResourceVersion};
-use roster::{Roster, Wish};
+use directory::{Directory, Room, Wish};
+use roster::Roster;
 
 /// How far a resource's views have come. All of it moves together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,44 +28,41 @@ pub struct Reached {
     pub version: ResourceVersion,
 }
 
-/// Where a watcher enters a view: history below `reached.through`, the view's batches from `cursor` on.
+/// Where a watcher enters a view: history below `reached.through`, then the view's batches from `cursor` on. The first of
+/// them may hold events from below `reached.through` once more.
 #[derive(Debug)]
 pub struct Entry {
     /// The shared view.
     pub view: Arc<View>,
     /// The first batch to read.
     pub cursor: Sequence,
-    /// What the batches before `cursor` add up to.
+    /// How far the history has to be read. Batches before `cursor` hold nothing beyond it.
     pub reached: Reached,
     /// The watcher's place among those who wait for batches.
     pub seat: Seat,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    roster: Roster,
-    reached: Reached,
-    /// Lines laid out since somebody asked.
-    laid_out: u64,
-    /// Seats are dealt over the shards in turn.
-    seats: usize,
-    closed: bool,
-}
-
-/// The right to dispatch, one batch at a time, with memory that is used again.
-#[derive(Debug, Default)]
+/// The right to dispatch, one batch at a time, and what that takes.
+#[derive(Debug)]
 struct Turn {
+    roster: Roster,
     /// Views that show something of the batch.
-    shown: Vec<Arc<View>>,
+    shown: Vec<Arc<ViewCore>>,
     wakers: Vec<Waker>,
 }
 
-/// All views of one resource. Joining and dispatching take turns on a short lock; reading takes none.
+/// All views of one resource.
+///
+/// Joining takes the directory's lock, dispatching its turn, and the directory's lock only to begin and to end. So nobody who
+/// joins waits while selectors are evaluated. Why none of the watchers who join meanwhile misses an event: before the first event is
+/// looked at, the directory says that history is to be read up to the batch's end. Who joined before that gets the batch
+/// from the view, because the view was taken in then; who joins later reads it in the history, and passes over the
+/// batch should the view still get it. There is a loom model of this.
 #[derive(Debug)]
 pub struct Hub {
     kind: ResourceKind,
-    state: Mutex<State>,
-    /// Taken before the state, and by dispatching alone: it is held while watchers are woken.
+    directory: Mutex<Directory>,
+    /// Taken before the directory. Joining only tries to take it.
     turn: Mutex<Turn>,
     /// Woken when the resource reaches a new version.
     progress: Arc<WakeList>,
@@ -73,58 +73,96 @@ impl Hub {
     /// A hub without views.
     #[must_use]
     pub fn new(kind: &ResourceKind) -> Self {
+        let hasher = Hasher::default();
         Self {
             kind: kind.clone(),
-            state: Mutex::default(),
-            turn: Mutex::default(),
+            directory: Mutex::new(Directory::new(&hasher)),
+            turn: Mutex::new(Turn {
+                roster: Roster::new(hasher),
+                shown: Vec::new(),
+                wakers: Vec::new(),
+            }),
             progress: Arc::default(),
             bookmark: RwLock::new(BookmarkShape::guessed(kind)),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while dispatching ends the process (style §4.7); a reader finds the state whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        // Nothing under this lock panics halfway.
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the view of whole objects that `selector` lets pass, which is made if nobody has it.
+    /// Enters the view of whole objects that `selector` lets pass, which is made if nobody has it, whatever it costs.
     #[must_use]
     pub fn join(&self, selector: &Selector) -> Entry {
-        self.join_as(selector, Rendition::whole(self.kind.encoding))
+        let rendition = Rendition::whole(self.kind.encoding);
+        let entered = self.enter(selector, rendition, Room::Unbounded);
+        #[expect(clippy::expect_used, reason = "nothing is refused without a bound")]
+        entered.expect("there is room for everything")
     }
 
     /// Enters the view of `selector` in this form.
-    #[must_use]
-    pub fn join_as(&self, selector: &Selector, rendition: Rendition) -> Entry {
+    ///
+    /// # Errors
+    /// [`Crowded`] if the view would be new, and its selector costs more than the views that are open leave.
+    pub fn join_as(&self, selector: &Selector, rendition: Rendition) -> Result<Entry, Crowded> {
+        self.enter(selector, rendition, Room::Bounded)
+    }
+
+    fn enter(
+        &self,
+        selector: &Selector,
+        rendition: Rendition,
+        room: Room,
+    ) -> Result<Entry, Crowded> {
         let cut = Cut::new(rendition, &self.kind);
-        let mut state = self.state();
-        state.seats = state.seats.wrapping_add(1);
-        let (reached, spread) = (state.reached, state.seats);
         let wish = Wish { selector, cut };
-        let view = Arc::clone(state.roster.enter(wish, self.kind.encoding));
-        if state.closed {
-            view.close();
-        }
-        Entry {
-            cursor: view.head(),
-            seat: view.seat(spread),
-            view,
-            reached,
+        let entry = {
+            let mut directory = self.directory();
+            let view = directory.enter(wish, self.kind.encoding, room)?;
+            directory.seats = directory.seats.wrapping_add(1);
+            if directory.closed {
+                view.close();
+            }
+            Entry {
+                cursor: view.head(),
+                seat: view.seat(directory.seats),
+                view,
+                reached: directory.published,
+            }
+        };
+        self.settle();
+        Ok(entry)
+    }
+
+    /// Takes new views in while nothing is dispatched, so that those that come and go on a quiet resource do not gather. The
+    /// next dispatch does it otherwise.
+    fn settle(&self) {
+        let mut turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let changes = self.directory().take_changes();
+        if !changes.is_empty() {
+            turn.roster.settle(changes);
         }
     }
 
-    /// The place of a watcher who enters `view` again because it overran the batches: the first batch to read, and
-    /// what those before it add up to. Its seat stays, and stays armed.
+    /// The place of a watcher who enters `view` again because it overran the batches: the first batch to read, and how far
+    /// the history has to be read before. Its seat stays, and stays armed.
     #[must_use]
     pub fn place_in(&self, view: &View) -> (Sequence, Reached) {
-        let state = self.state();
-        (view.head(), state.reached)
+        let directory = self.directory();
+        (view.head(), directory.published)
     }
 
     /// How far the views have come.
     #[must_use]
     pub fn reached(&self) -> Reached {
-        self.state().reached
+        self.directory().reached
     }
 
     /// A place among those who wait for the resource to reach a version.
@@ -153,9 +191,9 @@ impl Hub {
     /// Ends all watches, cleanly and between events, and those that still come.
     pub fn close(&self) {
         let views: Vec<_> = {
-            let mut state = self.state();
-            state.closed = true;
-            state.roster.views().cloned().collect()
+            let mut directory = self.directory();
+            directory.closed = true;
+            directory.views().cloned().collect()
         };
         let mut scratch = Vec::new();
         for view in views {
@@ -168,25 +206,25 @@ impl Hub {
     /// True once [`Hub::close`] was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.state().closed
+        self.directory().closed
     }
 
     /// Whether any watch is open.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        self.state().roster.is_watched()
+        self.directory().view_count() > 0
     }
 
-    /// Views that have a watcher, or had one until lately.
+    /// Views that have a watcher and can be entered.
     #[must_use]
     pub fn view_count(&self) -> usize {
-        self.state().roster.views().len()
+        self.directory().view_count()
     }
 
     /// Lines laid out in views since this was asked last, for metrics: each is shared by all watchers of its view.
     #[must_use]
     pub fn take_laid_out(&self) -> u64 {
-        std::mem::take(&mut self.state().laid_out)
+        std::mem::take(&mut self.directory().laid_out)
     }
 }
 
@@ -197,17 +235,38 @@ impl Observer for Hub {
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> usize {
+    ) -> Dispatched {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Turn { shown, wakers } = &mut *turn;
+        let Turn {
+            roster,
+            shown,
+            wakers,
+        } = &mut *turn;
+        let changes = {
+            let mut directory = self.directory();
+            directory.published = Reached { through, version };
+            directory.take_changes()
+        };
+        roster.settle(changes);
+        let laid_out = roster.lay_out(events, now, shown);
+        let closed = shown.iter().filter(|core| core.is_closed());
+        let closed: Vec<_> = closed.cloned().collect();
         {
-            let mut state = self.state();
-            state.reached = Reached { through, version };
-            state.laid_out += state.roster.lay_out(events, now, shown) as u64;
+            let mut directory = self.directory();
+            closed.iter().for_each(|core| directory.forget(core));
+            directory.laid_out += laid_out.lines as u64;
+            match events.get(laid_out.events) {
+                None => directory.reached = Reached { through, version },
+                // Nobody may be told of a version before all of its events.
+                Some(next) => directory.reached.through = next.sequence(),
+            }
         }
-        let woken = shown.drain(..).map(|view| view.wake_all(wakers)).sum();
+        let woken = shown.drain(..).map(|core| core.wake_all(wakers)).sum();
         self.progress.wake_all(wakers);
-        woken
+        Dispatched {
+            events: laid_out.events,
+            woken,
+        }
     }
 }
 
@@ -220,5 +279,7 @@ pub struct Served {
     pub hub: Arc<Hub>,
 }
 
+#[cfg(all(test, fanout_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,17 @@
 //! one, or among those that have no such value. An event is looked up by the values of its new state and by those of its previous one, because an object
 //! that leaves a selector is told to those who saw it last.
 
-use std::hash::{BuildHasher as _, Hash};
+mod placement;
+
+use std::hash::BuildHasher as _;
 
 use hashbrown::HashTable;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use super::selector::{Selector, Values};
 use crate::cache::Event;
 use crate::resource::Object;
+pub use placement::Crowded;
+pub(super) use placement::{Placement, weight};
 
 /// A view's number.
 pub(super) type Number = u32;
@@ -30,9 +33,6 @@ pub(super) enum Kind {
     Key,
     Namespace,
 }
-
-/// A view of a set stands under each value of it, up to so many; of a larger one, under the label's key.
-const SET_LEN_MAX: usize = 16;
 
 /// A value that objects carry; of an object's own name its namespace too, of a label its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,14 +76,14 @@ struct Bucket {
 /// Where a view stands, for it to keep: kind and hash of its values; among the views without one if there is none.
 pub(super) type Place = SmallVec<[(Kind, u64); 1]>;
 
-/// Values of which everything that a view shows carries one.
-type Choice<'a> = SmallVec<[Value<'a>; 1]>;
+/// How values are hashed, alike by who places views and by who looks them up.
+pub(super) type Hasher = foldhash::fast::RandomState;
 
 /// The index of one resource's views.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Interest {
     buckets: HashTable<Bucket>,
-    hasher: foldhash::fast::RandomState,
+    hasher: Hasher,
     /// Views under each kind of value: what nobody asks for is not looked up.
     counts: Counts,
     /// Views that any event may concern.
@@ -138,21 +138,24 @@ impl Counts {
 }
 
 impl Interest {
+    /// An index without views.
+    pub(super) fn new(hasher: Hasher) -> Self {
+        Self {
+            buckets: HashTable::new(),
+            hasher,
+            counts: Counts::default(),
+            everything: Vec::new(),
+        }
+    }
+
     /// Takes a view in.
-    pub(super) fn insert(&mut self, number: Number, selector: &Selector) -> Place {
-        let mut place = Place::new();
-        for value in self.choose(selector) {
-            let stand = (value.kind, self.hasher.hash_one(value));
-            // Values of one set may have one hash.
-            if !place.contains(&stand) {
-                self.put(number, stand);
-                place.push(stand);
-            }
+    pub(super) fn insert(&mut self, number: Number, place: &Place) {
+        for stand in place {
+            self.put(number, *stand);
         }
         if place.is_empty() {
             self.everything.push(number);
         }
-        place
     }
 
     fn put(&mut self, number: Number, (kind, hash): (Kind, u64)) {
@@ -222,36 +225,6 @@ impl Interest {
         let bucket = self.buckets.find(hash, |bucket| bucket.hash == hash);
         bucket.map_or(&[], |bucket| &bucket.views)
     }
-
-    /// The values under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
-    /// else those with the fewest views so far. So no value that half of the objects carry, such as a phase, gathers
-    /// views that have something better. Of equals one value goes before a set, and a set before a key.
-    fn choose<'a>(&self, selector: &'a Selector) -> Choice<'a> {
-        let fields = &selector.fields;
-        let namespace = selector.namespace.as_deref();
-        let namespace = namespace.or_else(|| fields.pinned_namespace());
-        match (namespace, fields.pinned_name()) {
-            (Some(namespace), Some(name)) => return one(Value::object(namespace, name)),
-            (None, Some(name)) => return one(Value::new(Kind::Name, name)),
-            (_, None) => {}
-        }
-        let of_fields = fields.pinned_fields();
-        let of_fields = of_fields.map(|(index, text)| one(Value::new(Kind::Field(index), text)));
-        let of_namespace = namespace.map(|text| one(Value::new(Kind::Namespace, text)));
-        let of_labels = selector.labels.required();
-        let of_labels = of_labels.map(|(key, values)| of_label(key, values));
-        of_fields
-            .chain(of_labels)
-            .chain(of_namespace)
-            .min_by_key(|values| (self.most_beside(values), rank(values)))
-            .unwrap_or_default()
-    }
-
-    /// Views under the value that has most.
-    fn most_beside(&self, values: &Choice<'_>) -> usize {
-        let counts = values.iter().map(|value| self.views_of(*value).len());
-        counts.max().unwrap_or(0)
-    }
 }
 
 /// The labels of `previous` that `object` does not have, or has with another value. Both are in the order of keys, so one pass
@@ -265,25 +238,4 @@ fn lost_labels<'a>(
         while now.next_if(|(other, _)| other < key).is_some() {}
         now.peek() != Some(&(*key, *value))
     })
-}
-
-fn one(value: Value<'_>) -> Choice<'_> {
-    smallvec![value]
-}
-
-fn of_label<'a>(key: &'a str, values: Option<&'a Values>) -> Choice<'a> {
-    match values.filter(|values| values.len() <= SET_LEN_MAX) {
-        Some(values) => values
-            .iter()
-            .map(|value| Value::label(key, value))
-            .collect(),
-        None => one(Value::new(Kind::Key, key)),
-    }
-}
-
-fn rank(values: &Choice<'_>) -> usize {
-    match values.first() {
-        Some(value) if value.kind == Kind::Key => usize::MAX,
-        _ => values.len(),
-    }
 }

@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::bookmark::{BookmarkShape, Marker};
 use super::cut::{Cut, CutError};
+use super::interest::{Number, Place};
 use super::selector::Selector;
 use super::transition::seen_as;
 use super::wake::{Seat, WakeList};
@@ -47,20 +48,64 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(2),
 };
 
-/// The readers' side of a view.
+/// The watchers' side of a view. When the last of them drops it, the view is over: whoever asks for the same later gets
+/// another one.
 #[derive(Debug)]
 pub struct View {
+    core: Arc<ViewCore>,
+    departures: Arc<Departures>,
+}
+
+/// What watchers and writer of a view share.
+#[derive(Debug)]
+pub(super) struct ViewCore {
     selector: Selector,
     /// What is done to each frame; nothing to whole objects in the cache's own encoding.
     cut: Option<Cut>,
     /// How the cache's own frames are written.
     source: Encoding,
+    /// Where the index has it.
+    place: Place,
+    /// What it adds to the cost of an event that reaches it.
+    weight: usize,
     batches: Arc<Ring<Batch>>,
     /// Where batches began: a watcher who overran them needs to know from where to read the history. Only such a watcher
     /// and the writer take the lock.
     firsts: Mutex<Firsts>,
     waiting: Arc<WakeList>,
     closed: OnceLock<()>,
+    /// Set when the last watcher is gone.
+    left: OnceLock<()>,
+    /// Its number among those that events are laid out in, once it has one.
+    pub(super) number: OnceLock<Number>,
+}
+
+/// Views whose last watcher is gone, until the hub lets go of them.
+#[derive(Debug, Default)]
+pub(super) struct Departures(Mutex<Vec<Arc<ViewCore>>>);
+
+impl Departures {
+    fn push(&self, core: Arc<ViewCore>) {
+        self.locked().push(core);
+    }
+
+    /// Those since the last time.
+    pub(super) fn take(&self) -> Vec<Arc<ViewCore>> {
+        std::mem::take(&mut self.locked())
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Vec<Arc<ViewCore>>> {
+        // Nothing under this lock panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // Before it is in the list: whoever finds it there finds it left.
+        let _ = self.core.left.set(());
+        self.departures.push(Arc::clone(&self.core));
+    }
 }
 
 impl View {
@@ -68,30 +113,30 @@ impl View {
     /// form. Its watchers end; nobody else enters it.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed.get().is_some()
+        self.core.is_closed()
     }
 
     pub(super) fn close(&self) {
-        // Closed twice is closed.
-        let _ = self.closed.set(());
+        self.core.close();
     }
 
     /// What its watchers asked for.
     #[must_use]
     pub fn selector(&self) -> &Selector {
-        &self.selector
+        &self.core.selector
     }
 
     /// The form that its watchers get; `None` for objects as the cache holds them.
     #[must_use]
-    pub const fn cut(&self) -> Option<Cut> {
-        self.cut
+    pub fn cut(&self) -> Option<Cut> {
+        self.core.cut
     }
 
     /// How its frames are written.
     #[must_use]
     pub fn encoding(&self) -> Encoding {
-        self.cut.map_or(self.source, |cut| cut.rendition().encoding)
+        let core = &self.core;
+        core.cut.map_or(core.source, |cut| cut.rendition().encoding)
     }
 
     /// The event's frame as this view shows it to a watcher to whom it is of `kind`.
@@ -99,9 +144,7 @@ impl View {
     /// # Errors
     /// It cannot be cut.
     pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
-        let whole = event.frame(kind);
-        self.cut
-            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
+        self.core.frame(event, kind)
     }
 
     /// A bookmark as this view's watchers get it.
@@ -115,14 +158,20 @@ impl View {
         marker: Marker,
     ) -> Result<Bytes, CutError> {
         let whole = shape.frame(version, marker);
-        self.cut
+        self.core
+            .cut
             .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn core(&self) -> &Arc<ViewCore> {
+        &self.core
     }
 
     /// The next batch to be made: where a watcher who joins now starts.
     #[must_use]
     pub fn head(&self) -> Sequence {
-        self.batches.head()
+        self.core.batches.head()
     }
 
     /// Shows batches from `cursor` on; returns the cursor to read next.
@@ -134,14 +183,51 @@ impl View {
         cursor: Sequence,
         mut visit: impl FnMut(&Batch) -> ControlFlow<()>,
     ) -> Result<Sequence, Lagged> {
-        self.batches.read(cursor, |_, batch| visit(batch))
+        self.core.batches.read(cursor, |_, batch| visit(batch))
     }
 
     /// The first event of the batch at `cursor`, remembered longer than the batch itself; of a batch long ago, that of
     /// one before it. `None` when that is forgotten too, or the batch still to come.
     #[must_use]
     pub fn first_of(&self, cursor: Sequence) -> Option<Sequence> {
-        self.firsts().at_or_before(cursor)
+        self.core.firsts().at_or_before(cursor)
+    }
+
+    pub(super) fn seat(&self, spread: usize) -> Seat {
+        self.core.waiting.seat(spread)
+    }
+}
+
+impl ViewCore {
+    pub(super) const fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    pub(super) const fn cut(&self) -> Option<Cut> {
+        self.cut
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) const fn weight(&self) -> usize {
+        self.weight
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    pub(super) fn close(&self) {
+        // Closed twice is closed.
+        let _ = self.closed.set(());
+    }
+
+    fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
+        let whole = event.frame(kind);
+        self.cut
+            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
     }
 
     fn firsts(&self) -> MutexGuard<'_, Firsts> {
@@ -149,8 +235,10 @@ impl View {
         self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seat(&self, spread: usize) -> Seat {
-        self.waiting.seat(spread)
+    /// While this is held, the view's writer waits with its batch.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> MutexGuard<'_, impl Sized> {
+        self.firsts()
     }
 
     pub(super) fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
@@ -161,7 +249,7 @@ impl View {
 /// The writer's side of a view; the hub owns it.
 #[derive(Debug)]
 pub(super) struct ViewWriter {
-    view: Arc<View>,
+    core: Arc<ViewCore>,
     batches: RingWriter<Batch>,
     /// Events below were offered.
     offered: Sequence,
@@ -172,57 +260,100 @@ pub(super) struct ViewWriter {
 /// Events that a view shows of a dispatch.
 pub(super) type Draft = Vec<(Sequence, ResourceVersion, Bytes)>;
 
+/// What a view is made of.
+#[derive(Debug)]
+pub(super) struct ViewParts {
+    pub(super) selector: Selector,
+    pub(super) cut: Option<Cut>,
+    pub(super) source: Encoding,
+    pub(super) place: Place,
+    pub(super) weight: usize,
+    /// Its watchers read events below from the history.
+    pub(super) from: Sequence,
+}
+
+/// What an event came to in a view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    /// The first of a batch: [`ViewWriter::finish`] has to follow, after the last.
+    pub(super) is_first: bool,
+    /// What the look cost, in terms.
+    pub(super) cost: usize,
+}
+
+/// So many bytes are copied in the time that a term takes.
+const COPIED_PER_TERM: usize = 512;
+/// So many bytes are gone through to cut something out of them in that time.
+const CUT_PER_TERM: usize = 64;
+
 impl ViewWriter {
-    pub(super) fn new(selector: Selector, source: Encoding, cut: Option<Cut>) -> Self {
+    /// A view with one watcher, and its writer.
+    pub(super) fn new(parts: ViewParts, departures: &Arc<Departures>) -> (Self, Arc<View>) {
         let batches = RingWriter::new(RETENTION);
-        let view = View {
-            selector,
-            cut,
-            source,
+        let core = Arc::new(ViewCore {
+            selector: parts.selector,
+            cut: parts.cut,
+            source: parts.source,
+            place: parts.place,
+            weight: parts.weight,
             batches: Arc::clone(batches.ring()),
             firsts: Mutex::default(),
             waiting: Arc::default(),
             closed: OnceLock::new(),
-        };
-        Self {
-            view: Arc::new(view),
+            left: OnceLock::new(),
+            number: OnceLock::new(),
+        });
+        let view = Arc::new(View {
+            core: Arc::clone(&core),
+            departures: Arc::clone(departures),
+        });
+        let writer = Self {
+            core,
             batches,
-            offered: 0,
+            offered: parts.from,
             draft: Draft::new(),
-        }
+        };
+        (writer, view)
     }
 
-    pub(super) fn view(&self) -> &Arc<View> {
-        &self.view
+    pub(super) const fn core(&self) -> &Arc<ViewCore> {
+        &self.core
     }
 
     /// True while some watcher holds the view.
     pub(super) fn is_watched(&self) -> bool {
-        Arc::strong_count(&self.view) > 1
+        self.core.left.get().is_none()
     }
 
-    /// Takes an event in, if the view shows it. True if it is the first of a batch; [`Self::finish`] has to follow
-    /// then, after the last. `spare` is memory to use. An event that is offered again is passed over.
-    pub(super) fn offer(&mut self, event: &Event, spare: &mut Vec<Draft>) -> bool {
-        if event.sequence() < self.offered || self.view.is_closed() {
-            return false;
+    /// Takes an event in, if the view shows it. `spare` is memory to use. An event that is offered again is passed over.
+    pub(super) fn offer(&mut self, event: &Event, spare: &mut Vec<Draft>) -> Offered {
+        let core = &self.core;
+        let mut offered = Offered {
+            is_first: false,
+            cost: 1,
+        };
+        if event.sequence() < self.offered || core.is_closed() || !self.is_watched() {
+            return offered;
         }
         self.offered = event.sequence() + 1;
-        let Some(kind) = seen_as(event, &self.view.selector) else {
-            return false;
+        offered.cost += core.selector.term_count();
+        let Some(kind) = seen_as(event, &core.selector) else {
+            return offered;
         };
-        let is_first = self.draft.is_empty();
-        let Ok(frame) = self.view.frame(event, kind) else {
+        offered.is_first = self.draft.is_empty();
+        let per_term = core.cut.map_or(COPIED_PER_TERM, |_| CUT_PER_TERM);
+        offered.cost += event.object().frame_len() / per_term;
+        let Ok(frame) = core.frame(event, kind) else {
             // As upstream ends a stream when an event fails to encode; what came before it is still shown.
-            self.view.close();
-            return is_first;
+            core.close();
+            return offered;
         };
-        if is_first {
+        if offered.is_first {
             self.draft = spare.pop().unwrap_or_default();
         }
         self.draft
             .push((event.sequence(), event.resource_version(), frame));
-        is_first
+        offered
     }
 
     /// Lays out what was taken in; returns how many events, and the memory of before. If any, there is a new batch.
@@ -233,7 +364,7 @@ impl ViewWriter {
         };
         draft.clear();
         let (len, count) = (batch.frames.len(), batch.count);
-        self.view.firsts().push(batch.first);
+        self.core.firsts().push(batch.first);
         self.batches.append(batch, len, now);
         (count, draft)
     }

@@ -8,6 +8,8 @@ mod quote;
 mod shard;
 
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
+#[cfg(test)]
+pub(crate) use label::EVALUATED;
 pub use label::{LabelSelector, SelectorError, Values};
 pub use quote::{quoted, quoted_byte};
 pub use shard::ShardSelector;

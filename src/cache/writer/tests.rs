@@ -7,15 +7,24 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::{RewindError, Sequence, TooOld};
+use crate::cache::{Dispatched, RewindError, Sequence, TooOld};
 use crate::resource::{Encoding, Gvr, Layout, ObjectParts, Span};
 
 #[derive(Debug)]
 struct Nobody;
 
 impl Observer for Nobody {
-    fn dispatch(&self, _: &[Arc<Event>], _: Sequence, _: ResourceVersion, _: Instant) -> usize {
-        0
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        _: ResourceVersion,
+        _: Instant,
+    ) -> Dispatched {
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
     }
 }
 

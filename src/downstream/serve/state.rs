@@ -14,7 +14,7 @@ use crate::downstream::status::Status;
 use crate::downstream::watch::Start;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
-use crate::view::{self, Rendition, Served};
+use crate::view::{self, Crowded, Rendition, Served};
 
 /// A busy resource passes a version that exists within this; what takes longer is a quiet resource or the future.
 const PASSING: Duration = Duration::from_millis(60);
@@ -80,18 +80,22 @@ impl<R: Resources> Service<R> {
     }
 
     /// Where a stream begins, which must not be before `state`. The view is joined before the newest state is looked at, so
-    /// nothing falls between.
+    /// nothing falls between. What costs more than the open watches leave is forwarded.
     pub(super) async fn watch_start(
         &self,
         (selector, rendition): (&Selector, Rendition),
         start: WatchStart,
         state: Option<State>,
         served: &Served,
-    ) -> Result<(view::Entry, Start), Status> {
+    ) -> Result<(view::Entry, Start), Refusal> {
+        let join = || {
+            let entry = served.hub.join_as(selector, rendition);
+            entry.map_err(|Crowded| Refusal::Forward)
+        };
         match start {
             WatchStart::Initial { marker, .. } => {
-                let entry = served.hub.join_as(selector, rendition);
-                let newest = current(served)?;
+                let entry = join()?;
+                let newest = current(served).map_err(Refusal::Answer)?;
                 // What was proven of an older version holds for the newest state all the more.
                 let State { snapshot, version } = state
                     .filter(|state| state.version > newest.version)
@@ -108,11 +112,11 @@ impl<R: Resources> Service<R> {
                 Ok((entry, start))
             }
             WatchStart::FromNow { freshness } => {
-                let entry = served.hub.join_as(selector, rendition);
+                let entry = join()?;
                 let version = match freshness {
                     Freshness::Latest => match self.ask(served, Instant::now() + WAIT).await {
                         Latest::At(version) | Latest::Proven(_, version) => version,
-                        Latest::Unknown => return Err(unknown_version()),
+                        Latest::Unknown => return Err(Refusal::Answer(unknown_version())),
                     },
                     Freshness::Any | Freshness::AtLeast(_) => entry.reached.version,
                 };
@@ -120,10 +124,11 @@ impl<R: Resources> Service<R> {
                 Ok((entry, Start::After { sequence, version }))
             }
             WatchStart::After(version) => {
-                let entry = served.hub.join_as(selector, rendition);
+                let entry = join()?;
                 let too_old =
                     |too_old: crate::cache::TooOld| Status::expired_watch(version, too_old.floor);
-                let sequence = served.cache.resume_after(version).map_err(too_old)?;
+                let sequence = served.cache.resume_after(version);
+                let sequence = sequence.map_err(|e| Refusal::Answer(too_old(e)))?;
                 Ok((entry, Start::After { sequence, version }))
             }
         }

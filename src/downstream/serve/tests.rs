@@ -20,6 +20,7 @@ use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::Layout;
 use crate::resource::ResourceVersion;
 use crate::view::Hub;
+use crate::view::selector::LabelSelector;
 
 #[derive(Debug)]
 struct Untold;
@@ -560,4 +561,32 @@ fn every_percent_sign_begins_an_escape() {
     for path in ["/%", "/a%z1", "/a%4", "/a%4%41", "%%"] {
         assert!(!is_escaped_well(path), "{path}");
     }
+}
+
+/// A client refused here would be answered by the API server.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
+    let mut scene = Scene::new().await;
+    let version = scene.put("a/x");
+    let hub = Arc::clone(&scene.stage.served.hub);
+    let absent = |index: usize| Selector {
+        labels: LabelSelector::parse(&format!("!k{index}")).unwrap(),
+        ..Selector::default()
+    };
+    let json = Rendition::whole(Encoding::Json);
+    let mut open: Vec<_> = (0..10_000)
+        .map_while(|index| hub.join_as(&absent(index), json).ok())
+        .collect();
+    assert!((100..5_000).contains(&open.len()), "{}", open.len());
+    let path = |selector: &str| {
+        format!(
+            "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}&labelSelector={selector}"
+        )
+    };
+    assert_eq!(scene.get(&path("!new")).await.1, "forwarded");
+    for selector in ["!k0", "app=x", ""] {
+        assert_eq!(scene.get(&path(selector)).await, (200, String::new()));
+    }
+    open.pop();
+    assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
 }

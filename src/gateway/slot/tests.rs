@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
-use crate::cache::{Event, Sequence};
+use crate::cache::{Dispatched, Event, Sequence};
 use crate::gateway::tally::Draining;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
@@ -30,7 +30,7 @@ impl Observer for Fragile {
         through: Sequence,
         version: ResourceVersion,
         now: std::time::Instant,
-    ) -> usize {
+    ) -> Dispatched {
         let is_fatal = |event: &Arc<Event>| event.object().key().to_string().ends_with(FATAL);
         assert!(!events.iter().any(is_fatal), "planted");
         self.0.dispatch(events, through, version, now)

@@ -1,58 +1,47 @@
-//! The views of one resource: found by what their watchers asked for, reached by what an event carries, and let go when
-//! nobody watches them any more. It takes no lock and wakes nobody.
+//! The views that events are laid out in: reached by what an event carries. It takes no lock and wakes nobody.
 
-use std::hash::{BuildHasher as _, Hash};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hashbrown::HashTable;
 use slab::Slab;
 
+use super::directory::Changes;
 use crate::cache::Event;
-use crate::resource::Encoding;
-use crate::view::cut::Cut;
-use crate::view::interest::{Interest, Number, Place};
-use crate::view::log::{Draft, View, ViewWriter};
-use crate::view::selector::Selector;
+use crate::view::interest::{Hasher, Interest, Number};
+use crate::view::log::{Draft, ViewCore, ViewWriter};
 
-/// Who shares a view: those who select alike and want the same form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wish<'a> {
-    pub(super) selector: &'a Selector,
-    pub(super) cut: Option<Cut>,
-}
-
-impl<'a> Wish<'a> {
-    fn of(view: &'a View) -> Self {
-        Self {
-            selector: view.selector(),
-            cut: view.cut(),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Listed {
-    writer: ViewWriter,
-    place: Place,
-}
-
-/// Places that are swept with each batch. Each is a view that is in no cache of the processor.
+/// Views that are swept with each batch for what they no longer need. Each is in no cache of the processor.
 const SWEPT_PER_BATCH: usize = 1;
-/// Places that are swept with each new view: more than one, so that views go faster than they can come.
-const SWEPT_PER_VIEW: usize = 4;
+/// Views that nobody watches and that are let go with one batch. The others wait, and nothing is evaluated for them.
+const DROPPED_PER_BATCH: usize = 1_024;
 
 /// Drafts kept for the next batch: as many as views usually show something of one.
 const SPARES: usize = 64;
 /// Events of a draft that is kept; larger ones are seldom.
 const DRAFT_LEN_MAX: usize = 256;
 
-#[derive(Debug, Default)]
+/// What an event costs that reaches no view, in terms of selectors.
+const EVENT_COST: usize = 16;
+/// So many bytes of an object are another term: an object has as many labels to be looked up as fit in it.
+const LABELS_PER_TERM: usize = 64;
+/// Laying out ends with the event that exceeds this, about a millisecond, so that others get their turn.
+const SLICE_COST: usize = 32_768;
+
+/// What laying out came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LaidOut {
+    /// Events taken, from the first on; at least one if there are any.
+    pub(super) events: usize,
+    /// Lines laid out in views.
+    pub(super) lines: usize,
+}
+
+#[derive(Debug)]
 pub(super) struct Roster {
-    views: Slab<Listed>,
-    by_wish: HashTable<Number>,
-    hasher: foldhash::fast::RandomState,
+    views: Slab<ViewWriter>,
     interest: Interest,
+    /// Views without watchers that are still here.
+    left: Vec<Arc<ViewCore>>,
     /// Views that show something of the batch being laid out.
     touched: Vec<Number>,
     /// Memory for what they show.
@@ -62,40 +51,52 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// The view of these watchers; made if nobody has it.
-    pub(super) fn enter(&mut self, wish: Wish<'_>, source: Encoding) -> &Arc<View> {
-        let hash = self.hasher.hash_one(wish);
-        let same = |number: &Number| Wish::of(self.views[*number as usize].writer.view()) == wish;
-        let number = match self.by_wish.find(hash, same) {
-            Some(number) => *number,
-            None => {
-                self.sweep(SWEPT_PER_VIEW, None);
-                self.insert(hash, wish, source)
-            }
-        };
-        self.views[number as usize].writer.view()
+    pub(super) fn new(hasher: Hasher) -> Self {
+        Self {
+            views: Slab::new(),
+            interest: Interest::new(hasher),
+            left: Vec::new(),
+            touched: Vec::new(),
+            spare: Vec::new(),
+            swept: 0,
+        }
     }
 
-    fn insert(&mut self, hash: u64, wish: Wish<'_>, source: Encoding) -> Number {
+    /// Takes in the views that came, and lets go of those that nobody watches.
+    pub(super) fn settle(&mut self, changes: Changes) {
+        for writer in changes.arrived {
+            self.insert(writer);
+        }
+        self.left.extend(changes.left);
+        let kept = self.left.len().saturating_sub(DROPPED_PER_BATCH);
+        for core in self.left.split_off(kept) {
+            self.remove(&core);
+        }
+    }
+
+    fn insert(&mut self, writer: ViewWriter) {
         let entry = self.views.vacant_entry();
         let number = narrow(entry.key());
-        let writer = ViewWriter::new(wish.selector.clone(), source, wish.cut);
-        let place = self.interest.insert(number, wish.selector);
-        entry.insert(Listed { writer, place });
-        let Self { views, hasher, .. } = self;
-        let rehash =
-            |number: &Number| hasher.hash_one(Wish::of(views[*number as usize].writer.view()));
-        self.by_wish.insert_unique(hash, number, rehash);
-        number
+        // A view comes once.
+        let _ = writer.core().number.set(number);
+        self.interest.insert(number, writer.core().place());
+        entry.insert(writer);
     }
 
-    /// Lays out a batch in every view that shows some of it, and adds those to `shown`. Returns how many lines.
+    fn remove(&mut self, core: &ViewCore) {
+        if let Some(number) = core.number.get() {
+            self.views.try_remove(*number as usize);
+            self.interest.remove(*number, core.place());
+        }
+    }
+
+    /// Lays out a batch, or its first part, in every view that shows some of it, and adds those to `shown`.
     pub(super) fn lay_out(
         &mut self,
         events: &[Arc<Event>],
         now: Instant,
-        shown: &mut Vec<Arc<View>>,
-    ) -> usize {
+        shown: &mut Vec<Arc<ViewCore>>,
+    ) -> LaidOut {
         let Self {
             views,
             interest,
@@ -103,76 +104,46 @@ impl Roster {
             spare,
             ..
         } = self;
+        let (mut laid_out, mut cost) = (LaidOut::default(), 0);
         for event in events {
+            cost += EVENT_COST + event.object().frame_len() / LABELS_PER_TERM;
             interest.concerned(event, |number| {
-                if views[number as usize].writer.offer(event, spare) {
+                let offered = views[number as usize].offer(event, spare);
+                cost += offered.cost;
+                if offered.is_first {
                     touched.push(number);
                 }
             });
+            laid_out.events += 1;
+            if cost >= SLICE_COST {
+                break;
+            }
         }
-        let mut count = 0;
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
-            let writer = &mut self.views[number as usize].writer;
-            let mut is_over = true;
-            if writer.is_watched() {
-                let (lines, draft) = writer.finish(now);
-                count += lines;
-                if draft.capacity() <= DRAFT_LEN_MAX {
-                    self.spare.push(draft);
-                }
-                shown.push(Arc::clone(writer.view()));
-                // It could not show one of the events. Watchers who come later start after that one, in a new view.
-                is_over = writer.view().is_closed();
+            let writer = &mut self.views[number as usize];
+            let (lines, draft) = writer.finish(now);
+            laid_out.lines += lines;
+            if draft.capacity() <= DRAFT_LEN_MAX {
+                self.spare.push(draft);
             }
-            if is_over {
-                self.remove(number as usize);
-            }
+            shown.push(Arc::clone(writer.core()));
         }
         self.touched = touched;
         self.spare.truncate(SPARES);
-        self.sweep(SWEPT_PER_BATCH, Some(now));
-        count
+        self.sweep(now);
+        laid_out
     }
 
-    /// Lets a few views go that nobody watches, or what they no longer need; each time others, so that all have their turn.
-    fn sweep(&mut self, places: usize, now: Option<Instant>) {
-        for _ in 0..places.min(self.views.capacity()) {
+    /// Lets a few views drop what they no longer need; each time others, so that all have their turn.
+    fn sweep(&mut self, now: Instant) {
+        for _ in 0..SWEPT_PER_BATCH.min(self.views.capacity()) {
             // Every number given out is below the capacity.
             self.swept = (self.swept + 1) % self.views.capacity();
-            let Some(listed) = self.views.get_mut(self.swept) else {
-                continue;
-            };
-            if !listed.writer.is_watched() {
-                self.remove(self.swept);
-            } else if let Some(now) = now {
-                listed.writer.expire(now);
+            if let Some(writer) = self.views.get_mut(self.swept) {
+                writer.expire(now);
             }
         }
-    }
-
-    fn remove(&mut self, number: usize) {
-        let gone = self.views.remove(number);
-        self.interest.remove(narrow(number), &gone.place);
-        let hash = self.hasher.hash_one(Wish::of(gone.writer.view()));
-        if let Ok(entry) = self
-            .by_wish
-            .find_entry(hash, |other| *other as usize == number)
-        {
-            entry.remove();
-        }
-    }
-
-    /// All views, those included that nobody watches any more and no sweep has found yet.
-    pub(super) fn views(&self) -> impl ExactSizeIterator<Item = &Arc<View>> {
-        self.views.iter().map(|(_, listed)| listed.writer.view())
-    }
-
-    /// Whether any view has a watcher.
-    pub(super) fn is_watched(&self) -> bool {
-        self.views
-            .iter()
-            .any(|(_, listed)| listed.writer.is_watched())
     }
 }
 

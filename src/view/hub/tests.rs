@@ -151,7 +151,7 @@ fn a_view_that_could_not_show_an_event_is_not_entered_again() {
         form: Form::Metadata(MetaVersion::V1),
         ..Rendition::default()
     };
-    let join = || hub.join_as(&Selector::default(), metadata);
+    let join = || hub.join_as(&Selector::default(), metadata).unwrap();
     let before = join();
     let shown = world.write("a/1", None);
     world.version += 1;
@@ -208,13 +208,14 @@ fn equal_selectors_share_a_view_however_they_are_written() {
 }
 
 #[test]
-fn views_that_nobody_watches_go_with_the_next_batch() {
+fn views_that_nobody_watches_go_at_once() {
     let (mut world, hub) = scene(1);
     let stays = hub.join(&tier("x"));
-    drop(hub.join(&tier("y")));
-    assert_eq!(hub.view_count(), 2);
-    let change = world.write("a/1", None);
+    let goes = hub.join(&tier("y"));
+    let change = world.write("a/1", Some("y"));
     world.apply(vec![change]);
+    assert_eq!((hub.view_count(), goes.view.head()), (2, 1));
+    drop(goes);
     assert_eq!(hub.view_count(), 1);
     assert!(Arc::ptr_eq(&stays.view, &hub.join(&tier("x")).view));
     assert_eq!(
@@ -428,6 +429,127 @@ impl Watcher {
     fn read(&mut self) {
         let shown = batches(&self.entry.view, &mut self.entry.cursor);
         self.seen.extend(shown.concat());
+    }
+}
+
+/// Events of one dispatch each that a watcher gets from its view, after those that it read in the history.
+fn shown_after_history(entry: &Entry) -> Vec<Sequence> {
+    let (through, mut shown) = (entry.reached.through, Vec::new());
+    let read = entry.view.read(entry.cursor, |batch| {
+        assert_eq!(batch.count, 1);
+        if batch.first >= through {
+            shown.push(batch.first);
+        }
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    shown
+}
+
+/// The same locks would hold up the tasks of other resources, which join on the same threads.
+#[test]
+fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
+    let (mut world, hub) = scene(1);
+    let before = hub.join(&tier("x"));
+    let change = world.write("a/1", Some("x"));
+    let held = before.view.core().hold();
+    let (joined, all_joined) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| world.apply(vec![change]));
+        scope.spawn(|| {
+            // Until the dispatch has begun, which cannot end.
+            let known = loop {
+                let entry = hub.join(&tier("x"));
+                if entry.reached.through == 1 {
+                    break entry;
+                }
+                std::thread::yield_now();
+            };
+            let new = hub.join(&tier("new"));
+            assert_eq!(hub.place_in(&known.view).1.through, 1);
+            assert!(hub.is_watched() && !hub.is_closed());
+            joined.send((known, new, hub.reached().through)).unwrap();
+        });
+        let entries = all_joined.recv_timeout(std::time::Duration::from_secs(20));
+        drop(held);
+        let (known, new, reached) = entries.expect("joining waits for the dispatch");
+        assert_eq!((new.reached.through, reached), (1, 0));
+        assert_eq!((known.cursor, new.cursor), (0, 0));
+    });
+    assert_eq!((hub.reached().through, before.view.head()), (1, 1));
+    assert_eq!(shown_after_history(&before), [0]);
+}
+
+#[test]
+fn who_joins_between_two_steps_of_a_dispatch_misses_nothing_and_gets_nothing_twice() {
+    let count = 40;
+    for seed in 0..50 {
+        let (mut world, hub) = scene(seed);
+        let writer = std::thread::spawn(move || {
+            for _ in 0..count {
+                let change = world.write("a/1", Some("x"));
+                world.apply(vec![change]);
+            }
+        });
+        let mut entries = vec![hub.join(&tier("x"))];
+        while entries
+            .last()
+            .is_some_and(|entry| entry.reached.through < count)
+        {
+            let other = format!("!k{}", entries.len() % 200);
+            let labels = LabelSelector::parse(&other).unwrap();
+            entries.push(hub.join(&Selector {
+                labels,
+                ..Selector::default()
+            }));
+            entries.push(hub.join(&tier("x")));
+        }
+        writer.join().unwrap();
+        for entry in &entries {
+            let expected: Vec<_> = (entry.reached.through..count).collect();
+            assert_eq!(shown_after_history(entry), expected);
+        }
+    }
+}
+
+#[test]
+fn a_version_is_reached_once_all_slices_of_its_batch_are_laid_out() {
+    let (mut world, hub) = scene(1);
+    let terms: Vec<_> = (0..60).map(|index| format!("!k{index}")).collect();
+    let _dear: Vec<_> = (0..50)
+        .map(|index| {
+            let labels = format!("{},!other{index}", terms.join(","));
+            hub.join(&Selector {
+                labels: LabelSelector::parse(&labels).unwrap(),
+                ..Selector::default()
+            })
+        })
+        .collect();
+    let early = hub.join(&tier("x"));
+    let changes: Vec<_> = (0..100)
+        .map(|index| world.write(&format!("a/{index}"), Some("x")))
+        .collect();
+    let (before, version) = (hub.reached(), ResourceVersion(world.version));
+    assert_eq!(world.writer.publish_changes(changes, world.now).events, 100);
+    let mut meanwhile = Vec::new();
+    while world.writer.is_behind() {
+        assert_eq!(hub.reached().version, before.version);
+        world.writer.dispatch(world.now);
+        meanwhile.push(hub.join(&tier("x")));
+    }
+    assert!(meanwhile.len() > 5, "{}", meanwhile.len());
+    let through = 100;
+    assert_eq!(hub.reached(), Reached { through, version });
+    let told = batches(&early.view, &mut early.cursor.clone()).concat();
+    assert_eq!(told, world.told(before.version.0, |_| true));
+    for entry in meanwhile {
+        // All of it is in the history, and what the view still got is passed over.
+        assert_eq!(entry.reached, Reached { through, version });
+        let read = entry.view.read(entry.cursor, |batch| {
+            assert!(batch.last < through);
+            ControlFlow::Continue(())
+        });
+        read.unwrap();
     }
 }
 

@@ -12,7 +12,7 @@ impl Scene {
             form: Form::Metadata(MetaVersion::V1),
             ..Rendition::default()
         };
-        let entry = self.served.hub.join_as(&everything(), rendition);
+        let entry = self.served.hub.join_as(&everything(), rendition).unwrap();
         let version = ResourceVersion(version);
         let sequence = self.served.cache.resume_after(version).unwrap();
         self.enter(entry, Start::After { sequence, version }, HOUR)

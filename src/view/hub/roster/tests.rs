@@ -8,10 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::{keep, kind};
-use crate::cache::{Change, Observer, Sequence, Writer};
-use crate::resource::{FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
-use crate::view::selector::{FieldSelector, LabelSelector};
-use crate::view::{Batch, seen_as};
+use crate::cache::{Change, Dispatched, Observer, Sequence, Writer};
+use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
+use crate::view::hub::directory::{Directory, Room, Wish};
+use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
+use crate::view::{Batch, Crowded, View, seen_as};
 
 /// Hands on what a writer dispatches.
 #[derive(Debug, Default)]
@@ -24,10 +25,13 @@ impl Observer for Caught {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> usize {
+    ) -> Dispatched {
         let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *caught = events.to_vec();
-        0
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
     }
 }
 
@@ -149,9 +153,45 @@ fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector 
     }
 }
 
-fn enter(roster: &mut Roster, selector: &Selector) -> Arc<View> {
-    let cut = None;
-    Arc::clone(roster.enter(Wish { selector, cut }, Encoding::Json))
+/// Both halves of a hub.
+struct Views {
+    directory: Directory,
+    roster: Roster,
+}
+
+impl Views {
+    fn new() -> Self {
+        let hasher = Hasher::default();
+        Self {
+            directory: Directory::new(&hasher),
+            roster: Roster::new(hasher),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.roster.settle(self.directory.take_changes());
+    }
+
+    fn try_enter(&mut self, selector: &Selector, room: Room) -> Result<Arc<View>, Crowded> {
+        let cut = None;
+        let wish = Wish { selector, cut };
+        let view = self.directory.enter(wish, Encoding::Json, room);
+        self.settle();
+        view
+    }
+
+    fn enter(&mut self, selector: &Selector) -> Arc<View> {
+        self.try_enter(selector, Room::Unbounded).unwrap()
+    }
+
+    /// Lays all of it out, and returns the views that show something.
+    fn lay_out(&mut self, events: &[Arc<Event>], now: Instant) -> Vec<Arc<ViewCore>> {
+        self.settle();
+        let mut shown = Vec::new();
+        let laid_out = self.roster.lay_out(events, now, &mut shown);
+        assert_eq!(laid_out.events, events.len());
+        shown
+    }
 }
 
 /// What a look at the selector alone says that a view shows of a dispatch.
@@ -209,13 +249,13 @@ proptest! {
     fn each_view_shows_what_a_look_at_all_views_would_have_it_show(
         steps in proptest::collection::vec(step(), 1..120),
     ) {
-        let (mut pods, mut roster) = (Pods::new(), Roster::default());
+        let (mut pods, mut views) = (Pods::new(), Views::new());
         let mut watchers: Vec<Watcher> = Vec::new();
         for step in steps {
             match step {
                 Step::Join(namespace, fields, labels) => {
                     let selector = selector(namespace, fields, labels);
-                    let view = enter(&mut roster, &selector);
+                    let view = views.enter(&selector);
                     let alike = watchers.iter().find(|other| other.selector == selector);
                     prop_assert!(alike.is_none_or(|alike| Arc::ptr_eq(&alike.view, &view)));
                     watchers.push(Watcher { cursor: view.head(), view, selector });
@@ -227,8 +267,7 @@ proptest! {
                 }
                 Step::Dispatch(writes) => {
                     let events = pods.apply(&writes);
-                    let mut woken = Vec::new();
-                    roster.lay_out(&events, pods.now, &mut woken);
+                    let woken = views.lay_out(&events, pods.now);
                     for watcher in &mut watchers {
                         let batches = shown(&watcher.view, &mut watcher.cursor);
                         let told: Vec<_> = batches
@@ -236,7 +275,7 @@ proptest! {
                             .map(|batch| (batch.first, batch.last, batch.count, batch.frames.to_vec()))
                             .collect();
                         let expected = expected(&events, &watcher.selector);
-                        let wakes = woken.iter().filter(|view| Arc::ptr_eq(view, &watcher.view));
+                        let wakes = woken.iter().filter(|core| Arc::ptr_eq(core, watcher.view.core()));
                         prop_assert_eq!(wakes.count(), usize::from(expected.is_some()));
                         prop_assert_eq!(told, Vec::from_iter(expected), "{:?}", watcher.selector);
                     }
@@ -246,24 +285,24 @@ proptest! {
     }
 }
 
+fn labelled(text: &str) -> Selector {
+    Selector {
+        labels: LabelSelector::parse(text).unwrap(),
+        ..Selector::default()
+    }
+}
+
 /// How often each of these selectors' views is looked at for one event.
 fn looks(labels: &[&str], write: Write) -> Vec<usize> {
-    let (mut pods, mut roster) = (Pods::new(), Roster::default());
-    let views = labels.iter().map(|text| {
-        let labels = LabelSelector::parse(text).unwrap();
-        enter(
-            &mut roster,
-            &Selector {
-                labels,
-                ..Selector::default()
-            },
-        )
-    });
-    let _views: Vec<_> = views.collect();
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let _entered: Vec<_> = labels
+        .iter()
+        .map(|text| views.enter(&labelled(text)))
+        .collect();
     let mut looks = vec![0; labels.len()];
     for event in pods.apply(&[write]) {
         let look = |number: Number| looks[number as usize] += 1;
-        roster.interest.concerned(&event, look);
+        views.roster.interest.concerned(&event, look);
     }
     looks
 }
@@ -286,34 +325,128 @@ fn only_selectors_that_any_object_could_meet_are_looked_at_for_each_event() {
 
 #[test]
 fn views_that_nobody_watches_go_though_no_event_concerns_them() {
-    let (mut pods, mut roster) = (Pods::new(), Roster::default());
-    let stays = enter(&mut roster, &selector(None, 7, 0));
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let stays = views.enter(&selector(None, 7, 0));
     for fields in 0..FIELDS.len() {
         for labels in 0..LABELS.len() {
-            drop(enter(&mut roster, &selector(Some(1), fields, labels)));
+            drop(views.enter(&selector(Some(1), fields, labels)));
         }
     }
-    for _ in 0..100 {
-        let events = pods.apply(&[((0, 0), Some((2, 0, 0)))]);
-        roster.lay_out(&events, pods.now, &mut Vec::new());
-    }
-    assert_eq!(roster.views().len(), 1);
-    assert!(Arc::ptr_eq(
-        &stays,
-        &enter(&mut roster, &selector(None, 7, 0))
-    ));
+    assert_eq!(views.directory.view_count(), 1);
+    let events = pods.apply(&[((0, 0), Some((2, 0, 0)))]);
+    views.lay_out(&events, pods.now);
+    assert_eq!(views.roster.views.len(), 1);
+    assert!(Arc::ptr_eq(&stays, &views.enter(&selector(None, 7, 0))));
 }
 
 /// Clients may come with ever new selectors while nothing happens.
 #[test]
 fn views_that_come_and_go_without_any_event_stay_few() {
-    let mut roster = Roster::default();
+    let mut views = Views::new();
     for index in 0..10_000 {
         let selector = Selector {
             namespace: Some(index.to_string()),
             ..Selector::default()
         };
-        drop(enter(&mut roster, &selector));
-        assert!(roster.views().len() <= 8, "{}", roster.views().len());
+        drop(views.enter(&selector));
+        let left = views.roster.views.len();
+        assert!(left <= 8, "{left}");
     }
+}
+
+/// Terms that ask for so many labels not to be there, different ones for each `seed`.
+fn absent(seed: usize, count: usize) -> Selector {
+    let terms = (0..count).map(|index| format!("!k{seed}x{index}"));
+    labelled(&terms.collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn nothing_is_evaluated_for_views_that_nobody_watches() {
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let mut entered: Vec<_> = (0..3_000)
+        .map(|seed| views.enter(&absent(seed, 5)))
+        .collect();
+    let write = ((0, 0), Some((0, 0, 0)));
+    let mut evaluated = |views: &mut Views| {
+        let events = pods.apply(&[write]);
+        EVALUATED.set(0);
+        views.lay_out(&events, pods.now);
+        EVALUATED.get()
+    };
+    assert_eq!(evaluated(&mut views), 3_000 * 5, "an object is made");
+    entered.truncate(10);
+    // More than one batch lets go of.
+    assert_eq!(evaluated(&mut views), 2 * 10 * 5);
+    evaluated(&mut views);
+    evaluated(&mut views);
+    assert_eq!(views.roster.views.len(), 10);
+}
+
+#[test]
+fn what_all_views_cost_an_event_is_bounded() {
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let mut entered = Vec::new();
+    for seed in 0..1_000 {
+        entered.extend(views.try_enter(&absent(seed, 60), Room::Bounded));
+    }
+    assert!(entered.len() > 40, "{}", entered.len());
+    let events = pods.apply(&[((0, 0), Some((0, 0, 0)))]);
+    EVALUATED.set(0);
+    views.lay_out(&events, pods.now);
+    assert_eq!(EVALUATED.get(), entered.len() * 60);
+    assert!(EVALUATED.get() <= 4_096);
+    // Who asks for the same as others costs nothing more.
+    views.try_enter(&absent(0, 60), Room::Bounded).unwrap();
+    // One value, and terms that few events lead to.
+    for index in 0..10_000 {
+        let text = format!("app=x{index}");
+        entered.push(views.try_enter(&labelled(&text), Room::Bounded).unwrap());
+        let text = format!("app=x{index},rank,!other");
+        entered.push(views.try_enter(&labelled(&text), Room::Bounded).unwrap());
+    }
+    assert_eq!(
+        views.try_enter(&absent(2_000, 60), Room::Bounded).err(),
+        Some(Crowded)
+    );
+    entered.remove(0);
+    views.try_enter(&absent(2_000, 60), Room::Bounded).unwrap();
+}
+
+#[test]
+fn views_under_one_value_are_bounded_as_well() {
+    let mut views = Views::new();
+    let mut entered = Vec::new();
+    for seed in 0..10_000 {
+        let selector = Selector {
+            namespace: Some("a".into()),
+            ..absent(seed, 1)
+        };
+        entered.extend(views.try_enter(&selector, Room::Bounded));
+    }
+    assert_eq!(entered.len(), 4_096);
+    let elsewhere = Selector {
+        namespace: Some("b".into()),
+        ..absent(0, 1)
+    };
+    views.try_enter(&elsewhere, Room::Bounded).unwrap();
+}
+
+/// Others get their turn between two slices.
+#[test]
+fn a_batch_that_costs_much_is_laid_out_in_parts() {
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let _entered: Vec<_> = (0..50).map(|seed| views.enter(&absent(seed, 60))).collect();
+    let writes: Vec<_> = (0..100)
+        .map(|index| ((0, index % 3), Some((0, 0, 0))))
+        .collect();
+    let events = pods.apply(&writes);
+    let (mut rest, mut parts) = (&events[..], 0);
+    while !rest.is_empty() {
+        EVALUATED.set(0);
+        let laid_out = views.roster.lay_out(rest, pods.now, &mut Vec::new());
+        assert!(laid_out.events > 0 && EVALUATED.get() < 80_000);
+        rest = &rest[laid_out.events..];
+        parts += 1;
+    }
+    assert!(parts > 5, "{parts}");
 }

@@ -1,0 +1,171 @@
+//! What joining looks at: which views there are, and from where on they show events. Nothing is evaluated here, so that the
+//! lock around it is never held for long.
+
+use std::hash::{BuildHasher as _, Hash};
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashTable;
+
+use super::Reached;
+use crate::resource::Encoding;
+use crate::view::cut::Cut;
+use crate::view::interest::{Crowded, Hasher, Placement, weight};
+use crate::view::log::{Departures, View, ViewCore, ViewParts, ViewWriter};
+use crate::view::selector::Selector;
+
+/// Who shares a view: those who select alike and want the same form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wish<'a> {
+    pub(super) selector: &'a Selector,
+    pub(super) cut: Option<Cut>,
+}
+
+impl<'a> Wish<'a> {
+    fn of(core: &'a ViewCore) -> Self {
+        Self {
+            selector: core.selector(),
+            cut: core.cut(),
+        }
+    }
+}
+
+/// Whether a view is refused where views as dear as it have no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Bounded,
+    Unbounded,
+}
+
+#[derive(Debug)]
+struct Known {
+    core: Arc<ViewCore>,
+    view: Weak<View>,
+}
+
+/// Views that came or went since the last dispatch.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) arrived: Vec<ViewWriter>,
+    pub(super) left: Vec<Arc<ViewCore>>,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.arrived.is_empty() && self.left.is_empty()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    by_wish: HashTable<Known>,
+    hasher: Hasher,
+    placement: Placement,
+    changes: Changes,
+    departures: Arc<Departures>,
+    /// What history and snapshot hold. It is ahead of the views while a batch is laid out.
+    pub(super) published: Reached,
+    /// What is in the views.
+    pub(super) reached: Reached,
+    /// Lines laid out since somebody asked.
+    pub(super) laid_out: u64,
+    /// Seats are dealt over the shards in turn.
+    pub(super) seats: usize,
+    pub(super) closed: bool,
+}
+
+impl Directory {
+    pub(super) fn new(hasher: &Hasher) -> Self {
+        Self {
+            by_wish: HashTable::new(),
+            hasher: hasher.clone(),
+            placement: Placement::new(hasher.clone()),
+            changes: Changes::default(),
+            departures: Arc::default(),
+            published: Reached::default(),
+            reached: Reached::default(),
+            laid_out: 0,
+            seats: 0,
+            closed: false,
+        }
+    }
+
+    /// The view of these watchers; made if nobody has it.
+    pub(super) fn enter(
+        &mut self,
+        wish: Wish<'_>,
+        source: Encoding,
+        room: Room,
+    ) -> Result<Arc<View>, Crowded> {
+        let hash = self.hasher.hash_one(wish);
+        // One that could not show an event is for those who met it.
+        let is_open = |known: &Known| self.closed || !known.core.is_closed();
+        let same = |known: &Known| {
+            Wish::of(&known.core) == wish && known.view.strong_count() > 0 && is_open(known)
+        };
+        let known = self.by_wish.find(hash, same);
+        // The last watcher may leave between the two looks.
+        if let Some(view) = known.and_then(|known| known.view.upgrade()) {
+            return Ok(view);
+        }
+        self.note_departures();
+        let place = self.placement.place(wish.selector);
+        let weight = weight(wish.selector, &place);
+        if room == Room::Bounded && !self.placement.has_room(&place, weight) {
+            return Err(Crowded);
+        }
+        self.placement.add(&place, weight);
+        let parts = ViewParts {
+            selector: wish.selector.clone(),
+            cut: wish.cut,
+            source,
+            place,
+            weight,
+            from: self.published.through,
+        };
+        let (writer, view) = ViewWriter::new(parts, &self.departures);
+        let known = Known {
+            core: Arc::clone(writer.core()),
+            view: Arc::downgrade(&view),
+        };
+        let hasher = &self.hasher;
+        let rehash = |known: &Known| hasher.hash_one(Wish::of(&known.core));
+        self.by_wish.insert_unique(hash, known, rehash);
+        self.changes.arrived.push(writer);
+        Ok(view)
+    }
+
+    /// Forgets the views that nobody watches any more: what they weigh is free at once.
+    fn note_departures(&mut self) {
+        for core in self.departures.take() {
+            self.forget(&core);
+            self.changes.left.push(core);
+        }
+    }
+
+    /// Nobody enters this view any more, and it weighs nothing.
+    pub(super) fn forget(&mut self, core: &Arc<ViewCore>) {
+        let hash = self.hasher.hash_one(Wish::of(core));
+        let same = |known: &Known| Arc::ptr_eq(&known.core, core);
+        if let Ok(known) = self.by_wish.find_entry(hash, same) {
+            known.remove();
+            self.placement.remove(core.place(), core.weight());
+        }
+    }
+
+    /// What came and went since this was asked last.
+    pub(super) fn take_changes(&mut self) -> Changes {
+        self.note_departures();
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Views that have a watcher and can be entered.
+    pub(super) fn view_count(&mut self) -> usize {
+        self.note_departures();
+        self.by_wish.len()
+    }
+
+    /// What the views have in common with their watchers.
+    pub(super) fn views(&self) -> impl Iterator<Item = &Arc<ViewCore>> {
+        self.by_wish.iter().map(|known| &known.core)
+    }
+}

@@ -1,0 +1,87 @@
+//! Loom models of joining while batches are dispatched. They fail when the directory says only after laying out how far the
+//! history has to be read (tried: an event is missing), and when a new view is told to begin behind what it has to show (tried).
+
+use std::ops::ControlFlow;
+use std::sync::Mutex as StdMutex;
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::*;
+use crate::cache::tests::samples::World;
+
+/// Keeps what a writer dispatches.
+#[derive(Debug, Default)]
+struct Caught(StdMutex<Vec<(Arc<Event>, ResourceVersion)>>);
+
+impl Observer for Caught {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        version: ResourceVersion,
+        _: Instant,
+    ) -> Dispatched {
+        let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        caught.extend(events.iter().map(|event| (Arc::clone(event), version)));
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
+    }
+}
+
+/// Two events, each of a batch of its own.
+fn events() -> (Vec<(Arc<Event>, ResourceVersion)>, Instant) {
+    let caught = Arc::new(Caught::default());
+    let mut world = World::new(1, 100, Arc::clone(&caught) as _);
+    for _ in 0..2 {
+        let change = world.write("a/1", None);
+        world.apply(vec![change]);
+    }
+    let events = std::mem::take(&mut *caught.0.lock().unwrap_or_else(PoisonError::into_inner));
+    (events, world.now)
+}
+
+fn is_whole(entry: &Entry) {
+    let (through, mut shown) = (entry.reached.through, Vec::new());
+    let read = entry.view.read(entry.cursor, |batch| {
+        if batch.first >= through {
+            shown.push(batch.first);
+        }
+        ControlFlow::Continue(())
+    });
+    read.expect("nothing has left the view");
+    assert_eq!(shown, (through..2).collect::<Vec<_>>());
+}
+
+fn model(with_watcher: bool) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let (events, now) = events();
+        let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
+        let hub = Arc::new(Hub::new(&kind));
+        let before = with_watcher.then(|| hub.join(&Selector::default()));
+        let joining = Arc::clone(&hub);
+        let joiner = thread::spawn(move || joining.join(&Selector::default()));
+        for (event, version) in &events {
+            let through = event.sequence() + 1;
+            hub.dispatch(std::slice::from_ref(event), through, *version, now);
+        }
+        let joined = joiner.join().expect("it joins");
+        assert_eq!(hub.reached().through, 2);
+        is_whole(&joined);
+        before.iter().for_each(is_whole);
+    });
+}
+
+#[test]
+fn who_joins_a_view_that_others_watch_gets_each_event_once() {
+    model(true);
+}
+
+#[test]
+fn who_joins_a_view_that_nobody_watches_gets_each_event_once() {
+    model(false);
+}
