@@ -11,6 +11,8 @@ mod gateway;
 mod history;
 #[path = "kube_rs/named.rs"]
 mod named;
+#[path = "staging/quiet.rs"]
+mod quiet;
 #[path = "kube_rs/stage.rs"]
 mod stage;
 
@@ -70,6 +72,31 @@ async fn converge(followers: &mut [Follower]) {
     assert!(held > 0, "all stores are empty");
 }
 
+/// Bursts of objects of every size, each followed by silence.
+async fn end_in_quiet(stage: &Stage, followers: &mut [Follower]) {
+    // Whoever is about to watch again may take its time; from then on all watch.
+    stage.burst(1, 0).await;
+    converge(followers).await;
+    for (count, len) in quiet::BURSTS {
+        stage.burst(count, len).await;
+        let changes = || followers.iter().map(|one| one.course().changes).sum();
+        let missing = async || {
+            let mut missing = Vec::new();
+            for follower in &*followers {
+                if !follower.agrees().await {
+                    missing.push(follower.name().to_owned());
+                }
+            }
+            missing
+        };
+        let missing = quiet::missing_in_quiet(missing, changes).await;
+        assert!(
+            missing.is_empty(),
+            "behind at the end, {count} writes of {len} bytes: {missing:?}"
+        );
+    }
+}
+
 async fn filled(followers: &mut [Follower]) {
     for follower in followers {
         follower.filled().await;
@@ -94,6 +121,7 @@ async fn stores_follow_every_write() {
     let changes = followers[0].course().changes;
     assert!(changes >= 100, "{} saw {changes}", followers[0].name());
     assert_eq!(stage.server.watch_count(), KIND_COUNT);
+    end_in_quiet(&stage, &mut followers).await;
     stage.strike().await;
 }
 
@@ -114,6 +142,7 @@ async fn stores_converge_unaware_of_upstream_watches_that_end() {
     for follower in &followers {
         follower.check_undisturbed();
     }
+    end_in_quiet(&stage, &mut followers).await;
     stage.strike().await;
 }
 
@@ -138,5 +167,6 @@ async fn stores_converge_after_history_was_forgotten_upstream() {
     }
     let server = &stage.server;
     until("one watch a kind", || server.watch_count() == KIND_COUNT).await;
+    end_in_quiet(&stage, &mut followers).await;
     stage.strike().await;
 }

@@ -199,6 +199,11 @@ impl Follower {
         }
     }
 
+    /// Whether the store is what the server holds.
+    pub(crate) async fn agrees(&self) -> bool {
+        (self.held)() == (self.truth)().await
+    }
+
     /// Waits until the store is what the server holds; gives the number of objects.
     pub(crate) async fn converged(&mut self) -> usize {
         let agree = async {

@@ -98,6 +98,28 @@ impl Stage {
         self.written += count;
     }
 
+    /// Writes one red object of each kind so many times, this long.
+    pub(crate) async fn burst(&self, count: usize, len: usize) {
+        let spec = json!({"containers": [{"name": "c"}]});
+        let namespace = NAMESPACES[1];
+        let widget = resource("example.com", "Widget");
+        let pods = Api::<Pod>::namespaced(self.through.clone(), namespace);
+        let maps = Api::<ConfigMap>::namespaced(self.through.clone(), namespace);
+        let widgets =
+            Api::<DynamicObject>::namespaced_with(self.through.clone(), namespace, &widget);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
+        burst(&pods, pod, count, len).await;
+        burst(
+            &maps,
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+            count,
+            len,
+        )
+        .await;
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget"});
+        burst(&widgets, widget, count, len).await;
+    }
+
     /// Breaks all upstream watches and keeps them away while objects are written whose history is then forgotten.
     pub(crate) async fn tear_history(&mut self, count: usize) {
         let (server, through) = (&self.server, self.through.clone());
@@ -119,6 +141,29 @@ impl Stage {
     /// Ends the gateway.
     pub(crate) async fn strike(self) {
         self.gateway.ended().await;
+    }
+}
+
+async fn burst<K: Followed + DeserializeOwned>(
+    api: &Api<K>,
+    mut object: Value,
+    count: usize,
+    len: usize,
+) {
+    object["metadata"] = json!({"name": "quiet", "labels": {"colour": "red"}});
+    let object = serde_json::from_value(object).unwrap();
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => panic!("quiet: {error:?}"),
+    }
+    for number in 0..count {
+        let padding = format!("{number}{}", "x".repeat(len));
+        let change = json!({"metadata": {"annotations": {"padding": padding}}});
+        let patch = Patch::Merge(change);
+        api.patch("quiet", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
     }
 }
 
