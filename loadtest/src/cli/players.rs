@@ -72,8 +72,8 @@ pub struct QuietEnd {
     pub server: Server,
     #[command(flatten)]
     pub watching: Watching,
-    /// Bursts of each size.
-    #[arg(long, default_value_t = 5)]
+    /// Bursts of each size: of four one each is written at once and one after the other, at the API server and through the server under test.
+    #[arg(long, default_value_t = 4)]
     pub rounds: usize,
     /// Writes of a burst, several sizes after each other.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]

@@ -12,7 +12,6 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::time::Instant;
 
 use super::targets;
-use super::watch_run::quiet::BOUND;
 use crate::attack::Tally;
 use crate::cli::hostile::Hostile;
 use crate::process::Usage;
@@ -94,7 +93,7 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     };
     tokio::time::sleep(flags.after).await;
     memory.after = Usage::of(pid)?.rss;
-    let (done, missing) = witness.finish(BOUND).await;
+    let (done, missing) = witness.finish().await;
     if missing > 0 {
         sheet.fault(format!(
             "behind at the end: the witness lacks {missing} of its events"

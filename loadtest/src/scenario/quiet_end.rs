@@ -13,7 +13,7 @@ use crate::cli::players::QuietEnd;
 use crate::sheet::Sheet;
 use crate::swarm::METADATA;
 use crate::writer::shape::Shape;
-use crate::writer::{Churn, Written};
+use crate::writer::{Churn, LANES, Written};
 
 /// What an event of metadata alone is counted as, at most, bytes.
 const METADATA_LEN: usize = 500;
@@ -73,11 +73,11 @@ pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
         target: run.reference.clone(),
         path: run.path.to_owned(),
         prefix: "quiet".to_owned(),
-        objects: 1,
+        objects: LANES,
         object_len: cases[0].object_len,
         shape: Shape::ConfigMap,
         rate: 0.0,
-        lanes: 1,
+        lanes: LANES,
         at_once: true,
     });
     play(flags, &run, &cases).await
@@ -127,7 +127,8 @@ async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sh
     Ok(sheet)
 }
 
-/// One burst and its end. Every second one goes through the server under test.
+/// One burst and its end: written one after the other or at once, so that several events wait together, and directly at the API server or
+/// through the server under test.
 async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Written, Quiet)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
@@ -136,6 +137,9 @@ async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Wri
     let mut churn = churn.clone();
     churn.object_len = case.object_len;
     if round % 2 == 1 {
+        (churn.objects, churn.lanes) = (1, 1);
+    }
+    if round % 4 >= 2 {
         churn.target = run.wiring.target.clone();
     }
     let written = churn.burst(case.writes).await;

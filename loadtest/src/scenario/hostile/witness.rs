@@ -8,10 +8,10 @@ use anyhow::{Result, bail, ensure};
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
+use crate::scenario::watch_run::quiet::{BOUND, Silence};
 use crate::target::Target;
 use crate::wire::event::{Event, Kind, first_version};
 use crate::wire::lines::Lines;
@@ -125,18 +125,32 @@ impl Witness {
         })
     }
 
-    /// Writes no more and waits until the last event has come, for `bound` at most. What it did, and how many events are missing.
-    pub async fn finish(mut self, bound: Duration) -> (Vec<Done>, usize) {
+    /// Writes no more and waits until the last event has come, or none has come for the time of [`BOUND`]. What it did, and how many events
+    /// are missing.
+    pub async fn finish(mut self) -> (Vec<Done>, usize) {
         self.writing.shutdown().await;
         let missing = |notes: &Notes| notes.versions.iter().filter(|(_, came)| !came).count();
-        let deadline = Instant::now() + bound;
-        while missing(&held(&self.notes)) > 0 && Instant::now() < deadline {
+        // Every look is one by the runtime that reads: that it finds nothing is the only thing that can be missed.
+        let came = || {
+            held(&self.notes)
+                .versions
+                .iter()
+                .filter(|one| one.1)
+                .count() as u64
+        };
+        let (mut silence, mut looks) = (Silence::begin(came(), 0, now()), 0);
+        while missing(&held(&self.notes)) > 0 && silence.look(came(), looks, now()) < BOUND {
             tokio::time::sleep(LOOK).await;
+            looks += 1;
         }
         let notes = std::mem::take(&mut *held(&self.notes));
         let missing = missing(&notes);
         (notes.done, missing)
     }
+}
+
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
