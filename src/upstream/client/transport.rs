@@ -35,7 +35,7 @@ pub(super) enum Purpose {
 impl Purpose {
     /// Requests in flight on one connection. Servers allow 100 streams by default (protocol.md §4.14); what is over
     /// waits inside the HTTP/2 layer for a stream to end, behind watches for ever. So we stay below and open another
-    /// connection. Watches are few and big: they share a connection with a handful of others only.
+    /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
     const fn places_per_connection(self) -> usize {
         match self {
             Self::Call | Self::Forward | Self::Upgrade => 90,
@@ -65,8 +65,8 @@ pub(super) struct TransportSettings {
     pub(super) server_name: Option<String>,
 }
 
-/// A growing set of connection pools for one purpose, filled one after the other. Bounded:
-/// [`POOLS_MAX`] times the places of one connection.
+/// A growing set of connection pools for one purpose. Each is filled as far as the purpose likes before there is another one; once
+/// there are [`POOLS_MAX`], all of them are filled up to [`PLACES_MAX`].
 pub(super) struct Lane {
     purpose: Purpose,
     connector: Connector,
@@ -101,7 +101,14 @@ impl Lane {
     /// The first pool with a free place, so that few connections are full rather than many half empty.
     fn place(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = pools.iter().find_map(|pool| {
+        let spare = match pools.len() {
+            0..POOLS_MAX => PLACES_MAX - self.purpose.places_per_connection(),
+            _ => 0,
+        };
+        let mut open = pools
+            .iter()
+            .filter(|pool| pool.places.available_permits() > spare);
+        let free = open.find_map(|pool| {
             let place = pool.places.clone().try_acquire_owned().ok()?;
             Some((pool.client.clone(), place))
         });
@@ -110,7 +117,7 @@ impl Lane {
         }
         let pool = Pool {
             client: self.client(),
-            places: Arc::new(Semaphore::new(self.purpose.places_per_connection())),
+            places: Arc::new(Semaphore::new(PLACES_MAX)),
         };
         let place = pool.places.clone().try_acquire_owned().ok()?;
         let client = pool.client.clone();
@@ -210,6 +217,9 @@ pub(super) fn install_crypto_provider() {
 /// 5,760 requests in flight per lane; a server with default limits has long said 429 before that.
 const POOLS_MAX: usize = 64;
 
+/// Requests in flight on one connection at most: servers allow 100 streams by default.
+const PLACES_MAX: usize = 90;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// client-go pings after 30 s of silence and gives up 15 s later (protocol.md §4.14).
@@ -225,3 +235,31 @@ const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 /// The server's own limit on header bytes is 1 MiB.
 const HEADER_LIST_LEN_MAX: u32 = 1 << 20;
 const HEADERS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn watches_fill_connections_up_when_no_more_may_be_opened() {
+        install_crypto_provider();
+        let settings = TransportSettings {
+            tls: ClientConfig::builder()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth(),
+            server_name: None,
+        };
+        let lane = Lane::new(&settings, Purpose::Watch).unwrap();
+        let mut places = Vec::new();
+        let few = Purpose::Watch.places_per_connection();
+        places.extend((0..few).map(|_| lane.place().unwrap()));
+        assert_eq!(lane.pools.lock().unwrap().len(), 1, "few share one");
+        while let Some(place) = lane.place() {
+            places.push(place);
+        }
+        assert_eq!(places.len(), POOLS_MAX * PLACES_MAX);
+        assert_eq!(lane.pools.lock().unwrap().len(), POOLS_MAX);
+        places.pop();
+        assert!(lane.place().is_some());
+    }
+}
