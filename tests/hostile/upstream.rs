@@ -19,6 +19,9 @@ const PODS: &str = "/api/v1/pods";
 /// The one that the witness watches, and one that nobody else needs.
 const BOTH: [&str; 2] = ["configmaps", "pods"];
 const REJECTED: &str = "kube_fanout_upstream_frames_rejected_total";
+const RELISTS: &str = "kube_fanout_upstream_relists_total";
+const GIVEN_UP: &str = "kube_fanout_cache_given_up_total";
+const NODES: &str = "/api/v1/nodes";
 const WATCH_ENDS: &str = "kube_fanout_upstream_watch_ends_total";
 
 fn of(resource: &str) -> String {
@@ -27,10 +30,14 @@ fn of(resource: &str) -> String {
 
 /// Lists through the gateway and straight from the API server until both say the same.
 async fn catches_up(stage: &Stage) {
+    catches_up_on(stage, PODS).await;
+}
+
+async fn catches_up_on(stage: &Stage, path: &str) {
     until("the gateway has what the API server has", async || {
         let (ours, theirs) = (
-            stage.get(PODS).await,
-            stage.ask_apiserver("GET", PODS).await,
+            stage.get(path).await,
+            stage.ask_apiserver("GET", path).await,
         );
         // What upstream says while the resource is given up is forwarded, and need not be a list.
         let items =
@@ -224,6 +231,40 @@ async fn lists_that_are_no_lists_do_not_become_caches() {
     }
     catches_up(&stage).await;
     assert!(relay.is_done());
+    let given_up = [&*of("pods"), r#"reason="undecodable""#];
+    assert_eq!(stage.metric(GIVEN_UP, &given_up).await, 1.0);
+    stage.end(witness).await;
+}
+
+/// A node of which no watch event fits into the limit.
+async fn create_large_node(stage: &Stage, name: &str) {
+    let annotations = serde_json::json!({ "large": "x".repeat(100_000) });
+    let node = serde_json::json!({"metadata": {"name": name, "annotations": annotations}});
+    let uri = format!("http://{}{NODES}", stage.apiserver.address());
+    let request = http::Request::post(uri)
+        .header("content-type", "application/json")
+        .body(http_body_util::Full::from(node.to_string()))
+        .unwrap();
+    assert_eq!(stage.client.request(request).await.unwrap().status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_keep_outgrowing_the_limit_cost_the_cache_and_not_the_answer() {
+    let stage = filled(|settings| settings.frame_len_max = 64 << 10).await;
+    assert_eq!(stage.get(NODES).await.status(), 200);
+    let witness = stage.witness().await;
+    let nodes = of("nodes");
+    for count in [1.0, 2.0] {
+        create_large_node(&stage, &format!("large-{count}")).await;
+        let listed_around = [&*nodes, r#"reason="unparsable""#];
+        stage.metric_reaches(RELISTS, &listed_around, count).await;
+        catches_up_on(&stage, NODES).await;
+    }
+    create_large_node(&stage, "large-3").await;
+    let given_up = [&*nodes, r#"reason="too_long""#];
+    stage.metric_reaches(GIVEN_UP, &given_up, 1.0).await;
+    catches_up_on(&stage, NODES).await;
+    assert_eq!(stage.admin("/readyz").await.status(), 200);
     stage.end(witness).await;
 }
 
