@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::metrics::{PassthroughError, PassthroughMetrics};
@@ -36,7 +36,11 @@ pub struct Passthrough {
     identity: Identity,
     metrics: Arc<PassthroughMetrics>,
     tunnels: Tunnels,
+    answer_wait_max: Duration,
 }
+
+/// kube-apiserver ends what is not long-running after 60 s; a little more, so that its own words come first.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(65);
 
 impl Passthrough {
     /// Forwards over `client`, all requests under the same kind of identity.
@@ -47,28 +51,51 @@ impl Passthrough {
             identity,
             metrics: Arc::new(metrics),
             tunnels: Tunnels::new(),
+            answer_wait_max: ANSWER_WAIT_MAX,
         }
     }
 
-    /// Forwards one request. Always answers: with upstream's response whatever its status, or with a `Status` of its own
-    /// where there is none. Dropping the future, or later the body, cancels the request upstream.
+    /// The same, with another limit for upstream's answers to requests that end soon.
+    #[must_use]
+    pub fn answered_within(self, answer_wait_max: Duration) -> Self {
+        Self {
+            answer_wait_max,
+            ..self
+        }
+    }
+
+    /// Forwards one request that ends soon. Always answers: with upstream's response whatever its status, or with a `Status`
+    /// of its own where there is none, or none in time. Dropping the future, or later the body, cancels the request upstream.
     ///
     /// For upgrades the connection of `request` must be served with upgrades enabled.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
+        let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
+        let answered = tokio::time::timeout(self.answer_wait_max, self.forward_long(request)).await;
+        answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
+    }
+
+    /// The same for a request that may last as long as it likes: a watch, a log that is followed, a proxied service.
+    pub async fn forward_long(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
         let active = Active::begin(&self.metrics);
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let outcome = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
             None => self.exchange(request, active).await,
         };
-        outcome.unwrap_or_else(|refusal| {
-            self.metrics.errors.inc(refusal.label());
-            let mut response = refusal.into_response().map(PassthroughBody::from);
-            if let Some(audit_id) = audit_id {
-                response.headers_mut().insert(headers::AUDIT_ID, audit_id);
-            }
-            response
-        })
+        outcome.unwrap_or_else(|refusal| self.refused(refusal, audit_id))
+    }
+
+    fn refused(
+        &self,
+        refusal: Refusal,
+        audit_id: Option<HeaderValue>,
+    ) -> Response<PassthroughBody> {
+        self.metrics.errors.inc(refusal.label());
+        let mut response = refusal.into_response().map(PassthroughBody::from);
+        if let Some(audit_id) = audit_id {
+            response.headers_mut().insert(headers::AUDIT_ID, audit_id);
+        }
+        response
     }
 
     /// Forwards a watch, and ends it between two events once `begun` is done, so that a drain needs not cut it.
@@ -77,7 +104,7 @@ impl Passthrough {
         request: Request<Incoming>,
         begun: impl Future<Output = ()> + Send + 'static,
     ) -> Response<PassthroughBody> {
-        let response = self.forward(request).await;
+        let response = self.forward_long(request).await;
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
         match boundary {

@@ -399,3 +399,20 @@ async fn many_hanging_requests_do_not_block_the_next() {
     let (response, _) = row.get("/any", &[]).await;
     assert_eq!(response.status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
+    let mut row = Row::answered_within(Duration::from_millis(100)).await;
+    let (answer, text) = row.get("/hang", &[("audit-id", "mine")]).await;
+    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(answer.headers()["audit-id"], "mine");
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["reason"], "Timeout", "{status}");
+    assert_eq!(row.peer.seen.recv().await, Some("hanging"));
+    assert_eq!(
+        row.peer.seen.recv().await,
+        Some("hang dropped"),
+        "nobody waits upstream either"
+    );
+    assert_eq!(row.metrics.errors.count(PassthroughError::Timeout), 1);
+}

@@ -19,7 +19,7 @@ use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::{Check, CheckOutcome, Readiness};
 use crate::cache::Retention;
 use crate::config::ResourceName;
-use crate::downstream::request::{Query, Target, Verb, verb};
+use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{
     Answered, Availability, FillWait, ForwardPermit, Latest, ListTally, Resources,
 };
@@ -323,12 +323,36 @@ fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }
 
-fn is_watch<B>(request: &Request<B>) -> bool {
-    let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
-        return false;
+/// How long a forwarded request lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasting {
+    /// It ends soon.
+    Short,
+    /// Events, until a client or upstream ends it.
+    Watch,
+    /// Whatever a pod or a proxied service has to say.
+    Long,
+}
+
+/// The subresources that kube-apiserver, too, lets last as long as they like.
+const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+fn lasting<B>(request: &Request<B>) -> Lasting {
+    let path = match Target::parse(request.uri()) {
+        Ok(Target::Resource(path)) => path,
+        // Profiles are taken for as long as is asked.
+        _ if request.uri().path().starts_with("/debug/pprof/") => return Lasting::Long,
+        _ => return Lasting::Short,
     };
     let query = Query::parse(request.uri().query());
-    verb(request.method(), &path, &query) == Verb::Watch
+    let subresource = path.subresource.as_deref().unwrap_or_default();
+    if verb(request.method(), &path, &query) == Verb::Watch {
+        Lasting::Watch
+    } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
+        Lasting::Long
+    } else {
+        Lasting::Short
+    }
 }
 
 impl Resources for Registry {
@@ -381,11 +405,13 @@ impl Resources for Registry {
         if let Some(answer) = self.table_watch(&request).await {
             return answer.map(|body| ForwardedBody::new(Either::Right(Box::new(body)), permit));
         }
-        let answer = if is_watch(&request) {
-            let begun = self.draining.begun();
-            self.passthrough.forward_watch(request, begun).await
-        } else {
-            self.passthrough.forward(request).await
+        let answer = match lasting(&request) {
+            Lasting::Watch => {
+                let begun = self.draining.begun();
+                self.passthrough.forward_watch(request, begun).await
+            }
+            Lasting::Long => self.passthrough.forward_long(request).await,
+            Lasting::Short => self.passthrough.forward(request).await,
         };
         answer.map(|body| ForwardedBody::new(Either::Left(body), permit))
     }
@@ -471,3 +497,6 @@ impl Readiness for Registry {
         checks
     }
 }
+
+#[cfg(test)]
+mod tests;

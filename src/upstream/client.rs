@@ -112,8 +112,8 @@ impl Client {
     /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
     /// are only the target and, for [`Identity::Gateway`], the gateway's credentials.
     ///
-    /// There is no time-out: proxied subresources may think as long as they like, and a caller that loses patience drops
-    /// this future, which cancels the request upstream.
+    /// There is no time-out here: the pass-through knows which requests may take long. Dropping this future cancels the request
+    /// upstream.
     ///
     /// # Errors
     /// As [`Client::send`].

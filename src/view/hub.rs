@@ -209,6 +209,12 @@ impl Hub {
         self.directory().closed
     }
 
+    /// Holds up everything that needs the directory.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.directory()
+    }
+
     /// Whether any watch is open.
     #[must_use]
     pub fn is_watched(&self) -> bool {

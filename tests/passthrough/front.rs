@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
@@ -71,9 +72,31 @@ impl Row {
         identity: Identity,
         down: Http,
     ) -> Self {
+        Self::made(peer, source, down, |client, metrics| {
+            Passthrough::new(client, identity, metrics)
+        })
+        .await
+    }
+
+    /// A row whose pass-through waits so long for answers.
+    pub(crate) async fn answered_within(limit: Duration) -> Self {
+        let peer = peer::start(None).await;
+        let source = clear_text(peer.address);
+        Self::made(peer, source, Http::One, |client, metrics| {
+            Passthrough::new(client, Identity::Gateway, metrics).answered_within(limit)
+        })
+        .await
+    }
+
+    async fn made(
+        peer: Peer,
+        source: UpstreamSource,
+        down: Http,
+        make: impl FnOnce(Client, PassthroughMetrics) -> Passthrough,
+    ) -> Self {
         let client = Client::connect(source).await.unwrap();
         let metrics = Metrics::new().unwrap().passthrough();
-        let passthrough = Arc::new(Passthrough::new(client, identity, metrics.clone()));
+        let passthrough = Arc::new(make(client, metrics.clone()));
         let address = listen(passthrough.clone()).await;
         let client = legacy::Client::builder(TokioExecutor::new())
             .http2_only(down == Http::Two)
