@@ -92,8 +92,8 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Serves until dropped: probes and scrapes are to be answered to the very end of a drain. Owns its connections, which
-/// end with it.
-pub async fn serve(listener: TcpListener, shown: Shown) -> Infallible {
+/// end with it; the port stays open.
+pub async fn serve(listener: &TcpListener, shown: Shown) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}

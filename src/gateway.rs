@@ -22,7 +22,7 @@ use crate::config::{ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
 use crate::downstream::listener;
 use crate::downstream::serve::Service;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
 use crate::upstream::client::{self, Client, Identity};
@@ -30,6 +30,7 @@ use crate::upstream::discovery::discover;
 use identity::IdentityError;
 use registry::{Registry, RegistrySettings};
 use slot::ReadLimits;
+use task::kept_running;
 
 /// Events in a segment of a resource's ring: the grain in which history is let go.
 const SEGMENT_SLOTS: usize = 128;
@@ -156,17 +157,22 @@ impl Gateway {
         registry.start_pinned();
         let mut tasks = JoinSet::new();
         let shown = Shown {
-            metrics,
+            metrics: Arc::clone(&metrics),
             readiness: Arc::clone(&registry) as _,
             drain: drain.clone(),
         };
+        let ends = metrics.task_ends();
         tasks.spawn(async move {
-            admin::serve(admin, shown).await;
+            kept_running(Task::Admin, &ends, || admin::serve(&admin, shown.clone())).await;
         });
-        let follower = Arc::clone(&registry);
-        tasks.spawn(async move { follower.follow_discovery().await });
-        let sweeper = Arc::clone(&registry);
-        tasks.spawn(async move { sweeper.end_idle().await });
+        let (follower, ends) = (Arc::clone(&registry), metrics.task_ends());
+        tasks.spawn(async move {
+            kept_running(Task::Discovery, &ends, || follower.follow_discovery()).await;
+        });
+        let (sweeper, ends) = (Arc::clone(&registry), metrics.task_ends());
+        tasks.spawn(async move {
+            kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
+        });
         let ender = Arc::clone(&registry);
         let begun = drain.begun();
         tasks.spawn(async move {

@@ -23,7 +23,7 @@ pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use labels::{
     BadRequest, CacheState, ConnectionFailure, FrameRejection, GiveUpReason, Label,
-    PassthroughError, Refused, RelistReason, StreamEnd, Verb, WatchEnd,
+    PassthroughError, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -76,6 +76,7 @@ pub struct Metrics {
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
     passthrough: PassthroughMetrics,
+    task_ends: ByLabel<Task>,
 }
 
 impl Metrics {
@@ -95,6 +96,7 @@ impl Metrics {
             listener: ListenerMetrics::register(&ours)?,
             admission: AdmissionMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours)?,
+            task_ends: task_ends(&ours)?,
             ours,
             process,
         })
@@ -149,6 +151,12 @@ impl Metrics {
         self.passthrough.clone()
     }
 
+    /// Ends of tasks that have none, by task.
+    #[must_use]
+    pub fn task_ends(&self) -> ByLabel<Task> {
+        self.task_ends.clone()
+    }
+
     /// Every family that has a series, sorted by name.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
@@ -164,6 +172,15 @@ impl Metrics {
     pub fn page(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.gather())?)
     }
+}
+
+fn task_ends(registry: &Registry) -> Result<ByLabel<Task>, MetricsError> {
+    let family = families::Register(registry).counters(
+        "task_unexpected_ends_total",
+        "Ends of tasks of the gateway that have none, by return or by panic; each begins anew.",
+        &["task"],
+    )?;
+    Ok(ByLabel::resolve(&family, &[]))
 }
 
 fn build_info(registry: &Registry) -> Result<(), MetricsError> {

@@ -37,7 +37,7 @@ impl Port {
             drain: drain.clone(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, shown));
+        tasks.spawn(async move { serve(&listener, shown).await });
         Self {
             address,
             checks,

@@ -20,12 +20,14 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WARNING};
 use http::{HeaderMap, Response};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::error;
 
 use super::tally::labels;
+use super::task::caught;
 use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::status::NO_CACHE;
 use crate::downstream::watch::WatchTally;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Task};
 use crate::resource::{CacheKey, ResourceVersion};
 use crate::upstream::client::Client;
 use ask::Key;
@@ -166,9 +168,18 @@ impl Tables {
             frame_len_max: self.frame_len_max,
         };
         let shelf = Arc::clone(&self.shelf);
+        let ends = self.metrics.task_ends();
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(follow(follower, stream, shelf));
+        tasks.spawn(async move {
+            let followed = caught(follow(follower, &stream, &shelf)).await;
+            if let Err(panic) = followed {
+                error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
+                ends.inc(Task::TableWatch);
+            }
+            stream.close(End::Closed);
+            shelf.shelved().take(&stream);
+        });
         Some(member)
     }
 
@@ -192,23 +203,21 @@ impl Tables {
 }
 
 /// Keeps a stream going for as long as somebody watches.
-async fn follow(follower: Follower, stream: Arc<Stream>, shelf: Arc<Shelf>) {
+async fn follow(follower: Follower, stream: &Arc<Stream>, shelf: &Shelf) {
     let following = follower.run();
     let unwanted = async {
         loop {
             stream.unwatched_for(IDLE).await;
-            if shelf.take_unwatched(&stream) {
+            if shelf.take_unwatched(stream) {
                 return;
             }
         }
     };
-    // Both are safe to cancel: the stream is closed below, whichever is first.
+    // Both are safe to cancel: the caller closes the stream, whichever is first.
     tokio::select! {
         () = following => {}
         () = unwanted => {}
     }
-    stream.close(End::Closed);
-    shelf.shelved().take(&stream);
 }
 
 #[cfg(test)]

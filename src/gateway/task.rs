@@ -1,10 +1,17 @@
-//! Panics in a long-lived task reach its owner, as its end does.
+//! The gateway's long-lived tasks (decision 22): their owner notices each end, by return or by panic, and begins them anew.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Instant;
+
+use tracing::error;
+
+use crate::metrics::{ByLabel, Label, Task};
+use crate::upstream::backoff::Backoff;
 
 /// The message of a panic.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +31,28 @@ pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic>
     .await
 }
 
+/// Runs what has no end. Should it end all the same, that is counted and logged, and it begins anew after a pause.
+pub(super) async fn kept_running<W: Future>(
+    task: Task,
+    ends: &ByLabel<Task>,
+    begin: impl Fn() -> W,
+) -> Infallible {
+    let mut backoff = Backoff::brisk();
+    loop {
+        let ended = caught(begin()).await;
+        ends.inc(task);
+        let panic = ended.err().map(|panic| panic.to_string());
+        let wait = backoff.next(Instant::now(), crate::resource::random());
+        error!(
+            task = task.as_str(),
+            panic,
+            ?wait,
+            "a task has ended that has no end; it begins anew"
+        );
+        tokio::time::sleep(wait).await;
+    }
+}
+
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -32,7 +61,11 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
     use super::*;
+    use crate::metrics::Metrics;
 
     #[tokio::test]
     async fn an_end_is_passed_on_and_a_panic_becomes_its_message() {
@@ -43,5 +76,31 @@ mod tests {
         });
         let panic: Result<(), Panic> = late.await;
         assert_eq!(panic.unwrap_err().to_string(), "number 3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_ends_or_panics_is_counted_and_begins_anew() {
+        let ends = Metrics::new().unwrap().task_ends();
+        let begun = Cell::new(0);
+        let task = || async {
+            begun.set(begun.get() + 1);
+            match begun.get() {
+                1 => panic!("planted"),
+                2 => {}
+                _ => std::future::pending().await,
+            }
+        };
+        let running = kept_running(Task::Discovery, &ends, task);
+        let third = async {
+            while begun.get() < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = running => {}
+            () = third => {}
+        }
+        assert_eq!(ends.count(Task::Discovery), 2);
+        assert_eq!(ends.count(Task::Admin), 0);
     }
 }

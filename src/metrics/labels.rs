@@ -158,6 +158,37 @@ impl Label for GiveUpReason {
     }
 }
 
+/// A task of the gateway that has no end but the process's, or that of what it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The port of metrics and health.
+    Admin,
+    /// Reads again what upstream offers.
+    Discovery,
+    /// Ends caches that nobody wants.
+    IdleCaches,
+    /// Follows one shared watch of tables.
+    TableWatch,
+}
+
+impl Label for Task {
+    const ALL: &'static [Self] = &[
+        Self::Admin,
+        Self::Discovery,
+        Self::IdleCaches,
+        Self::TableWatch,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Discovery => "discovery",
+            Self::IdleCaches => "idle_caches",
+            Self::TableWatch => "table_watch",
+        }
+    }
+}
+
 /// What a resource's cache is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheState {

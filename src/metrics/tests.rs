@@ -146,6 +146,7 @@ fn the_values_of_a_label_differ() {
     check_label::<FrameRejection>();
     check_label::<GiveUpReason>();
     check_label::<CacheState>();
+    check_label::<Task>();
     check_label::<StreamEnd>();
     check_label::<BadRequest>();
     check_label::<ConnectionFailure>();
