@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::Stream;
 use kube_fanout::informer::{
-    FailureKind, HandlerOptions, InformerOptions, ListWatch, Overflow, Registration,
-    SharedInformer, Subscription,
+    Cached, FailureKind, Filtered, HandlerOptions, InformerOptions, ListWatch, Overflow,
+    Registration, SharedInformer, Subscription,
 };
 use kube_fanout::upstream::driver::Fetch;
 
@@ -49,6 +49,21 @@ pub(crate) struct Totals {
 const SLOW: &str = "slow";
 const LEAVING: &str = "leaving";
 const RESYNCING: &str = "resyncing";
+/// Slow, too, and told of every second state.
+const FILTERED: &str = "filtered";
+
+fn passes(n: Option<u64>) -> bool {
+    n.is_some_and(|n| n.is_multiple_of(2))
+}
+
+/// What one is to hold in the end.
+fn share(name: &str, expected: &SeenAll) -> SeenAll {
+    let mut share = expected.clone();
+    if name == FILTERED {
+        share.retain(|_, seen| passes(seen.n));
+    }
+    share
+}
 
 impl<T: Content> Audience<T> {
     /// Not started.
@@ -69,6 +84,7 @@ impl<T: Content> Audience<T> {
         audience.join("quick");
         audience.join(SLOW);
         audience.join(RESYNCING);
+        audience.join(FILTERED);
         audience.join(LEAVING);
         audience
     }
@@ -77,16 +93,22 @@ impl<T: Content> Audience<T> {
     pub(crate) fn join(&mut self, name: &'static str) {
         let options = HandlerOptions::named(name);
         let options = match name {
-            SLOW => options.with_queue(4, Overflow::Merge),
+            SLOW | FILTERED => options.with_queue(4, Overflow::Merge),
             RESYNCING => options.with_resync(Duration::from_secs(30)),
             _ => options,
         };
         let book = Book::default();
         let witness = Witness {
             book: Arc::clone(&book),
-            gate: (name == SLOW).then(|| Arc::clone(&self.gate)),
+            gate: matches!(name, SLOW | FILTERED).then(|| Arc::clone(&self.gate)),
         };
-        let registration = self.informer.add_handler_with(witness, options);
+        let registration = if name == FILTERED {
+            let filter = |object: &Cached<T>| passes(object.number());
+            let filtered = Filtered::new(filter, witness);
+            self.informer.add_handler_with(filtered, options)
+        } else {
+            self.informer.add_handler_with(witness, options)
+        };
         self.listeners.push(Listener {
             name,
             book,
@@ -131,6 +153,25 @@ impl<T: Content> Audience<T> {
             .collect()
     }
 
+    /// Who does not hold what is expected.
+    pub(crate) fn behind(&mut self, expected: &SeenAll) -> Vec<&'static str> {
+        self.read();
+        let mut behind = Vec::new();
+        if self.held() != *expected {
+            behind.push("store");
+        }
+        for listener in &self.listeners {
+            let expected = share(listener.name, expected);
+            if listener.name != LEAVING && !listener.book.lock().unwrap().holds(&expected) {
+                behind.push(listener.name);
+            }
+        }
+        if !self.subscribed.lock().unwrap().holds(expected) {
+            behind.push("stream");
+        }
+        behind
+    }
+
     /// Shuts the informer down and goes through everybody's history.
     ///
     /// # Errors
@@ -154,8 +195,8 @@ impl<T: Content> Audience<T> {
         };
         for listener in &self.listeners {
             let merged = listener.registration.counts().merged;
-            if listener.name == SLOW {
-                totals.merged = merged;
+            if matches!(listener.name, SLOW | FILTERED) {
+                totals.merged += merged;
             } else if merged > 0 {
                 return Err(format!("{} was told {merged} times less", listener.name));
             }
@@ -180,6 +221,7 @@ fn terms(name: &str, merged: u64, setbacks: &[(u64, u64)]) -> Terms {
     Terms {
         exact: merged == 0,
         resyncs: name == RESYNCING,
+        filtered: name == FILTERED,
         setbacks: setbacks.to_vec(),
     }
 }
@@ -198,7 +240,8 @@ impl Totals {
         self.found_gone += history.found_gone();
         let held = history.replay(terms);
         let held = held.map_err(|why| format!("{name}: {why}"))?;
-        if name != LEAVING && hash(&held) != hash(expected) {
+        let expected = share(name, expected);
+        if name != LEAVING && held != expected {
             return Err(format!("{name} was told {held:?} instead of {expected:?}"));
         }
         Ok(())

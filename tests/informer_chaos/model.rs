@@ -16,6 +16,8 @@ pub(crate) struct Item {
     pub(crate) version: u64,
     /// What stands in it: the version of the write that put it there.
     pub(crate) n: u64,
+    /// How many letters it has besides.
+    pub(crate) padding: usize,
 }
 
 /// By `namespace/name`.
@@ -32,12 +34,20 @@ impl Item {
     /// The object without its opening brace and `kind`.
     fn rest(&self, key: &str, cut: Cut) -> String {
         let (namespace, name) = key.split_once('/').unwrap();
-        let Self { uid, version, n } = self;
+        let Self {
+            uid,
+            version,
+            n,
+            padding,
+        } = self;
+        let padding = "x".repeat(*padding);
         let metadata = format!(
             "\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\",\"annotations\":{{\"n\":\"{n}\"}}}}"
         );
         match cut {
-            Cut::Whole => format!("{metadata},\"data\":{{\"n\":\"{n}\"}}}}"),
+            Cut::Whole => {
+                format!("{metadata},\"data\":{{\"n\":\"{n}\",\"padding\":\"{padding}\"}}}}")
+            }
             Cut::Metadata => format!("{metadata}}}"),
         }
     }
@@ -103,6 +113,8 @@ pub(crate) struct Model {
     /// anything by them, as nobody can, client-go included.
     pub(crate) writes_wait: bool,
     pub(crate) plant: Plant,
+    /// Objects are of all sizes, and writes come in bursts.
+    pub(crate) large: bool,
     pub(crate) struck: BTreeMap<&'static str, u64>,
     pub(crate) requests: Vec<String>,
     past: Vec<Past>,
@@ -121,6 +133,7 @@ impl Model {
             setbacks: Vec::new(),
             writes_wait: false,
             plant: Plant::Nothing,
+            large: seed % 23 == 2,
             struck: BTreeMap::new(),
             requests: Vec::new(),
             past: Vec::new(),
@@ -201,6 +214,11 @@ impl Model {
             uid: held.map_or(version, |held| held.uid),
             version,
             n: version,
+            padding: if self.large {
+                padding(&mut self.dice)
+            } else {
+                0
+            },
         };
         let word = if held.is_some() { "MODIFIED" } else { "ADDED" };
         state.insert(key.to_owned(), item.clone());
@@ -297,6 +315,17 @@ impl Model {
 
     fn wake(&mut self) {
         self.waiting.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// From 100 bytes to 1 MiB; the long ones are rare, or a run would take minutes.
+pub(crate) fn padding(dice: &mut Dice) -> usize {
+    match dice.below(64) {
+        0 => 1 << 20,
+        1..4 => 70_000,
+        4..16 => 10_000,
+        16..32 => 1_000,
+        _ => 100,
     }
 }
 

@@ -19,6 +19,11 @@ const INTERLUDE_EVERY: u64 = 15;
 /// Seconds behind the end of the longest wait: what holds early may cease to.
 const QUIET_SECONDS: u64 = 100;
 const PATIENCE_SECONDS: u64 = 600;
+/// After the last write everybody has everything within this time, by the clock of the run.
+const LEVEL_WITHIN: Duration = Duration::from_secs(1);
+/// Handlers run on threads of their own, which no clock of ours moves: real time for a loaded machine. Nothing waits so long
+/// by design, and nothing comes that could push on what is stuck, since the run's clock stands.
+const GUARD: Duration = Duration::from_secs(30);
 
 /// What a run was like.
 #[derive(Debug, Default)]
@@ -29,6 +34,9 @@ pub(crate) struct Report {
     pub(crate) requests: Vec<String>,
     pub(crate) totals: Totals,
 }
+
+/// Writes at once.
+pub(crate) const BURSTS: [u64; 5] = [1, 2, 4, 20, 200];
 
 struct Run<T: Content> {
     model: Shared,
@@ -75,7 +83,11 @@ impl<T: Content> Run<T> {
         for at in 0..STEPS {
             self.disturb();
             let held = self.audience.informer.counts().last_version;
-            let writes = self.script.below(5);
+            let writes = if self.model(|model| model.large) && self.script.once_in(8) {
+                self.script.one_of(&BURSTS)
+            } else {
+                self.script.below(5)
+            };
             self.model(|model| {
                 model.writes_wait &= held.is_some_and(|held| held.0 > model.revision);
             });
@@ -152,13 +164,34 @@ impl<T: Content> Run<T> {
         self.audience.gate.turn(false);
         self.settle(QUIET_SECONDS).await?;
         if plant == Plant::Nothing {
-            return Ok(());
+            return self.finish().await;
         }
         self.model(|model| {
             model.plant = plant;
             model.write();
         });
         self.settle(QUIET_SECONDS).await
+    }
+
+    /// A last burst of writes, then quiet.
+    async fn finish(&mut self) -> Result<(), String> {
+        let burst = self.script.one_of(&BURSTS);
+        self.model(|model| (0..burst).for_each(|_| model.write()));
+        let expected = self.expected();
+        let give_up_at = std::time::Instant::now() + GUARD;
+        pass(LEVEL_WITHIN).await;
+        loop {
+            let behind = self.audience.behind(&expected);
+            if behind.is_empty() {
+                return Ok(());
+            }
+            if std::time::Instant::now() > give_up_at {
+                return Err(format!(
+                    "behind at the end: {behind:?} after {burst} writes"
+                ));
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Waits for so long, and until the store is what the server holds.
