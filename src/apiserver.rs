@@ -15,6 +15,8 @@ mod discovery;
 pub mod faults;
 mod form;
 pub mod kinds;
+mod nesting;
+mod object_meta;
 pub mod patch;
 mod pulse;
 mod reads;

@@ -22,7 +22,7 @@ use super::reads::unknown_label;
 use super::route::{NoRoute, Route, Verb};
 use super::storage::Target;
 use super::store::Store;
-use super::{body, discovery};
+use super::{body, discovery, nesting};
 use crate::downstream::request::Query;
 use crate::downstream::status::{NO_CACHE, PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
@@ -95,13 +95,15 @@ impl Answers<'_> {
                 part,
                 mode,
             };
-            self.resource(Asked {
+            let depth = nesting::text_depth(&body);
+            let asked = Asked {
                 verb,
                 target,
                 query,
                 content_type: content_type(&head.headers),
                 body,
-            })
+            };
+            nesting::with_stack(depth, || self.resource(asked))
         });
         let shape = if verb == Verb::DeleteCollection {
             Shape::List
@@ -187,7 +189,7 @@ impl Answers<'_> {
             selector.is_everything()
                 || object(bytes, fields).is_ok_and(|object| selector.matches(&object))
         };
-        Ok(self.store.delete_collection(&asked.target, &chosen))
+        self.store.delete_collection(&asked.target, &chosen)
     }
 
     fn document(&self, route: &Route, headers: &HeaderMap) -> Response<AnswerBody> {

@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
-use super::refusal;
-use super::render;
+use super::{nesting, object_meta, refusal, render};
 use crate::downstream::status::{Cause, Details, Status};
 use crate::resource::Layout;
 
@@ -28,10 +27,9 @@ pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Status> {
             excerpt(body)
         ))
     };
-    let mut value: Value = serde_json::from_slice(body).map_err(|fault| {
+    let mut value = nesting::parse(body).map_err(|fault| {
         unrecognized(&format!(
-            "couldn't get version/kind; json parse error: {}",
-            syntax(&fault, body)
+            "couldn't get version/kind; json parse error: {fault}"
         ))
     })?;
     let Value::Object(map) = &value else {
@@ -151,57 +149,18 @@ fn fill_type(kind: &ServedKind, value: &mut Value) {
 
 /// Metadata is read into Go structs; what does not fit there is refused before anything else.
 fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), Status> {
-    let Some(metadata) = value.get("metadata").filter(|metadata| !metadata.is_null()) else {
-        return Ok(());
+    let root = match kind.resource.layout {
+        Layout::Typed => "metadata.",
+        Layout::Dynamic => "",
     };
-    let refuse = |field: &str, found: &Value, wanted: &str| {
-        let parent = match kind.resource.layout {
-            Layout::Typed => "ObjectMeta.metadata",
-            Layout::Dynamic => "ObjectMeta",
-        };
-        Err(Status::bad_request(format!(
-            "{name} in version \"{version}\" cannot be handled as a {name}: json: cannot unmarshal {} into Go struct field {parent}.{field} of type {wanted}",
-            go_name(found),
+    let metadata = value.get("metadata").unwrap_or(&Value::Null);
+    object_meta::check(metadata, root).map_err(|why| {
+        Status::bad_request(format!(
+            "{name} in version \"{version}\" cannot be handled as a {name}: {why}",
             name = kind.resource.kind,
             version = kind.resource.gvr.version,
-        )))
-    };
-    let Value::Object(metadata) = metadata else {
-        return refuse("metadata", metadata, "v1.ObjectMeta");
-    };
-    for field in [
-        "name",
-        "generateName",
-        "namespace",
-        "uid",
-        "resourceVersion",
-    ] {
-        if let Some(found) = metadata
-            .get(field)
-            .filter(|found| !found.is_null() && !found.is_string())
-        {
-            return refuse(field, found, "string");
-        }
-    }
-    for field in ["labels", "annotations"] {
-        match metadata.get(field) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(pairs)) => {
-                if let Some(found) = pairs.values().find(|found| !found.is_string()) {
-                    return refuse(field, found, "string");
-                }
-            }
-            Some(found) => return refuse(field, found, "map[string]string"),
-        }
-    }
-    match metadata.get("finalizers") {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::Array(names)) => match names.iter().find(|found| !found.is_string()) {
-            Some(found) => refuse("finalizers", found, "string"),
-            None => Ok(()),
-        },
-        Some(found) => refuse("finalizers", found, "[]string"),
-    }
+        ))
+    })
 }
 
 /// A text member; `""` when absent or of another type.

@@ -6,9 +6,10 @@ pub mod strategic;
 
 use serde_json::Value;
 
-use super::body::{REJECTED, go_name, syntax};
+use super::body::{REJECTED, go_name};
 use super::kinds::ServedKind;
-use super::refusal;
+use super::{nesting, refusal};
+use crate::decode::DEPTH_MAX;
 use crate::downstream::status::Status;
 use crate::resource::Layout;
 
@@ -50,6 +51,17 @@ impl Patch {
         }
     }
 
+    /// How deep this may nest an object that is not.
+    pub(super) fn depth(&self) -> usize {
+        match self {
+            Self::Merge(patch) | Self::Strategic(patch) => nesting::depth(patch),
+            Self::Json(operations) => {
+                let depths = operations.iter().map(json::Operation::depth);
+                depths.max().unwrap_or_default().min(DEPTH_MAX)
+            }
+        }
+    }
+
     /// Changes `object` as the patch says; on failure it may be left half changed.
     ///
     /// # Errors
@@ -70,8 +82,8 @@ impl Patch {
 }
 
 fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Status> {
-    let value: Value = serde_json::from_slice(body)
-        .map_err(|fault| Status::bad_request(format!("{preface}{}", syntax(&fault, body))))?;
+    let value =
+        nesting::parse(body).map_err(|fault| Status::bad_request(format!("{preface}{fault}")))?;
     if value.is_object() {
         Ok(value)
     } else if value.is_null() {

@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
-use super::refusal;
-use super::render;
+use super::{nesting, refusal, render};
+use crate::decode::scan_object;
 use crate::downstream::status::Status;
-use crate::resource::{EventKind, Layout, ObjectKey, ResourceVersion};
+use crate::resource::{EventKind, FieldTable, ObjectKey, ResourceVersion};
 
 /// All objects, by kind and key, each with the bytes of its last version.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Storage {
                 &new.object,
             )));
         }
-        Ok(self.put(target.kind_index, new.key, new.object))
+        self.put(target.kind_index, new.key, new.object)
     }
 
     /// Replaces an object, or its status.
@@ -191,6 +191,11 @@ impl Storage {
     /// # Errors
     /// 400, 404, 409 for another resource version or uid than the stored one, 422, 500 for a version that is no number.
     pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
+        let depth = self.depth(target).max(nesting::depth(&body));
+        nesting::with_stack(depth, || self.update_object(target, body))
+    }
+
+    fn update_object(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
         let kind = self.kind(target);
         checks::check_names(kind, &target.key, &body)?;
         checks::check_version_text(&body)?;
@@ -204,6 +209,11 @@ impl Storage {
     /// # Errors
     /// As [`update`](Self::update), and what the patch itself is refused with.
     pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
+        let depth = self.depth(target).max(patch.depth());
+        nesting::with_stack(depth, || self.patch_object(target, patch))
+    }
+
+    fn patch_object(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         let mut new = old.clone();
@@ -226,6 +236,17 @@ impl Storage {
         wanted: &Preconditions,
         stamp: Stamp<'_>,
     ) -> Result<Written, Status> {
+        nesting::with_stack(self.depth(target), || {
+            self.delete_object(target, wanted, stamp)
+        })
+    }
+
+    fn delete_object(
+        &mut self,
+        target: &Target,
+        wanted: &Preconditions,
+        stamp: Stamp<'_>,
+    ) -> Result<Written, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         checks::check_delete_preconditions(kind, &target.key, wanted, &old)?;
@@ -233,7 +254,7 @@ impl Storage {
         if metadata::finalizers(&old).is_empty() {
             let answer = refusal::deleted(kind, &name, metadata::metadata_text(&old, "uid"));
             let change = match target.mode {
-                Mode::Keep => Some(self.take(target, old)),
+                Mode::Keep => Some(self.take(target, old)?),
                 Mode::DryRun => None,
             };
             return Ok(Written { answer, change });
@@ -251,7 +272,13 @@ impl Storage {
                 &new,
             )));
         }
-        Ok(self.put(target.kind_index, target.key.clone(), new))
+        self.put(target.kind_index, target.key.clone(), new)
+    }
+
+    /// How deep the stored object is nested; 0 where there is none.
+    fn depth(&self, target: &Target) -> usize {
+        let stored = self.objects[target.kind_index].get(&target.key);
+        stored.map_or(0, |bytes| nesting::text_depth(bytes))
     }
 
     fn kind(&self, target: &Target) -> &ServedKind {
@@ -260,7 +287,7 @@ impl Storage {
 
     fn parsed(&self, target: &Target) -> Result<Value, Status> {
         let bytes = self.object(target.kind_index, &target.key)?;
-        serde_json::from_slice(bytes).map_err(|fault| Status::untyped(fault.to_string()))
+        nesting::parse(bytes).map_err(Status::untyped)
     }
 
     /// Stores the next state of an object, unless it equals the last one; deletes it where its last finalizer is gone.
@@ -274,17 +301,17 @@ impl Storage {
         let pending = !metadata::metadata_text(old, "deletionTimestamp").is_empty();
         if pending && metadata::finalizers(&new).is_empty() {
             let answer = render::object(layout, &new);
-            let change = Some(self.take(target, old.clone()));
+            let change = Some(self.take(target, old.clone())?);
             return Ok(Written { answer, change });
         }
-        Ok(self.put(target.kind_index, target.key.clone(), new))
+        self.put(target.kind_index, target.key.clone(), new)
     }
 
     /// Stores an object under the next revision.
-    fn put(&mut self, kind_index: usize, key: ObjectKey, mut object: Value) -> Written {
-        let object = self.render_next(kind_index, &mut object);
+    fn put(&mut self, kind_index: usize, key: ObjectKey, object: Value) -> Result<Written, Status> {
+        let object = self.render_next(kind_index, object)?;
         let previous = self.objects[kind_index].insert(key.clone(), object.clone());
-        Written {
+        Ok(Written {
             answer: object.clone(),
             change: Some(Change {
                 kind_index,
@@ -298,28 +325,34 @@ impl Storage {
                 object,
                 previous,
             }),
-        }
+        })
     }
 
     /// Removes an object under the next revision.
-    fn take(&mut self, target: &Target, mut old: Value) -> Change {
-        let object = self.render_next(target.kind_index, &mut old);
+    fn take(&mut self, target: &Target, old: Value) -> Result<Change, Status> {
+        let object = self.render_next(target.kind_index, old)?;
         let previous = self.objects[target.kind_index].remove(&target.key);
-        Change {
+        Ok(Change {
             kind_index: target.kind_index,
             event: EventKind::Deleted,
             key: target.key.clone(),
             version: self.revision,
             object,
             previous,
-        }
+        })
     }
 
-    fn render_next(&mut self, kind_index: usize, object: &mut Value) -> Bytes {
-        self.revision = ResourceVersion(self.revision.0 + 1);
-        metadata::set_version(object, self.revision);
-        let layout: Layout = self.catalogue.kind(kind_index).resource.layout;
-        render::object(layout, object)
+    /// The bytes of an object under the next revision, which is then taken.
+    fn render_next(&mut self, kind_index: usize, mut object: Value) -> Result<Bytes, Status> {
+        let next = ResourceVersion(self.revision.0 + 1);
+        metadata::set_version(&mut object, next);
+        let resource = &self.catalogue.kind(kind_index).resource;
+        let bytes = render::object(resource.layout, &object);
+        // What the caches cannot read is not stored: readers and writers would part for ever.
+        scan_object(&bytes, FieldTable::of(&resource.gvr))
+            .map_err(|fault| Status::untyped(format!("the object cannot be stored: {fault}")))?;
+        self.revision = next;
+        Ok(bytes)
     }
 }
 

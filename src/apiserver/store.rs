@@ -99,7 +99,14 @@ impl Store {
     }
 
     /// Deletes the objects of a collection that `chosen` picks; gives back the list of them.
-    pub fn delete_collection(&self, target: &Target, chosen: &dyn Fn(&Bytes) -> bool) -> Bytes {
+    ///
+    /// # Errors
+    /// Of the first object that could not be deleted; others may have been.
+    pub fn delete_collection(
+        &self,
+        target: &Target,
+        chosen: &dyn Fn(&Bytes) -> bool,
+    ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
         let stamp = inner.entropy.stamp();
         let (answer, changes) = inner

@@ -13,6 +13,18 @@ pub(super) const NAME_LEN_MAX: usize = 253;
 /// Longest DNS label, hence longest namespace, label value and name part of a label key.
 const LABEL_LEN_MAX: usize = 63;
 
+/// Fields of an owner reference that must not be empty: where they are, and what is said then.
+const OWNER_RULES: &[(&str, &str, &str)] = &[
+    (
+        "apiVersion",
+        "metadata.ownerReferences.apiVersion",
+        "version must not be empty",
+    ),
+    ("kind", "metadata.ownerReferences.kind", "must not be empty"),
+    ("name", "metadata.ownerReferences.name", "must not be empty"),
+    ("uid", "metadata.ownerReferences.uid", "must not be empty"),
+];
+
 /// What an object's name must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameRule {
@@ -40,6 +52,21 @@ pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
     }
     if !legal {
         fault(rule_text);
+    }
+    faults
+}
+
+/// The faults of `metadata.ownerReferences`; none if all are complete or there are none.
+pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+    let mut faults = Vec::new();
+    for owner in owners.into_iter().flatten() {
+        for (field, path, rule) in OWNER_RULES {
+            let text = owner.get(*field).and_then(Value::as_str);
+            if text.unwrap_or_default().is_empty() {
+                faults.push(Cause::invalid(path, "\"\"", rule));
+            }
+        }
     }
     faults
 }

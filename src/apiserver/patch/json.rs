@@ -2,12 +2,16 @@
 
 use serde_json::Value;
 
-use super::super::body::{go_name, syntax};
-use super::super::render;
+use super::super::body::go_name;
+use super::super::{nesting, render};
+use crate::decode::DEPTH_MAX;
 use crate::downstream::status::Status;
 
-/// The API server's own bound on the work of one patch.
+/// The API server's own bounds on the work of one patch: operations, and bytes of JSON that it copies.
 const OPERATION_COUNT_MAX: usize = 10_000;
+const COPIED_MAX: usize = 3 << 20;
+/// List items that one patch may shift: less than a second's work. The API server has no such bound, and no lock there.
+const SHIFTED_MAX: usize = 64 << 20;
 
 /// One step of a patch. Paths are JSON pointers, split and unescaped.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +28,20 @@ pub enum Operation {
     Copy(Pointer, Pointer),
     /// Holds the patch back unless the value at a path is this one.
     Test(Pointer, Value),
+}
+
+impl Operation {
+    /// How deep it may nest a document that is not. Copies and moves may do it again and again.
+    pub(super) fn depth(&self) -> usize {
+        match self {
+            Self::Add(path, value) | Self::Replace(path, value) => {
+                path.as_ref().map_or(0, Vec::len) + nesting::depth(value)
+            }
+            Self::Remove(_) => 0,
+            Self::Move(..) | Self::Copy(..) => DEPTH_MAX,
+            Self::Test(_, value) => nesting::depth(value),
+        }
+    }
 }
 
 /// A split JSON pointer, or `None` for text that is no pointer, which fails only when it is followed.
@@ -50,6 +68,15 @@ pub enum ApplyError {
     /// A value was to be moved into itself.
     #[error("a value cannot be moved into itself")]
     IntoItself,
+    /// The document would be nested deeper than can be read again.
+    #[error("the document would be nested too deep")]
+    Depth,
+    /// More is copied than one patch may.
+    #[error("the patch copies too much")]
+    Copied,
+    /// More list items are shifted than one patch may.
+    #[error("the patch shifts too many list items")]
+    Shifted,
 }
 
 /// Reads a body.
@@ -58,8 +85,7 @@ pub enum ApplyError {
 /// 400 for a body that is no list of operations, 413 for a longer list than the API server takes.
 pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Status> {
     let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
-    let value: Value =
-        serde_json::from_slice(body).map_err(|fault| refuse(syntax(&fault, body)))?;
+    let value = nesting::parse(body).map_err(refuse)?;
     let steps = match &value {
         Value::Array(steps) => steps.as_slice(),
         Value::Null => &[],
@@ -143,38 +169,142 @@ fn split(text: &str) -> Pointer {
     )
 }
 
+/// What one patch may cost.
+struct Document<'a> {
+    root: &'a mut Value,
+    /// At least as deep as the document is nested.
+    depth: usize,
+    /// Bytes that were copied.
+    copied: usize,
+    /// List items that made room or moved up.
+    shifted: usize,
+}
+
 /// Applies operations in order; on failure the document is left as the failing one found it.
 ///
 /// # Errors
 /// The first operation's that does not apply.
 pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), ApplyError> {
-    operations.iter().try_for_each(|operation| match operation {
-        Operation::Add(path, value) => add(document, followed(path)?, value.clone()),
-        Operation::Remove(path) => remove(document, followed(path)?).map(drop),
-        Operation::Replace(path, value) => {
-            *find_mut(document, followed(path)?)? = value.clone();
-            Ok(())
-        }
-        Operation::Move(from, path) => {
-            let (from, path) = (followed(from)?, followed(path)?);
-            if path.len() > from.len() && path.starts_with(from) {
-                return Err(ApplyError::IntoItself);
+    let depth = nesting::depth(document);
+    let mut document = Document {
+        root: document,
+        depth,
+        copied: 0,
+        shifted: 0,
+    };
+    operations
+        .iter()
+        .try_for_each(|operation| document.apply(operation))
+}
+
+impl Document<'_> {
+    fn apply(&mut self, operation: &Operation) -> Result<(), ApplyError> {
+        match operation {
+            Operation::Add(path, value) => {
+                let path = followed(path)?;
+                self.deepen(path, nesting::depth(value))?;
+                self.add(path, value.clone())
             }
-            let value = remove(document, from)?;
-            add(document, path, value)
+            Operation::Remove(path) => self.remove(followed(path)?).map(drop),
+            Operation::Replace(path, value) => {
+                let path = followed(path)?;
+                self.deepen(path, nesting::depth(value))?;
+                *find_mut(self.root, path)? = value.clone();
+                Ok(())
+            }
+            Operation::Move(from, path) => self.relocate(followed(from)?, followed(path)?),
+            Operation::Copy(from, path) => {
+                let path = followed(path)?;
+                let value = find_mut(self.root, followed(from)?)?;
+                self.copied += render::json(value).len();
+                if self.copied > COPIED_MAX {
+                    return Err(ApplyError::Copied);
+                }
+                let value = value.clone();
+                self.deepen(path, nesting::depth(&value))?;
+                self.add(path, value)
+            }
+            Operation::Test(path, wanted) => match find_mut(self.root, followed(path)?) {
+                Ok(found) if found == wanted => Ok(()),
+                Ok(_) => Err(ApplyError::Differs),
+                // The API server's library takes an absent member for null.
+                Err(ApplyError::Missing) if wanted.is_null() => Ok(()),
+                Err(fault) => Err(fault),
+            },
         }
-        Operation::Copy(from, path) => {
-            let value = find_mut(document, followed(from)?)?.clone();
-            add(document, followed(path)?, value)
+    }
+
+    /// Moves a value.
+    fn relocate(&mut self, from: &[String], path: &[String]) -> Result<(), ApplyError> {
+        if path.len() > from.len() && path.starts_with(from) {
+            return Err(ApplyError::IntoItself);
         }
-        Operation::Test(path, wanted) => match find_mut(document, followed(path)?) {
-            Ok(found) if found == wanted => Ok(()),
-            Ok(_) => Err(ApplyError::Differs),
-            // The API server's library takes an absent member for null.
-            Err(ApplyError::Missing) if wanted.is_null() => Ok(()),
-            Err(fault) => Err(fault),
-        },
-    })
+        // Looked at only where the bound is not good enough: a document can be moved about ten thousand times.
+        let at_most = self.depth.saturating_sub(from.len());
+        if path.len() + at_most > DEPTH_MAX {
+            let moved = nesting::depth(find_mut(self.root, from)?);
+            self.depth = nesting::depth(self.root);
+            self.deepen(path, moved)?;
+        } else {
+            self.deepen(path, at_most)?;
+        }
+        let value = self.remove(from)?;
+        self.add(path, value)
+    }
+
+    /// Something as deep as this is put at a path.
+    fn deepen(&mut self, path: &[String], depth: usize) -> Result<(), ApplyError> {
+        let depth = path.len() + depth;
+        if depth > DEPTH_MAX {
+            return Err(ApplyError::Depth);
+        }
+        self.depth = self.depth.max(depth);
+        Ok(())
+    }
+
+    fn shift(&mut self, items: usize) -> Result<(), ApplyError> {
+        self.shifted += items;
+        if self.shifted > SHIFTED_MAX {
+            return Err(ApplyError::Shifted);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &[String], value: Value) -> Result<(), ApplyError> {
+        let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
+        let (at, count) = match find_mut(self.root, parents)? {
+            Value::Object(map) => {
+                map.insert(last.clone(), value);
+                return Ok(());
+            }
+            Value::Array(items) if last == "-" => (items.len(), items.len()),
+            Value::Array(items) => (index(last, items.len() + 1)?, items.len()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Err(ApplyError::Missing);
+            }
+        };
+        self.shift(count - at)?;
+        if let Value::Array(items) = find_mut(self.root, parents)? {
+            items.insert(at, value);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &[String]) -> Result<Value, ApplyError> {
+        let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
+        let (at, count) = match find_mut(self.root, parents)? {
+            Value::Object(map) => return map.remove(last).ok_or(ApplyError::Missing),
+            Value::Array(items) => (index(last, items.len())?, items.len()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Err(ApplyError::Missing);
+            }
+        };
+        self.shift(count - at)?;
+        let Value::Array(items) = find_mut(self.root, parents)? else {
+            return Err(ApplyError::Missing);
+        };
+        Ok(items.remove(at))
+    }
 }
 
 fn followed(pointer: &Pointer) -> Result<&[String], ApplyError> {
@@ -194,48 +324,15 @@ fn find_mut<'a>(document: &'a mut Value, path: &[String]) -> Result<&'a mut Valu
     })
 }
 
-fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), ApplyError> {
-    let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
-    match find_mut(document, parents)? {
-        Value::Object(map) => {
-            map.insert(last.clone(), value);
-            Ok(())
-        }
-        Value::Array(items) => {
-            let at = if last == "-" {
-                items.len()
-            } else {
-                index(last, items.len() + 1)?
-            };
-            items.insert(at, value);
-            Ok(())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Err(ApplyError::Missing)
-        }
-    }
-}
-
-fn remove(document: &mut Value, path: &[String]) -> Result<Value, ApplyError> {
-    let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
-    match find_mut(document, parents)? {
-        Value::Object(map) => map.remove(last).ok_or(ApplyError::Missing),
-        Value::Array(items) => {
-            let at = index(last, items.len())?;
-            Ok(items.remove(at))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Err(ApplyError::Missing)
-        }
-    }
-}
-
-/// A list index below `bound`: decimal, no sign, no leading zero (RFC 6901 §4).
+/// A list index below `bound`, as the API server's library reads it: leading zeros and a sign may stand there, and what is
+/// negative counts from `bound`, which RFC 6901 has not.
 fn index(text: &str, bound: usize) -> Result<usize, ApplyError> {
-    let decimal =
-        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    match text.parse::<usize>() {
-        Ok(at) if decimal && at < bound => Ok(at),
-        _ => Err(ApplyError::Index),
-    }
+    let number: i64 = text.parse().map_err(|_| ApplyError::Index)?;
+    let from_end = usize::try_from(number.unsigned_abs()).map_err(|_| ApplyError::Index)?;
+    let at = if number < 0 {
+        bound.checked_sub(from_end)
+    } else {
+        Some(from_end)
+    };
+    at.filter(|at| *at < bound).ok_or(ApplyError::Index)
 }

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::json::ApplyError;
 use super::*;
-use crate::apiserver::kinds::Catalogue;
+use crate::apiserver::{kinds::Catalogue, nesting};
+use crate::decode::DEPTH_MAX;
 
 #[track_caller]
 fn check_merge(target: &str, patch: &str, wanted: &str) {
@@ -140,7 +141,7 @@ fn json_patches_do_what_rfc_6902_appendix_a_says() {
         ),
         (
             r#"{"foo":["bar"]}"#,
-            r#"[{"op":"remove","path":"/foo/00"}]"#,
+            r#"[{"op":"remove","path":"/foo/0x"}]"#,
             Err(Index),
         ),
     ] {
@@ -175,6 +176,94 @@ fn json_patches_fail_where_the_api_server_s_library_fails() {
         r#"[{"op":"test","path":"/a","value":null}]"#,
         Ok("{}"),
     );
+}
+
+#[test]
+fn list_indices_are_read_as_the_api_server_s_library_reads_them() {
+    let three = r#"{"a":[1,2,3]}"#;
+    for (patch, wanted) in [
+        (
+            r#"{"op":"add","path":"/a/-1","value":4}"#,
+            Ok(r#"{"a":[1,2,3,4]}"#),
+        ),
+        (
+            r#"{"op":"add","path":"/a/-4","value":4}"#,
+            Ok(r#"{"a":[4,1,2,3]}"#),
+        ),
+        (
+            r#"{"op":"add","path":"/a/-5","value":4}"#,
+            Err(ApplyError::Index),
+        ),
+        (r#"{"op":"remove","path":"/a/-1"}"#, Ok(r#"{"a":[1,2]}"#)),
+        (r#"{"op":"remove","path":"/a/-4"}"#, Err(ApplyError::Index)),
+        (
+            r#"{"op":"replace","path":"/a/-2","value":4}"#,
+            Ok(r#"{"a":[1,4,3]}"#),
+        ),
+        (r#"{"op":"test","path":"/a/-3","value":1}"#, Ok(three)),
+        (r#"{"op":"remove","path":"/a/00"}"#, Ok(r#"{"a":[2,3]}"#)),
+        (r#"{"op":"remove","path":"/a/+1"}"#, Ok(r#"{"a":[1,3]}"#)),
+        (r#"{"op":"remove","path":"/a/1.0"}"#, Err(ApplyError::Index)),
+        (
+            r#"{"op":"remove","path":"/a/99999999999999999999"}"#,
+            Err(ApplyError::Index),
+        ),
+    ] {
+        check_json(three, &format!("[{patch}]"), wanted);
+    }
+}
+
+/// The same steps again and again.
+#[track_caller]
+fn check_repeated(document: &str, step: &str, times: usize, wanted: Result<(), ApplyError>) {
+    let mut document = serde_json::from_str(document).unwrap();
+    let operations = json::decode(format!("[{step}]").as_bytes()).unwrap();
+    let operations = vec![operations; times].concat();
+    let outcome = nesting::with_stack(DEPTH_MAX, || Ok(json::apply(&mut document, &operations)));
+    assert_eq!(outcome.unwrap(), wanted);
+    nesting::with_stack(DEPTH_MAX, move || {
+        drop(document);
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_patch_nests_no_deeper_than_objects_can_be_read() {
+    let copy = r#"{"op":"copy","from":"/a","path":"/a/b"}"#;
+    check_repeated(r#"{"a":{}}"#, copy, 8, Ok(()));
+    let sideways = r#"{"op":"move","from":"/a","path":"/c"},{"op":"add","path":"/a","value":{}},{"op":"move","from":"/c","path":"/a/b"}"#;
+    check_repeated(r#"{"a":{}}"#, sideways, 500, Ok(()));
+    check_repeated(r#"{"a":{}}"#, sideways, DEPTH_MAX, Err(ApplyError::Depth));
+    let into = "/a".repeat(DEPTH_MAX);
+    let add = format!(r#"{{"op":"add","path":"{into}","value":{{}}}}"#);
+    check_repeated("{}", &add, 1, Err(ApplyError::Depth));
+}
+
+#[test]
+fn a_patch_copies_no_more_than_the_api_server_allows() {
+    let copy = r#"{"op":"copy","from":"/a","path":"/b"}"#;
+    let document = format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20));
+    check_repeated(&document, copy, 2, Ok(()));
+    check_repeated(&document, copy, 3, Err(ApplyError::Copied));
+    let doubling = r#"{"op":"copy","from":"/a","path":"/a/-"}"#;
+    check_repeated(
+        r#"{"a":["xxxxxxxxxxxxxxxx"]}"#,
+        doubling,
+        30,
+        Err(ApplyError::Copied),
+    );
+}
+
+#[test]
+fn a_patch_shifts_a_bounded_number_of_list_items() {
+    let items = vec!["0"; 100_000].join(",");
+    let insert = r#"{"op":"add","path":"/a/0","value":0}"#;
+    let document = format!(r#"{{"a":[{items}]}}"#);
+    check_repeated(&document, insert, 10, Ok(()));
+    check_repeated(&document, insert, 10_000, Err(ApplyError::Shifted));
+    let append = r#"{"op":"add","path":"/a/-","value":0}"#;
+    check_repeated(&document, append, 10_000, Ok(()));
 }
 
 #[track_caller]

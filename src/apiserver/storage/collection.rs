@@ -4,17 +4,19 @@ use bytes::Bytes;
 
 use super::super::kinds::ServedKind;
 use super::{Change, Preconditions, Stamp, Storage, Target};
+use crate::downstream::status::Status;
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 impl Storage {
     /// Deletes all objects of a kind in a namespace (empty: in all) that `chosen` picks by their bytes. Answers the list of
-    /// them as they were, under the revision before the first deletion, with the changes in order.
+    /// them as they were, under the revision before the first deletion, or why one could not be deleted; with the changes
+    /// in order.
     pub fn delete_collection(
         &mut self,
         target: &Target,
         chosen: &dyn Fn(&Bytes) -> bool,
         stamp: Stamp<'_>,
-    ) -> (Bytes, Vec<Change>) {
+    ) -> (Result<Bytes, Status>, Vec<Change>) {
         let kind_index = target.kind_index;
         let items: Vec<(ObjectKey, Bytes)> = self
             .objects(kind_index, target.key.namespace())
@@ -30,15 +32,14 @@ impl Storage {
             key,
             ..target.clone()
         };
-        let changes = items
-            .into_iter()
-            .filter_map(|(key, _)| {
-                self.delete(&one(key), &Preconditions::default(), stamp)
-                    .ok()?
-                    .change
-            })
-            .collect();
-        (answer, changes)
+        let mut changes = Vec::new();
+        for (key, _) in items {
+            match self.delete(&one(key), &Preconditions::default(), stamp) {
+                Ok(written) => changes.extend(written.change),
+                Err(refusal) => return (Err(refusal), changes),
+            }
+        }
+        (Ok(answer), changes)
     }
 }
 

@@ -504,6 +504,7 @@ fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
             &|bytes| text(bytes).contains(r#""not-a":"1""#),
             STAMP,
         );
+        let answer = answer.unwrap();
         assert!(text(&answer).starts_with(wanted), "{answer:?}");
         assert!(
             serde_json::from_slice::<Value>(&answer).unwrap()["items"]

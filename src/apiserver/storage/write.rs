@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::super::body::text;
 use super::super::kinds::{Generation, ServedKind, StatusPart};
 use super::super::refusal;
-use super::super::validation::{NameRule, label_faults, name_faults};
+use super::super::validation::{NameRule, label_faults, name_faults, owner_faults};
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
 use super::{Part, Stamp, Target};
@@ -81,7 +81,12 @@ pub(super) fn created(
     if kind.generation == Generation::Counted {
         metadata.insert("generation".to_owned(), 1.into());
     }
-    let faults = [name_faults(name_rule(kind), &name), label_faults(metadata)].concat();
+    let faults = [
+        name_faults(name_rule(kind), &name),
+        label_faults(metadata),
+        owner_faults(metadata),
+    ]
+    .concat();
     if !faults.is_empty() {
         return Err(refusal::invalid(kind, &name, faults));
     }
@@ -167,7 +172,12 @@ pub(super) fn updated(
         metadata.remove(*field);
     }
     drop_empty(metadata);
-    let faults = [label_faults(metadata), finalizer_faults(old, &new)].concat();
+    let faults = [
+        label_faults(metadata),
+        owner_faults(metadata),
+        finalizer_faults(old, &new),
+    ]
+    .concat();
     if !faults.is_empty() {
         return Err(refusal::invalid(kind, target.key.name(), faults));
     }
