@@ -1,5 +1,5 @@
-//! Loom models of joining while batches are dispatched. They fail when the directory says only after laying out how far the
-//! history has to be read (tried: an event is missing), and when a new view is told to begin behind what it has to show (tried).
+//! Loom models of joining while batches are dispatched: whoever joins gets each event from the history or from the view, once.
+//! The order that they hold is the one in [`Hub`]'s page.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex as StdMutex;
