@@ -96,15 +96,16 @@ pub(super) fn depth(value: &Value) -> usize {
 /// Says in Go's words what is wrong with the text.
 pub(super) fn parse(json: &[u8]) -> Result<Value, String> {
     let words = |fault: serde_json::Error| syntax(&fault, json);
-    match text_depth(json) {
-        ..=ORDINARY_DEPTH => serde_json::from_slice(json).map_err(words),
-        ..=DEPTH_MAX => {
-            // Neither this nor what follows recurses.
-            serde_json::from_slice::<IgnoredAny>(json).map_err(words)?;
-            build(json).map_err(words)
-        }
-        _ => Err("exceeded max depth".to_owned()),
+    let depth = text_depth(json);
+    if depth > DEPTH_MAX {
+        return Err("exceeded max depth".to_owned());
     }
+    if depth <= ORDINARY_DEPTH {
+        return serde_json::from_slice(json).map_err(words);
+    }
+    // Neither this nor what follows recurses.
+    serde_json::from_slice::<IgnoredAny>(json).map_err(words)?;
+    build(json).map_err(words)
 }
 
 /// A container whose end has not been read.
