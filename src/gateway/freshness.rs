@@ -139,16 +139,24 @@ impl Inquiry {
     }
 
     async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+        let until = Instant::now() + ANSWER_WAIT;
         let Ok(probe) = probe(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
         if wait_until(served, probe.version, STREAM_WAIT).await {
             return Latest::At(probe.version);
         }
-        match self.proven_before(served, probe.version) {
-            Some(latest) => latest,
-            None => self.compare(fetch, served).await,
+        if let Some(latest) = self.proven_before(served, probe.version) {
+            return latest;
         }
+        // Forwarding at once would send a whole herd upstream; those who wait share one comparison.
+        let Some(delay) = self.delay_of_comparison(until) else {
+            return Latest::Unknown;
+        };
+        if wait_until(served, probe.version, delay).await {
+            return Latest::At(probe.version);
+        }
+        self.compare(fetch, served).await
     }
 
     /// The last proof, if nothing was written anywhere since.
@@ -166,7 +174,7 @@ impl Inquiry {
         let Some(snapshot) = served.cache.snapshot() else {
             return Latest::Unknown;
         };
-        if !self.may_compare(snapshot.objects.len()) {
+        if !self.account_for_comparison(snapshot.objects.len()) {
             return Latest::Unknown;
         }
         let Ok(census) = census(fetch, &served.cache.kind().gvr).await else {
@@ -196,15 +204,21 @@ impl Inquiry {
         }
     }
 
-    /// Whether so many objects may be compared now. If so, it is accounted for.
-    fn may_compare(&self, objects: usize) -> bool {
+    /// How long the next comparison has to wait; `None` if it could not begin in time.
+    fn delay_of_comparison(&self, until: Instant) -> Option<Duration> {
         let now = Instant::now();
-        let mut state = self.state();
-        if objects > CENSUS_MAX || state.compare_at.is_some_and(|at| now < at) {
+        let at = self.state().compare_at.unwrap_or(now).max(now);
+        (at < until).then(|| at - now)
+    }
+
+    /// Delays the comparison after this one; false if so many objects are not compared at all.
+    fn account_for_comparison(&self, objects: usize) -> bool {
+        if objects > CENSUS_MAX {
             return false;
         }
         let cost = u32::try_from(objects.max(COMPARED_MIN)).unwrap_or(u32::MAX);
-        state.compare_at = Some(now + Duration::from_secs(1) * cost / COMPARED_PER_SECOND);
+        let delay = Duration::from_secs(1) * cost / COMPARED_PER_SECOND;
+        self.state().compare_at = Some(Instant::now() + delay);
         true
     }
 }

@@ -191,20 +191,45 @@ async fn comparisons_are_paged_and_their_rate_is_bounded() {
         .answers("page more", version, &entries[500..], "")
         .await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version));
-    // Something else is written. 1,000 objects may be compared ten times a second.
+    // Something else is written. 1,000 objects may be compared ten times a second, so this comparison waits.
+    let compared_at = Instant::now();
     let reader = scene.reader();
     scene.answers("list latest", version + 1, &[], "").await;
-    assert!(
-        matches!(reader.await.unwrap(), Latest::Unknown),
-        "upstream answers this one"
-    );
-    tokio::time::advance(Duration::from_millis(100)).await;
-    let reader = scene.reader();
-    scene.answers("list latest", version + 1, &[], "").await;
-    scene
-        .answers("list latest", version + 1, &entries, "")
-        .await;
+    let census = scene.asked("list latest").await;
+    assert!(compared_at.elapsed() >= Duration::from_millis(99));
+    let census_page = page(version + 1, &entries, "");
+    census.whole(200, &census_page).await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version + 1));
+    // An event that passes the version ends the wait: nothing is compared.
+    let reader = scene.reader();
+    scene.answers("list latest", version + 2, &[], "").await;
+    tokio::time::sleep(STREAM_WAIT + Duration::from_millis(20)).await;
+    scene.world.version = version + 1;
+    let change = scene.world.write("a/z", None);
+    scene.world.apply(vec![change]);
+    assert!(matches!(reader.await.unwrap(), Latest::At(at) if at.0 == version + 2));
+    settled().await;
+    assert!(scene.upstream.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_that_would_begin_too_late_is_left_to_upstream() {
+    let mut scene = Scene::new();
+    let version = scene.world.version + 50;
+    let inquiry = scene.freshness.inquiry(&scene.served.cache);
+    assert!(
+        inquiry.account_for_comparison(CENSUS_MAX),
+        "takes five seconds"
+    );
+    let reader = scene.reader();
+    scene.answers("list latest", version, &[], "").await;
+    let asked_at = Instant::now();
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+    assert!(
+        asked_at.elapsed() < Duration::from_secs(1),
+        "without waiting in vain"
+    );
+    assert!(!inquiry.account_for_comparison(CENSUS_MAX + 1));
 }
 
 #[tokio::test(start_paused = true)]
