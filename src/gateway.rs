@@ -1,5 +1,6 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
+mod consistency;
 mod forwarded;
 mod freshness;
 mod identity;

@@ -22,7 +22,7 @@ pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use labels::{
-    BadRequest, CacheState, ConnectionFailure, FrameRejection, GiveUpReason, Label,
+    BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection, GiveUpReason, Label,
     PassthroughError, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;

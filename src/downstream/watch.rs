@@ -194,8 +194,7 @@ impl Body for WatchBody {
             return frame(pieces);
         }
         if this.follower.view().is_closed() {
-            this.follower.end_as(WatchEnd::Closed);
-            return Poll::Ready(None);
+            return Poll::Ready(this.follower.close().map(|pieces| Ok(Frame::data(pieces))));
         }
         while this.arm_timer(context).is_ready() {
             match this.follower.on_time(Instant::now()) {

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
+use super::consistency::contradiction;
 use super::freshness::Freshness;
 use super::tally::{ResourceTally, StreamTally};
 use super::task::caught;
@@ -219,7 +220,10 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
             Outcome::WentBack => {
                 warn!(resource = %gvr, "upstream's versions went back: clients must list again");
                 parts.tally.announce(CacheState::Filling);
-                settle(&filling, Filling::Waiting("upstream's versions went back"));
+                let waiting = Filling::Waiting("upstream's versions went back");
+                if let Filling::Ready(served) = filling.send_replace(waiting) {
+                    served.hub.expire();
+                }
                 continue;
             }
             Outcome::GivenUp(reason) => reason,
@@ -259,7 +263,7 @@ async fn attempt(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Outcome
         cache: Arc::clone(writer.cache()),
         hub,
     };
-    let tally = Arc::clone(&parts.tally).for_cache(served, filling.clone());
+    let tally = Arc::clone(&parts.tally).for_cache(served.clone(), filling.clone());
     let options = ReflectorOptions {
         streaming: Streaming::Preferred,
         page_len: PAGE_LEN,
@@ -268,6 +272,7 @@ async fn attempt(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Outcome
     };
     let delay = parts.limits.coalesce_delay_max;
     let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillTally>);
+    let connections = tally.connections();
     let driver = Driver::new(
         Arc::clone(&parts.client),
         Reading::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
@@ -277,7 +282,16 @@ async fn attempt(parts: &SlotParts, filling: &watch::Sender<Filling>) -> Outcome
         sink,
         tally,
     );
-    match driver.run().await {
+    let before = parts.tally.contradictions();
+    let end = tokio::select! {
+        end = driver.run() => end,
+        reason = contradiction(&*parts.client, &served, connections, before) => {
+            warn!(resource = %gvr, reason = reason.as_str(), "upstream has another history than the cache");
+            parts.tally.contradicted(reason);
+            DriverEnd::WentBack
+        }
+    };
+    match end {
         DriverEnd::Gone => Outcome::Gone,
         DriverEnd::WentBack => Outcome::WentBack,
         DriverEnd::GivenUp(reason) => Outcome::GivenUp(label_of(reason)),

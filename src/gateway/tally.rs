@@ -13,9 +13,9 @@ use crate::downstream::list::BlockCounts;
 use crate::downstream::resources::ListTally;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
-    CacheMetrics, CacheState, DownstreamMetrics, FrameRejection as RejectionLabel, GiveUpReason,
-    Label, Metrics, RelistReason as RelistLabel, ResourceLabels, StreamEnd as StreamLabel,
-    UpstreamMetrics, WatchEnd as WatchLabel,
+    CacheMetrics, CacheState, Contradiction, DownstreamMetrics, FrameRejection as RejectionLabel,
+    GiveUpReason, Label, Metrics, RelistReason as RelistLabel, ResourceLabels,
+    StreamEnd as StreamLabel, UpstreamMetrics, WatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::upstream::cache_sink::{FillState, FillTally};
@@ -89,6 +89,18 @@ impl ResourceTally {
         self.cache.given_up.inc(reason);
     }
 
+    /// Upstream has another history than the cache.
+    pub(super) fn contradicted(&self, contradiction: Contradiction) {
+        self.upstream.contradictions.inc(contradiction);
+    }
+
+    /// How often it was found to.
+    pub(super) fn contradictions(&self) -> u64 {
+        let reasons = Contradiction::ALL.iter();
+        let counts = reasons.map(|reason| self.upstream.contradictions.count(*reason));
+        counts.sum()
+    }
+
     /// How long upstream has sent nothing; `None` before it has sent anything.
     pub(super) fn silence(&self) -> Option<Duration> {
         let last = self.upstream.last_received.get();
@@ -105,6 +117,7 @@ impl ResourceTally {
             resource: self,
             served,
             filling,
+            connections: watch::Sender::new(0),
         })
     }
 }
@@ -131,6 +144,15 @@ pub(super) struct CacheTally {
     resource: Arc<ResourceTally>,
     served: Served,
     filling: watch::Sender<Filling>,
+    /// How often the watch upstream was opened.
+    connections: watch::Sender<u64>,
+}
+
+impl CacheTally {
+    /// Follows how often the watch upstream was opened.
+    pub(super) fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
+    }
 }
 
 impl DriverTally for CacheTally {
@@ -161,6 +183,9 @@ impl DriverTally for CacheTally {
         let open = i64::from(connected == Connected::Yes);
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
+        if connected == Connected::Yes {
+            self.connections.send_modify(|count| *count += 1);
+        }
         if let Connected::No(end) = connected {
             self.resource.upstream.watch_ends.inc(match end {
                 StreamEnd::Clean => WatchLabel::Closed,

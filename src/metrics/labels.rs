@@ -72,6 +72,29 @@ impl Label for RelistReason {
     }
 }
 
+/// How upstream contradicts a cache that it filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contradiction {
+    /// It lists an object that the cache must hold at that version, and does not.
+    Listed,
+    /// It lacks an object that the cache holds, and told of no deletion.
+    Missing,
+    /// It is another cluster.
+    Cluster,
+}
+
+impl Label for Contradiction {
+    const ALL: &'static [Self] = &[Self::Listed, Self::Missing, Self::Cluster];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Listed => "listed",
+            Self::Missing => "missing",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
 /// Why an upstream watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {

@@ -142,6 +142,7 @@ fn check_label<L: Label + std::fmt::Debug>() {
 fn the_values_of_a_label_differ() {
     check_label::<Verb>();
     check_label::<RelistReason>();
+    check_label::<Contradiction>();
     check_label::<WatchEnd>();
     check_label::<FrameRejection>();
     check_label::<GiveUpReason>();

@@ -3,7 +3,7 @@
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{FrameRejection, RelistReason, WatchEnd};
+use super::labels::{Contradiction, FrameRejection, RelistReason, WatchEnd};
 use super::sharded::{ShardedCounter, ShardedCounters};
 use super::{MetricsError, ResourceLabels};
 
@@ -24,6 +24,8 @@ pub struct UpstreamMetrics {
     pub watch_ends: ByLabel<WatchEnd>,
     /// Frames not taken, by reason.
     pub frames_rejected: ByLabel<FrameRejection>,
+    /// Times upstream was found to have another history than the cache, by reason.
+    pub contradictions: ByLabel<Contradiction>,
     /// Newest resource version known.
     pub resource_version: IntGauge,
     /// 1 while the watch is open and has not stalled.
@@ -50,6 +52,7 @@ pub(super) struct Families {
     watches_active: IntGaugeVec,
     watch_ends: IntCounterVec,
     frames_rejected: IntCounterVec,
+    contradictions: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
     last_received: GaugeVec,
@@ -99,6 +102,11 @@ impl Families {
             frames_rejected: add.counters(
                 "upstream_frames_rejected_total",
                 "Frames from upstream that were not taken, by reason.",
+                reason,
+            )?,
+            contradictions: add.counters(
+                "upstream_contradictions_total",
+                "Times upstream was found to have another history than the cache, by reason.",
                 reason,
             )?,
             resource_version: add.gauges(
@@ -161,6 +169,7 @@ impl Families {
             watches_active: self.watches_active.with_label_values(values),
             watch_ends: ByLabel::resolve(&self.watch_ends, values),
             frames_rejected: ByLabel::resolve(&self.frames_rejected, values),
+            contradictions: ByLabel::resolve(&self.contradictions, values),
             resource_version: self.resource_version.with_label_values(values),
             connected: self.connected.with_label_values(values),
             last_received: self.last_received.with_label_values(values),

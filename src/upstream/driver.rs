@@ -8,6 +8,7 @@ mod compare;
 mod fault;
 mod lists;
 mod probe;
+mod sample;
 mod scan;
 mod stream;
 
@@ -30,6 +31,7 @@ use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};
 use lists::{PageAhead, PageRequest};
 pub use probe::{Probe, ProbeError, offers_protobuf, probe};
+pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 
 /// Which connections a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -203,6 +203,18 @@ impl Hub {
         self.progress.wake_all(&mut scratch);
     }
 
+    /// Ends all watches as [`Hub::close`] does, and tells them to list again: no version that they know means anything.
+    pub fn expire(&self) {
+        self.directory().expired = true;
+        self.close();
+    }
+
+    /// True once [`Hub::expire`] was called.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.directory().expired
+    }
+
     /// True once [`Hub::close`] was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {

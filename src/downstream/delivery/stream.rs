@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::chunk::{LAST, SharedChunk, chunked};
 use crate::downstream::Pieces;
 use crate::downstream::transport::Transport;
-use crate::downstream::watch::{Follower, Timed, WatchEnd};
+use crate::downstream::watch::{Follower, Timed};
 
 /// So many writes, of 64 KiB about, before others have their turn.
 const TURN_LEN: usize = 8;
@@ -199,7 +199,10 @@ impl Stream {
                     continue;
                 }
                 if is_closed {
-                    self.follower.end_as(WatchEnd::Closed);
+                    if let Some(pieces) = self.follower.close() {
+                        self.out = chunked(pieces);
+                        continue;
+                    }
                 }
             }
             if self.follower.end().is_none() {

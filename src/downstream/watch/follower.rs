@@ -199,6 +199,13 @@ impl Follower {
         self.end.get_or_insert(end);
     }
 
+    /// Ends it because its view is closed; gives the last event of a client that must list again.
+    pub(in crate::downstream) fn close(&mut self) -> Option<Pieces> {
+        let error = (self.end.is_none() && self.served.hub.is_expired()).then(|| self.expired());
+        self.end_as(WatchEnd::Closed);
+        error
+    }
+
     /// When it wants to be looked at though nothing happens.
     pub(in crate::downstream) fn wake_at(&self) -> Instant {
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
@@ -393,6 +400,10 @@ impl Follower {
     /// The last event of a client that fell out of the history.
     fn lagged(&mut self) -> Pieces {
         self.end = Some(WatchEnd::Lagged);
+        self.expired()
+    }
+
+    fn expired(&self) -> Pieces {
         let cache = &self.served.cache;
         let floor = cache.snapshot().map_or(self.known, |snapshot| {
             crate::cache::floor(&snapshot, cache.history())

@@ -570,6 +570,21 @@ async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
     assert_eq!(late.poll(), Polled::Ended);
 }
 
+#[tokio::test(start_paused = true)]
+async fn watchers_of_a_history_that_is_void_are_told_to_list_again() {
+    let scene = Scene::new(WIDE);
+    let (level, ahead) = (
+        scene.after(&everything(), 10),
+        scene.after(&everything(), 9_999),
+    );
+    scene.served.hub.expire();
+    for mut client in [level, ahead] {
+        assert_eq!(client.poll(), Polled::Lines(vec!["ERROR 410".into()]));
+        assert_eq!(client.poll(), Polled::Ended);
+        assert_eq!(client.end().end, WatchEnd::Closed);
+    }
+}
+
 /// One client of the random run: what it was promised, and what it held at first.
 struct Follower {
     client: Client,

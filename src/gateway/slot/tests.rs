@@ -1,9 +1,12 @@
 //! The owner of a cache before an embedded API server.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use http::Request;
 use http::header::CONTENT_TYPE;
-use tokio::net::TcpListener;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
@@ -45,18 +48,55 @@ struct Stage {
     _tasks: JoinSet<()>,
 }
 
+async fn apiserver() -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec!["configmaps=3".parse().unwrap()],
+        seed: Some(1),
+        ..Options::default()
+    };
+    apiserver::start(listener, options).unwrap()
+}
+
+async fn connect(address: SocketAddr) -> Arc<Client> {
+    let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
+    Arc::new(Client::connect(source).await.unwrap())
+}
+
+async fn create(client: &Client, name: &str) {
+    let object = serde_json::json!({"metadata": {"name": name}});
+    let request = Request::post("/api/v1/namespaces/default/configmaps")
+        .header(CONTENT_TYPE, "application/json")
+        .body(RequestBody::Full(Bytes::from(object.to_string())))
+        .unwrap();
+    assert_eq!(client.send(request).await.unwrap().status(), 201);
+}
+
+/// An address, behind which the server can be replaced: that breaks all connections.
+async fn behind_one_address(server: SocketAddr) -> (SocketAddr, watch::Sender<SocketAddr>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, server) = watch::channel(server);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = server.clone();
+            tokio::spawn(async move {
+                let target = *server.borrow_and_update();
+                let mut upstream = TcpStream::connect(target).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut client, &mut upstream) => {}
+                    _ = server.changed() => {}
+                }
+            });
+        }
+    });
+    (address, sender)
+}
+
 impl Stage {
     async fn new(adjust: impl FnOnce(&mut SlotParts)) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let options = Options {
-            objects: vec!["configmaps=3".parse().unwrap()],
-            seed: Some(1),
-            ..Options::default()
-        };
-        let apiserver = apiserver::start(listener, options).unwrap();
-        let url = format!("http://{}", apiserver.address());
-        let source = UpstreamSource::url(&url).unwrap();
-        let client = Arc::new(Client::connect(source).await.unwrap());
+        let apiserver = apiserver().await;
+        let client = connect(apiserver.address()).await;
         let metrics = Metrics::new().unwrap();
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
         let tally = ResourceTally::new(&metrics, &key, Draining::default());
@@ -93,12 +133,7 @@ impl Stage {
     }
 
     async fn create(&self, name: &str) {
-        let object = serde_json::json!({"metadata": {"name": name}});
-        let request = Request::post("/api/v1/namespaces/default/configmaps")
-            .header(CONTENT_TYPE, "application/json")
-            .body(RequestBody::Full(Bytes::from(object.to_string())))
-            .unwrap();
-        assert_eq!(self.client.send(request).await.unwrap().status(), 201);
+        create(&self.client, name).await;
     }
 
     /// Waits for a state.
@@ -163,4 +198,28 @@ async fn no_cache_is_begun_while_memory_is_short() {
     stage.comes_to(given_up).await;
     assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
     assert_eq!(stage.slot.describe(), "forwarded: memory");
+}
+
+#[tokio::test]
+async fn another_history_at_versions_as_high_is_noticed() {
+    let (first, second) = (apiserver().await, apiserver().await);
+    // Both are at the same version then.
+    create(&*connect(first.address()).await, "lost").await;
+    create(&*connect(second.address()).await, "restored").await;
+    let (address, server) = behind_one_address(first.address()).await;
+    let client = connect(address).await;
+    let stage = Stage::new(|parts| parts.client = client).await;
+    let old = stage.ready().await;
+    let holds = |served: &Served, key: &str| {
+        let snapshot = served.cache.snapshot();
+        snapshot.is_some_and(|snapshot| snapshot.objects.object(key).is_some())
+    };
+    assert!(holds(&old, "default/lost"));
+    server.send(second.address()).unwrap();
+    let is_new = |state: &Filling| matches!(state, Filling::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
+    stage.comes_to(is_new).await;
+    let new = stage.ready().await;
+    assert!(holds(&new, "default/restored") && !holds(&new, "default/lost"));
+    assert!(old.hub.is_expired(), "its watchers are told to list again");
+    assert_eq!(stage.slot.tally.contradictions(), 1);
 }

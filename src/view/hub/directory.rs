@@ -71,6 +71,8 @@ pub(super) struct Directory {
     /// Seats are dealt over the shards in turn.
     pub(super) seats: usize,
     pub(super) closed: bool,
+    /// Whoever is ended by closing must list again.
+    pub(super) expired: bool,
 }
 
 impl Directory {
@@ -86,6 +88,7 @@ impl Directory {
             laid_out: 0,
             seats: 0,
             closed: false,
+            expired: false,
         }
     }
 

@@ -1,0 +1,169 @@
+//! Whether upstream still has the history that a cache was filled from.
+//!
+//! A restored etcd may come back at versions as high as the cache's: then the watch goes on as if nothing had happened, and
+//! the cache holds objects that no longer exist. Samples of upstream's objects tell (decision 19).
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::cache::Snapshot;
+use crate::downstream::serve::wait_until;
+use crate::metrics::Contradiction;
+use crate::resource::{Gvr, Object, random};
+use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
+use crate::view::Served;
+
+/// About so often samples are taken when nothing else asks for them.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Caches that reconnect together are checked within this.
+const SPREAD: Duration = Duration::from_secs(1);
+/// A contradiction counts if it is still there after this.
+const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
+/// Objects of a sample.
+const SAMPLE_LEN: u32 = 20;
+/// The newest object is looked for among so many.
+const NEWEST_AMONG: usize = 50_000;
+/// A quiet resource's stream passes a version with its next bookmark, which comes within a minute.
+const STREAM_WAIT: Duration = Duration::from_secs(90);
+/// The period doubles with each contradiction, so often at most: an upstream whose versions mean nothing is not listed
+/// every minute.
+const DOUBLED_MAX: u32 = 6;
+
+/// What a check is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// The watch was connected again.
+    Reconnected,
+    /// Time has passed.
+    Periodic,
+}
+
+/// Checks one cache against upstream, whenever the count of its `connections` has grown and now and then, until upstream
+/// contradicts it. `before` is how many contradictions the resource has seen.
+pub(super) async fn contradiction<F: Fetch>(
+    fetch: &F,
+    served: &Served,
+    mut connections: watch::Receiver<u64>,
+    before: u64,
+) -> Contradiction {
+    // The first connection is the one that the cache is filled from.
+    let mut seen = 1;
+    let mut cluster = None;
+    let doubled = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
+    loop {
+        let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doubled);
+        let reconnected = connections.wait_for(|count| *count > seen);
+        let reconnected = tokio::time::timeout(wait, reconnected).await;
+        let occasion = match reconnected.map(|count| count.map(|count| *count)) {
+            Ok(Ok(count)) => {
+                seen = count;
+                Occasion::Reconnected
+            }
+            // Without its tally the driver is over, and so is this.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => Occasion::Periodic,
+        };
+        if occasion == Occasion::Reconnected {
+            sleep(jitter(SPREAD)).await;
+        }
+        if (occasion == Occasion::Reconnected || cluster.is_none())
+            && let Ok(uid) = cluster_uid(fetch).await
+            && cluster.get_or_insert_with(|| uid.clone()) != &uid
+        {
+            return Contradiction::Cluster;
+        }
+        if check(fetch, served, occasion).await.is_some() {
+            // One of several servers may have answered from a state of its own.
+            sleep(CONFIRMED_AFTER).await;
+            if let Some(contradiction) = check(fetch, served, occasion).await {
+                return contradiction;
+            }
+        }
+    }
+}
+
+fn jitter(most: Duration) -> Duration {
+    let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random() % most.max(1))
+}
+
+/// Compares a few objects. What cannot be read contradicts nothing.
+async fn check<F: Fetch>(fetch: &F, served: &Served, occasion: Occasion) -> Option<Contradiction> {
+    let before = served.cache.snapshot()?;
+    let gvr = &served.cache.kind().gvr;
+    let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
+        .await
+        .ok()?;
+    if lists_otherwise(&page, &before) {
+        return Some(Contradiction::Listed);
+    }
+    let (all, held) = if page.is_complete {
+        let missing = before.objects.iter().find(|object| lacks(&page, object));
+        (page, missing?)
+    } else {
+        let object = chosen(&before, occasion)?;
+        let one = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
+        if lists_otherwise(&one, &before) {
+            return Some(Contradiction::Listed);
+        }
+        (one, object)
+    };
+    let is_lacking = all.is_complete && lacks(&all, held);
+    if !is_lacking || all.version < before.resource_version {
+        return None;
+    }
+    // It may have been deleted meanwhile: then the stream tells it before it passes the version.
+    if !wait_until(served, all.version, STREAM_WAIT).await {
+        return None;
+    }
+    let after = served.cache.snapshot()?;
+    let still = after.objects.object_at(held.key())?;
+    let is_same = still.uid() == held.uid() && still.resource_version() == held.resource_version();
+    (after.epoch == before.epoch && is_same).then_some(Contradiction::Missing)
+}
+
+/// Whether upstream lists an object that the snapshot must have held just so: last written no later than the snapshot.
+fn lists_otherwise(sample: &Sample, snapshot: &Snapshot) -> bool {
+    let known = snapshot.resource_version;
+    let differs = |entry: &SampleEntry| {
+        let held = snapshot.objects.object(entry.key.as_str());
+        let is_same = held.is_some_and(|object| {
+            object.resource_version() == entry.version && object.uid() == entry.uid
+        });
+        entry.version <= known && !is_same
+    };
+    // A server that is behind may list what has been written again since.
+    sample.version >= known && sample.entries.iter().any(differs)
+}
+
+fn lacks(sample: &Sample, object: &Object) -> bool {
+    let is_it = |entry: &SampleEntry| object.key() == entry.key;
+    !sample.entries.iter().any(is_it)
+}
+
+/// The newest object, which a restored backup is the least likely to have, or any.
+fn chosen(snapshot: &Snapshot, occasion: Occasion) -> Option<&Object> {
+    let objects = &snapshot.objects;
+    if occasion == Occasion::Reconnected || random().is_multiple_of(2) {
+        let some = objects.iter().take(NEWEST_AMONG);
+        return some.max_by_key(|object| object.resource_version());
+    }
+    let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+    let at = usize::try_from(random() % count.max(1)).unwrap_or_default();
+    objects.iter().nth(at)
+}
+
+/// A collection of this object alone.
+fn named(gvr: &Gvr, object: &Object) -> Collection {
+    let namespace = object.key().namespace();
+    Collection {
+        namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+        field_selector: format!("metadata.name={}", object.key().name()),
+        ..Collection::all(gvr)
+    }
+}
+
+#[cfg(test)]
+mod tests;

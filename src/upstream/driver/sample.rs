@@ -1,0 +1,75 @@
+//! A few objects as upstream has them now, to be compared with what is held.
+
+use super::ask::{self, Collection};
+use super::lists::page;
+use super::{Fetch, ProbeError, Purpose};
+use crate::decode::{scan_list, scan_object};
+use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion, Span};
+use crate::upstream::reflector::ListVersion;
+
+/// Some objects of a collection, read consistently.
+#[derive(Debug)]
+pub struct Sample {
+    /// The version they were read at.
+    pub version: ResourceVersion,
+    /// The objects, in no certain order.
+    pub entries: Vec<SampleEntry>,
+    /// Whether these are all objects of the collection.
+    pub is_complete: bool,
+}
+
+/// One object of a sample.
+#[derive(Debug)]
+pub struct SampleEntry {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: ResourceVersion,
+}
+
+/// Asks for metadata of so many objects.
+///
+/// # Errors
+/// See [`ProbeError`].
+pub async fn sample<F: Fetch>(
+    fetch: &F,
+    collection: &Collection,
+    limit: u32,
+) -> Result<Sample, ProbeError> {
+    let path = ask::list(collection, ListVersion::Latest, None, Some(limit));
+    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
+    let entry = |span: &Span| {
+        let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
+        Some(SampleEntry {
+            key: ObjectKey::new(&parts.namespace, &parts.name),
+            uid: parts.uid.into_owned(),
+            version: parts.resource_version,
+        })
+    };
+    let entries = list.items.iter().map(entry).collect::<Option<_>>();
+    Ok(Sample {
+        version: list.resource_version,
+        entries: entries.ok_or(ProbeError::Unreadable)?,
+        is_complete: list.continue_token.is_empty(),
+    })
+}
+
+/// What tells a cluster from another: the uid of its namespace `kube-system`.
+///
+/// # Errors
+/// See [`ProbeError`].
+pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, ProbeError> {
+    let path = "/api/v1/namespaces/kube-system".to_owned();
+    let body = page(fetch, path, Purpose::Read, Encoding::Json).await;
+    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let parts = scan_object(body.trim_ascii_end(), FieldTable::default());
+    let parts = parts.map_err(|_| ProbeError::Unreadable)?;
+    if parts.uid.is_empty() {
+        return Err(ProbeError::Unreadable);
+    }
+    Ok(parts.uid.into_owned())
+}
