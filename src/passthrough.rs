@@ -25,6 +25,7 @@ use refusal::Refusal;
 use tunnel::Tunnels;
 
 pub use body::PassthroughBody;
+pub use headers::impersonates;
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
 ///
@@ -125,7 +126,7 @@ impl Passthrough {
         if request.method() == Method::CONNECT {
             return Some(Refusal::Connect);
         }
-        let impersonates = headers::impersonates(request.headers());
+        let impersonates = impersonates(request.headers());
         (self.identity == Identity::Gateway && impersonates).then_some(Refusal::Impersonation)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
@@ -100,6 +100,11 @@ pub trait Resources: Send + Sync + 'static {
     /// Which of upstream's gates are open.
     fn gates(&self) -> Gates {
         Gates::default()
+    }
+
+    /// Whether a request with these headers is upstream's to answer, whatever it reads: memory does not judge who asks.
+    fn must_forward(&self, _: &HeaderMap) -> bool {
+        false
     }
 
     /// The cache of this key; starts it if need be, and waits for a while until it is filled.

@@ -134,6 +134,9 @@ impl<R: Resources> Service<R> {
             self.refused(BadRequest::Http);
             return text.to_response().map(AnswerBody::whole);
         }
+        if self.resources.must_forward(request.headers()) {
+            return self.forwarded(request).await;
+        }
         let audit_id = audit_id(request.headers());
         let mut asked = match asked(&request) {
             Ok(Some(asked)) => asked,

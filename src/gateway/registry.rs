@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::sync::Notify;
@@ -25,7 +25,7 @@ use crate::downstream::resources::{
 };
 use crate::downstream::watch::WatchTally;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::Passthrough;
+use crate::passthrough::{Passthrough, impersonates};
 use crate::resource::{CacheKey, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
@@ -360,6 +360,10 @@ impl Resources for Registry {
 
     fn gates(&self) -> Gates {
         **self.gates.load()
+    }
+
+    fn must_forward(&self, headers: &HeaderMap) -> bool {
+        impersonates(headers)
     }
 
     async fn availability(&self, key: &CacheKey, wait: FillWait) -> Availability {

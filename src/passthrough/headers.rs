@@ -55,8 +55,10 @@ pub(super) fn clear_response(headers: &mut HeaderMap) {
     clear_connection(headers);
 }
 
-/// Whether the request wants to act as somebody else.
-pub(super) fn impersonates(headers: &HeaderMap) -> bool {
+/// Whether the request asks to act as somebody else, by any of the `Impersonate-*` headers. Names are in lower case here, however
+/// they were spelled on the wire.
+#[must_use]
+pub fn impersonates(headers: &HeaderMap) -> bool {
     headers
         .keys()
         .any(|name| name.as_str().starts_with("impersonate-"))

@@ -1,8 +1,10 @@
 //! Requests that say something wrong: each gets the answer that a kube-apiserver gives.
 
 use http::StatusCode;
+use tokio::net::TcpStream;
 
 use crate::stage::{Stage, status};
+use crate::wire::{code, read_to_end, send};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -150,5 +152,43 @@ async fn wrong_methods_and_paths_get_the_answer_of_upstream() {
     }
     let head = stage.send("HEAD", PODS).await;
     assert!(head.status() != StatusCode::INTERNAL_SERVER_ERROR);
+    stage.end(witness).await;
+}
+
+/// Memory cannot judge whether a caller may act as somebody else, so these requests never get its answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_acts_as_somebody_else_gets_nothing_from_memory() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    // Cached from here on.
+    let list = stage.get(PODS).await;
+    assert_eq!(list.status(), StatusCode::OK);
+    let list: serde_json::Value = serde_json::from_slice(list.body()).unwrap();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let watch = format!("{PODS}?watch=1&resourceVersion={version}");
+    for header in [
+        "Impersonate-User: system:anonymous",
+        "IMPERSONATE-USER: system:anonymous",
+        "impersonate-group: system:masters",
+        "Impersonate-Uid: 1",
+        "Impersonate-Extra-Scopes: a",
+    ] {
+        for (target, accept) in [
+            (PODS, "application/json"),
+            ("/api/v1/pods?limit=1&resourceVersion=0", "application/json"),
+            (watch.as_str(), "application/json"),
+            (watch.as_str(), table),
+        ] {
+            let sent = format!(
+                "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAccept: {accept}\r\n{header}\r\n\r\n"
+            );
+            let mut stream = TcpStream::connect(stage.address).await.unwrap();
+            send(&mut stream, sent.as_bytes()).await;
+            let answer = read_to_end(&mut stream).await;
+            assert_eq!(code(&answer), 403, "{target} {header}: {answer}");
+            assert!(answer.contains("\"reason\":\"Forbidden\""), "{answer}");
+        }
+    }
     stage.end(witness).await;
 }

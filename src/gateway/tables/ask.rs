@@ -1,12 +1,13 @@
 //! Which watches of Tables may share one upstream, and what is asked there. Pure.
 
 use http::header::{ACCEPT, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderValue, Method, Request, Uri};
 
 use crate::downstream::request::{
     Bookmarks, ListOptions, PathForm, Plan, Query, Read, Target, WatchStart, WatchTimeout,
     wanted_table,
 };
+use crate::passthrough::impersonates;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
 use crate::view::MetaVersion;
@@ -159,12 +160,6 @@ fn include_object(query: &Query) -> Option<&'static str> {
         "None" => Some("None"),
         _ => None,
     }
-}
-
-fn impersonates(headers: &HeaderMap) -> bool {
-    headers
-        .keys()
-        .any(|name| name.as_str().starts_with("impersonate-"))
 }
 
 #[cfg(test)]
