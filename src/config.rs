@@ -8,6 +8,7 @@
 
 mod embedded;
 mod file;
+mod files;
 mod kinds;
 mod layers;
 mod print;
@@ -21,6 +22,7 @@ use crate::cli::{self, Command, ConfigAction, Flags};
 use crate::resource::Gvr;
 
 pub use crate::cli::{AuthMode, LogFormat, LogLevel, ObjectCount};
+pub use files::OpenFiles;
 pub use kinds::{InvalidKind, ResourceName};
 pub use layers::FlagsError;
 
@@ -92,6 +94,8 @@ pub struct ServeSettings {
     pub coalesce_delay_max: Duration,
     /// Bounds of what clients may take together.
     pub admission: AdmissionLimits,
+    /// What is forwarded at once.
+    pub forwards: ForwardLimits,
 }
 
 /// Where objects come from.
@@ -148,8 +152,31 @@ pub struct AdmissionLimits {
     pub lists_waiting_max: usize,
     /// How long one waits.
     pub list_wait_max: Duration,
+    /// How long a list may wait for its client and keep its place while others wait for one.
+    pub list_stall_max: Duration,
     /// Resident bytes of the process above which no new list or watch is let in; 0 for no bound.
     pub memory_max: usize,
+}
+
+/// Bounds of what is forwarded for all clients together. Open files may allow less (see [`OpenFiles`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardLimits {
+    /// Requests at once that end soon.
+    pub requests_max: usize,
+    /// Watches, logs and the like at once.
+    pub watches_max: usize,
+    /// Upgraded connections at once.
+    pub tunnels_max: usize,
+}
+
+impl Default for ForwardLimits {
+    fn default() -> Self {
+        Self {
+            requests_max: cli::FORWARDED_REQUESTS_MAX,
+            watches_max: cli::FORWARDED_WATCHES_MAX,
+            tunnels_max: cli::TUNNELS_MAX,
+        }
+    }
 }
 
 /// Settings of the embedded API server.

@@ -103,7 +103,8 @@ impl Gateway {
         });
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
         let passthrough =
-            Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
+            Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough())
+                .bounded(settings.forwards);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings),

@@ -27,6 +27,7 @@ pub mod apiserver;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod fairness;
 pub mod gateway;
 pub mod metrics;
 pub mod passthrough;

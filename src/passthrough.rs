@@ -3,6 +3,7 @@
 mod active;
 mod body;
 mod headers;
+mod lanes;
 mod orderly;
 mod refusal;
 mod tunnel;
@@ -15,11 +16,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
+use crate::config::ForwardLimits;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendError};
 
 use active::Active;
 use headers::Upgrade;
+use lanes::{Lane, Lanes};
 use orderly::{Boundary, OrderlyEnd};
 use refusal::Refusal;
 use tunnel::Tunnels;
@@ -36,6 +39,7 @@ pub struct Passthrough {
     client: Client,
     identity: Identity,
     metrics: Arc<PassthroughMetrics>,
+    lanes: Lanes,
     tunnels: Tunnels,
     answer_wait_max: Duration,
 }
@@ -48,6 +52,7 @@ impl Passthrough {
     #[must_use]
     pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
         Self {
+            lanes: Lanes::new(ForwardLimits::default(), client.is_clear_text()),
             client,
             identity,
             metrics: Arc::new(metrics),
@@ -65,23 +70,42 @@ impl Passthrough {
         }
     }
 
+    /// The same, within these bounds.
+    #[must_use]
+    pub fn bounded(self, limits: ForwardLimits) -> Self {
+        Self {
+            lanes: Lanes::new(limits, self.client.is_clear_text()),
+            ..self
+        }
+    }
+
     /// Forwards one request that ends soon. Always answers: with upstream's response whatever its status, or with a `Status`
     /// of its own where there is none, or none in time. Dropping the future, or later the body, cancels the request upstream.
     ///
-    /// For upgrades the connection of `request` must be served with upgrades enabled.
+    /// Each client has a share of what is forwarded at once; its `Peer` is an extension of the request. For upgrades the
+    /// connection of `request` must be served with upgrades enabled.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let answered = tokio::time::timeout(self.answer_wait_max, self.forward_long(request)).await;
+        let answer = self.forward_in(Lane::Requests, request);
+        let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
         answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
     }
 
     /// The same for a request that may last as long as it likes: a watch, a log that is followed, a proxied service.
     pub async fn forward_long(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
+        self.forward_in(Lane::Watches, request).await
+    }
+
+    async fn forward_in(
+        &self,
+        lane: Lane,
+        request: Request<Incoming>,
+    ) -> Response<PassthroughBody> {
         let active = Active::begin(&self.metrics);
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let outcome = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
-            None => self.exchange(request, active).await,
+            None => self.exchange(lane, request, active).await,
         };
         outcome.unwrap_or_else(|refusal| self.refused(refusal, audit_id))
     }
@@ -132,6 +156,7 @@ impl Passthrough {
 
     async fn exchange(
         &self,
+        lane: Lane,
         mut request: Request<Incoming>,
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
@@ -139,24 +164,35 @@ impl Passthrough {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
             _ => None,
         };
+        let lane = if upgrade.is_some() {
+            Lane::Tunnels
+        } else {
+            lane
+        };
+        let permit = self.lanes.enter(lane, &request);
+        let permit = permit.ok_or_else(|| lane.full())?;
+        let active = active.holding(permit);
         headers::clear_request(request.headers_mut());
         match upgrade {
             Some(upgrade) => self.exchange_upgrade(request, upgrade, active).await,
-            None => self.exchange_plain(request, active).await,
+            None => self.exchange_plain(lane, request, active).await,
         }
     }
 
     async fn exchange_plain(
         &self,
+        lane: Lane,
         request: Request<Incoming>,
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let repeatable = is_repeatable(request.method());
-        let response = self
-            .client
-            .forward(self.identity, self.outgoing(request))
-            .await
-            .map_err(|error| failed(&error, repeatable))?;
+        let request = self.outgoing(request);
+        let response = match lane {
+            Lane::Watches => self.client.forward_watch(self.identity, request).await,
+            Lane::Requests | Lane::Tunnels => self.client.forward(self.identity, request).await,
+        };
+        let response = response.map_err(|error| failed(&error, lane, repeatable))?;
+        self.lanes.learn(response.version());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Unasked);
         }
@@ -169,7 +205,9 @@ impl Passthrough {
         upgrade: Upgrade,
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
-        let place = self.tunnels.place().ok_or(Refusal::TooMany)?;
+        if !self.tunnels.are_open() {
+            return Err(Lane::Tunnels.full());
+        }
         let downstream = hyper::upgrade::on(&mut request);
         let repeatable = is_repeatable(request.method());
         let mut request = self.outgoing(request);
@@ -178,14 +216,14 @@ impl Passthrough {
             .client
             .send_upgrade(self.identity, request)
             .await
-            .map_err(|error| failed(&error, repeatable))?;
+            .map_err(|error| failed(&error, Lane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(incoming(response, active));
         }
         let granted = Upgrade::asked_by(response.headers()).unwrap_or(upgrade);
         let upstream = hyper::upgrade::on(&mut response);
         self.metrics.upgrades.inc();
-        self.tunnels.open(place, active, (downstream, upstream));
+        self.tunnels.open(active, (downstream, upstream));
         let mut switching = Response::new(PassthroughBody::empty());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());
@@ -221,7 +259,7 @@ fn is_repeatable(method: &Method) -> bool {
     method.is_safe()
 }
 
-fn failed(error: &SendError, repeatable: bool) -> Refusal {
+fn failed(error: &SendError, lane: Lane, repeatable: bool) -> Refusal {
     tracing::debug!(
         error = error as &dyn std::error::Error,
         "request not passed on"
@@ -232,7 +270,7 @@ fn failed(error: &SendError, repeatable: bool) -> Refusal {
         may_repeat: repeatable || error.is_unsent(),
     };
     match error {
-        SendError::Saturated => Refusal::TooMany,
+        SendError::Saturated => lane.full(),
         SendError::Timeout => Refusal::Timeout,
         SendError::Target(_) => Refusal::Target,
         SendError::Broken(_) => unreachable(PassthroughError::Broken),

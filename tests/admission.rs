@@ -105,6 +105,8 @@ async fn lists_beyond_the_bound_are_sent_away_and_the_others_are_whole() {
     let row = Row::with(|bounds| {
         bounds.lists_max = 3;
         bounds.lists_waiting_max = 0;
+        // They are not read, on purpose.
+        bounds.list_stall_max = std::time::Duration::from_secs(3_600);
     })
     .await;
     let mut running = Vec::new();
@@ -128,6 +130,27 @@ async fn lists_beyond_the_bound_are_sent_away_and_the_others_are_whole() {
     }
     for _ in 0..3 {
         row.get(CONFIGMAPS).await.check_whole_list().await;
+    }
+    row.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_are_not_read_hold_up_no_list_of_the_same_client() {
+    let row = Row::with(|bounds| {
+        bounds.lists_max = 3;
+        bounds.list_stall_max = std::time::Duration::from_millis(100);
+    })
+    .await;
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(row.get(CONFIGMAPS).await.check_code("200"));
+    }
+    for _ in 0..2 {
+        row.get(CONFIGMAPS).await.check_whole_list().await;
+    }
+    // Slow is all they are: each is whole when it is read.
+    for list in unread {
+        list.check_whole_list().await;
     }
     row.ended().await;
 }

@@ -3,6 +3,8 @@
 
 #[path = "hostile/connections.rs"]
 mod connections;
+#[path = "hostile/fairness.rs"]
+mod fairness;
 #[path = "hostile/floods.rs"]
 mod floods;
 #[path = "hostile/frames.rs"]

@@ -44,6 +44,14 @@ pub const LISTS_MAX: usize = 256;
 pub const LISTS_WAITING_MAX: usize = 16_384;
 /// Half of the minute within which the API server's answers begin.
 pub const LIST_WAIT_MAX: Span = Span(Duration::from_secs(30));
+/// Slower than 32 KB/s, with the frames that lists are sent in. A busy machine does not look like that.
+pub const LIST_STALL_MAX: Span = Span(Duration::from_secs(2));
+/// The connections upstream hold so many: 64 of HTTP/2 with 90 streams each.
+pub const FORWARDED_REQUESTS_MAX: usize = 5_760;
+/// As many; one lane for each, so that neither takes the other's.
+pub const FORWARDED_WATCHES_MAX: usize = 5_760;
+/// Each holds two connections and two buffers: 320 MB and 8,192 open files at most.
+pub const TUNNELS_MAX: usize = 4_096;
 /// What caches need is not known beforehand, so a bound is for the operator to set.
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
 

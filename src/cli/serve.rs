@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ADMIN_LISTEN, AUTH, ByteLen, COALESCE_DELAY_MAX, CONNECTIONS_MAX, FRAME_LEN_MAX,
-    IDLE_RESOURCE_TIMEOUT, LIST_WAIT_MAX, LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX,
-    PASSTHROUGH_RESOURCES, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, Span, WATCHES_MAX,
+    ADMIN_LISTEN, AUTH, ByteLen, COALESCE_DELAY_MAX, CONNECTIONS_MAX, FORWARDED_REQUESTS_MAX,
+    FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
+    LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, RING_AGE_MIN,
+    RING_BYTES_MAX, RING_EVENTS_MAX, Span, TUNNELS_MAX, WATCHES_MAX,
 };
 
 /// How callers are told apart and what they may see.
@@ -98,7 +99,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
     pub coalesce_delay_max: Span,
 
-    /// Most connections at once; 0 means fifteen sixteenths of the open files that the process may have. Who comes
+    /// Most connections at once; 0 means what the limit of open files leaves beside connections to upstream. Who comes
     /// beyond is answered 429 and closed.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = CONNECTIONS_MAX)]
     pub connections_max: usize,
@@ -114,6 +115,18 @@ pub struct ServeFlags {
     /// Longest wait of a list for its turn; 429 after it.
     #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_WAIT_MAX)]
     pub list_wait_max: Span,
+    /// A list whose client takes nothing for so long gives its place to one that waits, and goes on without.
+    #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_STALL_MAX)]
+    pub list_stall_max: Span,
+    /// Most forwarded requests at once, watches and the like left out; 429 beyond.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_REQUESTS_MAX)]
+    pub forwarded_requests_max: usize,
+    /// Most forwarded watches, logs and other long requests at once; 429 beyond.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_WATCHES_MAX)]
+    pub forwarded_watches_max: usize,
+    /// Most upgraded connections at once: exec, attach, port-forward; 429 beyond.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = TUNNELS_MAX)]
+    pub tunnels_max: usize,
     /// Resident memory above which new lists and watches get 429; 0 for no such bound.
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,

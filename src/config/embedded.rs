@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    AdmissionLimits, ApiserverSettings, AuthMode, DemoSettings, RingLimits, ServeSettings,
-    SettingsError, Transport, UpstreamSource, in_range, kinds,
+    AdmissionLimits, ApiserverSettings, AuthMode, DemoSettings, ForwardLimits, RingLimits,
+    ServeSettings, SettingsError, Transport, UpstreamSource, in_range, kinds,
 };
 use crate::cli::{self, ApiserverFlags, ByteLen, DemoFlags, Span};
 
@@ -106,8 +106,10 @@ impl ServeSettings {
                 lists_max: cli::LISTS_MAX,
                 lists_waiting_max: cli::LISTS_WAITING_MAX,
                 list_wait_max: cli::LIST_WAIT_MAX.0,
+                list_stall_max: cli::LIST_STALL_MAX.0,
                 memory_max: cli::MEMORY_MAX.0,
             },
+            forwards: ForwardLimits::default(),
         }
     }
 }

@@ -55,6 +55,11 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "listsMax", admission.lists_max);
     plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
     plain(&mut out, "listWaitMax", Span(admission.list_wait_max));
+    plain(&mut out, "listStallMax", Span(admission.list_stall_max));
+    let forwards = &serve.forwards;
+    plain(&mut out, "forwardedRequestsMax", forwards.requests_max);
+    plain(&mut out, "forwardedWatchesMax", forwards.watches_max);
+    plain(&mut out, "tunnelsMax", forwards.tunnels_max);
     plain(&mut out, "memoryMax", ByteLen(admission.memory_max));
     plain(&mut out, "logFormat", word_of(process.log_format));
     plain(&mut out, "logLevel", word_of(process.log_level));

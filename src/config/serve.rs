@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    AdmissionLimits, RingLimits, ServeSettings, SettingsError, Transport, UpstreamSource, in_range,
-    kinds,
+    AdmissionLimits, ForwardLimits, RingLimits, ServeSettings, SettingsError, Transport,
+    UpstreamSource, in_range, kinds,
 };
 use crate::cli::{AuthMode, ByteLen, ServeFlags, Span};
 
@@ -27,6 +27,11 @@ const IDLE_RANGE: (Span, Span) = (
 /// More of anything is beyond one machine; none of it would serve nobody.
 const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
 /// Clients have given up after the API server's own minute.
+/// Below a tenth of a second every list waits for its client now and then.
+const LIST_STALL_RANGE: (Span, Span) = (
+    Span(Duration::from_millis(100)),
+    Span(Duration::from_secs(3_600)),
+);
 const LIST_WAIT_TOP: Span = Span(Duration::from_secs(60));
 /// Less than the process needs by itself would refuse everybody.
 const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
@@ -72,6 +77,7 @@ impl ServeSettings {
             )?
             .0,
             admission: admission(&flags)?,
+            forwards: forwards(&flags)?,
         })
     }
 }
@@ -202,6 +208,25 @@ fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
     })
 }
 
+fn forwards(flags: &ServeFlags) -> Result<ForwardLimits, SettingsError> {
+    let (least, most) = COUNT_RANGE;
+    Ok(ForwardLimits {
+        requests_max: in_range(
+            "forwarded-requests-max",
+            flags.forwarded_requests_max,
+            least,
+            most,
+        )?,
+        watches_max: in_range(
+            "forwarded-watches-max",
+            flags.forwarded_watches_max,
+            least,
+            most,
+        )?,
+        tunnels_max: in_range("tunnels-max", flags.tunnels_max, least, most)?,
+    })
+}
+
 fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
     let (least, most) = COUNT_RANGE;
     if flags.memory_max.0 > 0 {
@@ -222,6 +247,13 @@ fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
             flags.list_wait_max,
             Span(Duration::ZERO),
             LIST_WAIT_TOP,
+        )?
+        .0,
+        list_stall_max: in_range(
+            "list-stall-max",
+            flags.list_stall_max,
+            LIST_STALL_RANGE.0,
+            LIST_STALL_RANGE.1,
         )?
         .0,
         memory_max: flags.memory_max.0,

@@ -319,7 +319,8 @@ fn printed_settings_read_back_as_the_same_settings() {
         "--kubeconfig /a: --context on --tls-cert '#c --tls-key [k --auth none --listen [::1]:0 --log-format json \
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
          --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3 \
-         --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB",
+         --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB \
+         --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
     );
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",

@@ -1,70 +1,54 @@
 //! Who may be served now: how many lists, watches and connections there are at once, and who waits or is sent away with 429.
 //!
 //! ```text
-//! list ── place free? ──▶ runs until its body is gone
+//! list ── place free? ──▶ runs until its body is gone, or gives the place up when its client does not read
 //!             │ no
 //!             ▼
 //!       line, bounded in places and time ──▶ runs, or 429 with Retry-After
 //! watch ── below its bound? ──▶ runs until its stream is gone, or 429
 //! ```
 //!
-//! What is decided is `line`'s, without clock or socket. Short answers, forwarded requests and everything on the admin
-//! port are not bounded here (`docs/decisions/0017-admission.md`).
+//! What is decided is `lists`' and `line`'s. Short answers and everything on the admin port are not bounded here, forwarded
+//! requests in the pass-through (`docs/decisions/0017-admission.md`, `0025-shares.md`).
 
 mod line;
+mod lists;
 mod memory;
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::status::Status;
-use crate::config::AdmissionLimits;
+use crate::config::{AdmissionLimits, OpenFiles};
+use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{AdmissionMetrics, Refused};
-use line::{Entry, Line};
+use line::Entry;
+use lists::{Lists, Stall};
 use memory::Memory;
 pub use memory::resident;
 
-/// Of the files that the process may open, one in so many is left for what is not a client: upstream above all.
-const FILES_LEFT: usize = 16;
-/// Without a limit of open files: more than one machine's ports and memory allow.
-const CONNECTIONS_UNLIMITED: usize = 1 << 20;
 /// Clients that were sent away together shall not come back together.
 const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 /// Watches and memory are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
-/// Who asks, as far as an address tells. All hosts of one IPv6 network count as one: they cost their owner nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Peer(IpAddr);
-
-impl Peer {
-    /// All whose address is not known.
-    pub const UNKNOWN: Self = Self(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-}
-
-impl From<IpAddr> for Peer {
-    fn from(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
-        })
-    }
-}
+/// How often somebody in line looks whether a client that does not read holds a place.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The bounds of one service, and what is taken of them.
 #[derive(Clone, Debug)]
 pub struct Admission(Arc<Shared>);
 
+type WaitingLists = Lists<oneshot::Sender<ListPlace>>;
+
 #[derive(Debug)]
 struct Shared {
     limits: AdmissionLimits,
-    lists: Mutex<Line<oneshot::Sender<ListPlace>>>,
-    watches: Mutex<usize>,
+    lists: Mutex<WaitingLists>,
+    watches: Permits,
     memory: Memory,
     metrics: Option<AdmissionMetrics>,
 }
@@ -74,8 +58,8 @@ impl Admission {
     #[must_use]
     pub fn new(limits: AdmissionLimits, metrics: Option<AdmissionMetrics>) -> Self {
         Self(Arc::new(Shared {
-            lists: Mutex::new(Line::new(limits.lists_max, limits.lists_waiting_max)),
-            watches: Mutex::new(0),
+            lists: Mutex::new(Lists::new(limits.lists_max, limits.lists_waiting_max)),
+            watches: Permits::new(limits.watches_max),
             memory: Memory::new(limits.memory_max),
             limits,
             metrics,
@@ -86,13 +70,7 @@ impl Admission {
     #[must_use]
     pub fn connections_max(&self) -> usize {
         match self.0.limits.connections_max {
-            0 => {
-                let files = getrlimit(Resource::Nofile).current;
-                files.map_or(CONNECTIONS_UNLIMITED, |files| {
-                    let files = usize::try_from(files).unwrap_or(usize::MAX);
-                    (files - files / FILES_LEFT).clamp(1, CONNECTIONS_UNLIMITED)
-                })
-            }
+            0 => OpenFiles::of_process().clients,
             set => set,
         }
     }
@@ -103,16 +81,20 @@ impl Admission {
     /// 429 if there is none to be had.
     pub async fn list(&self, peer: Peer) -> Result<ListPlace, Status> {
         let is_memory_over = self.0.memory.is_over(Instant::now());
-        let (id, turn) = {
+        let (id, mut turn) = {
             let mut lists = self.0.lists();
             // One goes on, so that memory which is not the lists' does not shut them out for good.
-            if is_memory_over && lists.running() > 0 {
+            if is_memory_over && lists.line.running() > 0 {
                 return Err(self.refuse(Refused::Memory));
             }
-            match lists.enter(peer) {
+            if !lists.line.has_room_for(peer) {
+                lists = self.0.take_back(lists);
+            }
+            match lists.line.enter(peer) {
                 Entry::Runs => {
+                    let place = self.0.place(&mut lists, peer);
                     self.0.show(&lists);
-                    return Ok(self.0.place(peer));
+                    return Ok(place);
                 }
                 Entry::Full => return Err(self.refuse(Refused::Lists)),
                 Entry::MayWait(ticket) => {
@@ -127,10 +109,15 @@ impl Admission {
             shared: &self.0,
             id,
         };
-        match tokio::time::timeout(self.0.limits.list_wait_max, turn).await {
-            Ok(Ok(place)) => Ok(place),
-            // A place that comes just now is given back with the channel it lies in.
-            Ok(Err(_)) | Err(_) => Err(self.refuse(Refused::ListWait)),
+        let mut overdue = std::pin::pin!(tokio::time::sleep(self.0.limits.list_wait_max));
+        loop {
+            // All are safe to cancel: a place that comes just now is given back with the channel it lies in.
+            tokio::select! {
+                biased;
+                place = &mut turn => return place.map_err(|_| self.refuse(Refused::ListWait)),
+                () = &mut overdue => return Err(self.refuse(Refused::ListWait)),
+                () = tokio::time::sleep(LOOK_PERIOD) => drop(self.0.take_back(self.0.lists())),
+            }
         }
     }
 
@@ -138,16 +125,14 @@ impl Admission {
     ///
     /// # Errors
     /// 429 if there is none.
-    pub fn watch(&self) -> Result<WatchPlace, Status> {
+    pub fn watch(&self, peer: Peer) -> Result<WatchPlace, Status> {
         if self.0.memory.is_over(Instant::now()) {
             return Err(self.refuse(Refused::Memory));
         }
-        let mut watches = self.0.watches();
-        if *watches >= self.0.limits.watches_max {
-            return Err(self.refuse(Refused::Watches));
-        }
-        *watches += 1;
-        Ok(WatchPlace(Arc::clone(&self.0)))
+        let permit = self.0.watches.try_acquire(peer);
+        permit
+            .map(WatchPlace)
+            .ok_or_else(|| self.refuse(Refused::Watches))
     }
 
     /// Counts a refusal, and says it to the client.
@@ -172,35 +157,48 @@ impl Admission {
 }
 
 impl Shared {
-    fn lists(&self) -> MutexGuard<'_, Line<oneshot::Sender<ListPlace>>> {
-        // A line is whole between its methods, and these do not panic.
+    fn lists(&self) -> MutexGuard<'_, WaitingLists> {
+        // Lists are whole between their methods, and these do not panic.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watches(&self) -> MutexGuard<'_, usize> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn place(self: &Arc<Self>, peer: Peer) -> ListPlace {
+    /// For a peer that the line has let in.
+    fn place(self: &Arc<Self>, lists: &mut WaitingLists, peer: Peer) -> ListPlace {
+        let stall = Arc::<Stall>::default();
         ListPlace {
+            id: lists.begin(peer, Arc::clone(&stall)),
             shared: Arc::clone(self),
             peer,
+            stall,
         }
     }
 
-    fn show(&self, lists: &Line<oneshot::Sender<ListPlace>>) {
+    fn show(&self, lists: &WaitingLists) {
         let gauge = |count| i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(metrics) = &self.metrics {
-            metrics.lists_running.set(gauge(lists.running()));
-            metrics.lists_waiting.set(gauge(lists.waiting()));
+            metrics.lists_running.set(gauge(lists.line.running()));
+            metrics.lists_waiting.set(gauge(lists.line.waiting()));
+            metrics.lists_slow.set(gauge(lists.slow()));
         }
+    }
+
+    /// Takes back the places of lists that wait for their clients, and gives them to whoever is next.
+    fn take_back<'a>(
+        self: &'a Arc<Self>,
+        mut lists: MutexGuard<'a, WaitingLists>,
+    ) -> MutexGuard<'a, WaitingLists> {
+        if lists.take_back(Instant::now(), self.limits.list_stall_max) {
+            self.hand_out(lists);
+            return self.lists();
+        }
+        lists
     }
 
     /// Gives the places that have become free to whoever is next.
-    fn hand_out(self: &Arc<Self>, mut lists: MutexGuard<'_, Line<oneshot::Sender<ListPlace>>>) {
+    fn hand_out(self: &Arc<Self>, mut lists: MutexGuard<'_, WaitingLists>) {
         let mut turns = Vec::new();
-        while let Some((peer, sender)) = lists.admit_next() {
-            turns.push((self.place(peer), sender));
+        while let Some((peer, sender)) = lists.line.admit_next() {
+            turns.push((self.place(&mut lists, peer), sender));
         }
         self.show(&lists);
         drop(lists);
@@ -220,36 +218,44 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
-        if lists.give_up(self.id) {
+        if lists.line.give_up(self.id) {
             self.shared.show(&lists);
         }
     }
 }
 
-/// The right to send one list, until it is dropped.
+/// The right to send one list, until it is dropped. Who sends tells it whom the list waits for, frame by frame.
 #[derive(Debug)]
 pub struct ListPlace {
     shared: Arc<Shared>,
     peer: Peer,
+    id: u64,
+    stall: Arc<Stall>,
+}
+
+impl ListPlace {
+    /// A frame is handed over: from now on the list waits for its client.
+    pub fn gave_frame(&self) {
+        self.stall.set(Some(Instant::now()));
+    }
+
+    /// The client waits for the list.
+    pub fn is_at_work(&self) {
+        self.stall.set(None);
+    }
 }
 
 impl Drop for ListPlace {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
-        lists.leave(self.peer);
+        lists.end(self.id, self.peer);
         self.shared.hand_out(lists);
     }
 }
 
 /// The right to one watch, until it is dropped.
 #[derive(Debug)]
-pub struct WatchPlace(Arc<Shared>);
-
-impl Drop for WatchPlace {
-    fn drop(&mut self) {
-        *self.0.watches() -= 1;
-    }
-}
+pub struct WatchPlace(#[expect(dead_code, reason = "held for its drop")] Permit);
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
 
+mod accept_errors;
+
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,10 +21,11 @@ use prometheus::IntCounter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::admission::{Admission, Peer};
+use super::admission::Admission;
 use super::conduct::{Conduct, Verdict, failure};
 use super::delivery::Delivery;
 use super::handover::{Handover, Successor};
@@ -33,8 +36,10 @@ use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{Ending, Reach, Streams};
 use super::transport::{Gathered, Transport, Turns};
 use super::watch::WatchBody;
+use crate::fairness::{Peer, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
 use crate::shutdown::Drain;
+use accept_errors::AcceptErrors;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
@@ -79,7 +84,8 @@ pub async fn run<R: Resources>(
     let connections_max = service
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
-    let places = Arc::new(Semaphore::new(connections_max));
+    let places = Permits::new(connections_max);
+    let mut accept_errors = AcceptErrors::default();
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let mut connections = JoinSet::new();
     let mut begun = std::pin::pin!(drain.begun());
@@ -92,14 +98,18 @@ pub async fn run<R: Resources>(
         };
         match accepted {
             Ok((stream, address)) => {
-                let place = Arc::clone(&places).try_acquire_owned();
-                let standing = if place.is_ok() {
+                let place = places.try_acquire(address.ip().into());
+                let standing = if place.is_some() {
                     Standing::Served
                 } else {
                     Standing::Refused
                 };
-                let Ok(place) = place.or_else(|_| Arc::clone(&refusals).try_acquire_owned()) else {
-                    continue;
+                let telling = match standing {
+                    Standing::Served => None,
+                    Standing::Refused => match Arc::clone(&refusals).try_acquire_owned() {
+                        Ok(telling) => Some(telling),
+                        Err(_) => continue,
+                    },
                 };
                 let connection = Connection {
                     peer: address.ip(),
@@ -118,14 +128,14 @@ pub async fn run<R: Resources>(
                             let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
                         }
                     }
-                    drop(place);
+                    drop((place, telling));
                 });
             }
             Err(error) => {
                 if let Some(metrics) = service.resources().listener_metrics() {
                     metrics.connections_failed.inc(ConnectionFailure::Accept);
                 }
-                warn!(%error, "a connection could not be accepted");
+                accept_errors.note(&error, Instant::now());
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

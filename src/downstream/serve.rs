@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::admission::{Admission, ListPlace, Peer};
+use super::admission::{Admission, ListPlace};
 use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
 use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
 use super::request::{
@@ -30,6 +30,7 @@ use super::resources::{Answered, Availability, FillWait, ForwardPermit, Resource
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
 use super::websocket;
+use crate::fairness::Peer;
 use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
 use crate::view::selector::Selector;
@@ -385,7 +386,7 @@ impl<R: Resources> Service<R> {
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
-        let admitted = self.admission.as_ref().map(Admission::watch);
+        let admitted = self.admission.as_ref().map(|all| all.watch(asked.peer));
         let place = admitted.transpose().map_err(Refusal::Answer)?;
         let is_short =
             !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);

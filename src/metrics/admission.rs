@@ -15,6 +15,8 @@ pub struct AdmissionMetrics {
     pub lists_running: IntGauge,
     /// Lists that wait for one.
     pub lists_waiting: IntGauge,
+    /// Lists that go on without a place.
+    pub lists_slow: IntGauge,
 }
 
 impl AdmissionMetrics {
@@ -36,6 +38,10 @@ impl AdmissionMetrics {
                 "Lists being sent, and watches that send their initial events.",
             )?,
             lists_waiting: gauge("admission_lists_waiting", "Lists that wait for their turn.")?,
+            lists_slow: gauge(
+                "admission_lists_slow",
+                "Lists that gave their place to others because their clients read too slowly.",
+            )?,
         })
     }
 }

@@ -420,10 +420,18 @@ pub enum PassthroughError {
     Broken,
     /// The request may not be forwarded as it is.
     Refused,
+    /// Too much is being forwarded, for all clients or for one.
+    Saturated,
 }
 
 impl Label for PassthroughError {
-    const ALL: &'static [Self] = &[Self::Connect, Self::Timeout, Self::Broken, Self::Refused];
+    const ALL: &'static [Self] = &[
+        Self::Connect,
+        Self::Timeout,
+        Self::Broken,
+        Self::Refused,
+        Self::Saturated,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -431,6 +439,7 @@ impl Label for PassthroughError {
             Self::Timeout => "timeout",
             Self::Broken => "broken",
             Self::Refused => "refused",
+            Self::Saturated => "saturated",
         }
     }
 }

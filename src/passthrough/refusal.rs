@@ -14,8 +14,8 @@ pub(super) enum Refusal {
     Impersonation,
     /// `CONNECT`: this is no forward proxy.
     Connect,
-    /// No room for another upgraded connection, or for another request upstream.
-    TooMany,
+    /// No room for another request upstream, or none for this client: for so many seconds, about.
+    TooMany { retry_after_seconds: u64 },
     /// The path does not make a URI together with upstream's address.
     Target,
     /// Upstream changed protocols without being asked to.
@@ -34,9 +34,8 @@ impl Refusal {
     /// What it is counted as.
     pub(super) const fn label(&self) -> PassthroughError {
         match self {
-            Self::Impersonation | Self::Connect | Self::TooMany | Self::Target => {
-                PassthroughError::Refused
-            }
+            Self::Impersonation | Self::Connect | Self::Target => PassthroughError::Refused,
+            Self::TooMany { .. } => PassthroughError::Saturated,
             Self::Unasked => PassthroughError::Broken,
             Self::Timeout => PassthroughError::Timeout,
             Self::Unreachable { label, .. } => *label,
@@ -51,11 +50,11 @@ impl Refusal {
                 "impersonation is not available: this gateway talks to the API server under its own identity",
             ),
             Self::Connect => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
+                StatusCode::NOT_FOUND,
+                "NotFound",
+                "the server could not find the requested resource",
             ),
-            Self::TooMany => (
+            Self::TooMany { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TooManyRequests",
                 "too many requests to the API server are open, please try again later",
@@ -108,8 +107,10 @@ impl Refusal {
     /// Clients repeat a request by themselves when told when, so this is said only where repeating does no harm.
     const fn retry_after_seconds(&self) -> Option<u64> {
         match self {
-            Self::TooMany
-            | Self::Unreachable {
+            Self::TooMany {
+                retry_after_seconds,
+            } => Some(*retry_after_seconds),
+            Self::Unreachable {
                 may_repeat: true, ..
             } => Some(1),
             Self::Impersonation

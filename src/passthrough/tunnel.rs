@@ -2,14 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::active::Active;
@@ -17,47 +16,43 @@ use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
 pub(super) struct Tunnels {
-    places: Arc<Semaphore>,
-    tasks: Mutex<JoinSet<()>>,
+    /// `None` after a drain began.
+    tasks: Mutex<Option<JoinSet<()>>>,
 }
-
-/// Leave to open one tunnel.
-pub(super) struct Place(OwnedSemaphorePermit);
 
 impl Tunnels {
     pub(super) fn new() -> Self {
         Self {
-            places: Arc::new(Semaphore::new(TUNNELS_MAX)),
-            tasks: Mutex::new(JoinSet::new()),
+            tasks: Mutex::new(Some(JoinSet::new())),
         }
     }
 
-    /// Nothing once [`TUNNELS_MAX`] are open, or after a drain began.
-    pub(super) fn place(&self) -> Option<Place> {
-        self.places.clone().try_acquire_owned().ok().map(Place)
+    /// Whether tunnels may still be opened.
+    pub(super) fn are_open(&self) -> bool {
+        self.tasks().is_some()
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connects the two ends, downstream first, as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
     /// user, and dead peers are found by TCP keep-alive.
-    pub(super) fn open(&self, place: Place, active: Active, ends: (OnUpgrade, OnUpgrade)) {
+    pub(super) fn open(&self, active: Active, ends: (OnUpgrade, OnUpgrade)) {
         let tunnel = async move {
-            let Place(_held) = place;
             connect(ends, active.metrics()).await;
         };
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ended ones are taken out here, so the set stays within the places plus those ended since the last opening.
-        while tasks.try_join_next().is_some() {}
-        // A drain closes the places before it takes the tasks: what comes later would have no owner.
-        if !self.places.is_closed() {
+        // What comes after a drain took the tasks would have no owner.
+        if let Some(tasks) = &mut *self.tasks() {
+            // Ended ones are taken out here, so the set stays within the places plus those ended since the last opening.
+            while tasks.try_join_next().is_some() {}
             tasks.spawn(tunnel);
         }
     }
 
     pub(super) async fn drain(&self, grace: Duration) -> usize {
-        self.places.close();
-        let mut tasks = {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *tasks)
+        let Some(mut tasks) = self.tasks().take() else {
+            return 0;
         };
         let all_ended = async { while tasks.join_next().await.is_some() {} };
         let ended = tokio::time::timeout(grace, all_ended).await;
@@ -130,10 +125,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
-
-/// Each holds two connections and two buffers: 320 MB and 8,192 file descriptors at most. A kubelet's own limit on
-/// streams is met long before.
-const TUNNELS_MAX: usize = 4096;
 
 /// Both ends have answered by then; what remains is writing 101 downstream.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -127,6 +127,27 @@ impl Client {
             .await
     }
 
+    /// Passes on a watch, or another request that lasts. Has connections and places of its own, so that however many there are
+    /// short requests find theirs.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn forward_watch(
+        &self,
+        identity: Identity,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        let lane = &stack.lanes(identity).forwarded_watches;
+        self.pass_on(&stack, lane, identity, request).await
+    }
+
+    /// Whether the server is reached without TLS, so that HTTP/2 is never spoken and each request in flight holds a connection.
+    #[must_use]
+    pub fn is_clear_text(&self) -> bool {
+        self.shared.stack.load().base.scheme() == Some(&uri::Scheme::HTTP)
+    }
+
     /// Passes on a request that asks to upgrade its connection, over HTTP/1.1 whatever the server offers.
     ///
     /// # Errors
@@ -262,6 +283,7 @@ struct Lanes {
     calls: Lane,
     watches: Lane,
     forwards: Lane,
+    forwarded_watches: Lane,
     upgrades: Lane,
 }
 
@@ -278,6 +300,7 @@ impl Lanes {
             calls: Lane::new(&settings, Purpose::Call)?,
             watches: Lane::new(&settings, Purpose::Watch)?,
             forwards: Lane::new(&settings, Purpose::Forward)?,
+            forwarded_watches: Lane::new(&settings, Purpose::ForwardWatch)?,
             upgrades: Lane::new(&settings, Purpose::Upgrade)?,
         })
     }

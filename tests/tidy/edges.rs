@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cli", &[]),
     ("metrics", &[]),
     ("shutdown", &[]),
+    ("fairness", &[]),
     ("config", &["cli", "resource"]),
     ("decode", &["resource"]),
     ("cache", &["resource"]),
@@ -28,7 +29,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "passthrough",
-        &["resource", "config", "metrics", "upstream::client"],
+        &[
+            "resource",
+            "config",
+            "fairness",
+            "metrics",
+            "upstream::client",
+        ],
     ),
     (
         "downstream",
@@ -39,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "auth",
             "passthrough",
             "config",
+            "fairness",
             "metrics",
             "shutdown",
         ],

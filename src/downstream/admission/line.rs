@@ -1,56 +1,10 @@
 //! A bounded number of places, and a bounded line of those who wait for one. Pure: no clock, no waking.
 //!
-//! First come, first served, but that no peer takes all: it may hold up to [`GREED`] times as much as is left free, of the
-//! places as of the line (the dynamic threshold of shared switch buffers, Choudhury and Hahne 1998). One peer alone gets
-//! four fifths; whoever comes new finds something free, however many there are.
+//! First come, first served, but that no peer takes all: both the places and the line are shared (`fairness`).
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
-
-use super::Peer;
-
-/// See the module. Up to four places one peer may hold them all.
-const GREED: usize = 4;
-
-/// A number of places, shared.
-#[derive(Debug)]
-struct Share {
-    max: usize,
-    taken: usize,
-    /// Peers who hold any.
-    by_peer: HashMap<Peer, usize, foldhash::fast::RandomState>,
-}
-
-impl Share {
-    fn new(max: usize) -> Self {
-        Self {
-            max,
-            taken: 0,
-            by_peer: HashMap::default(),
-        }
-    }
-
-    fn has_room_for(&self, peer: Peer) -> bool {
-        let held = self.by_peer.get(&peer).copied().unwrap_or(0);
-        held < (self.max - self.taken).saturating_mul(GREED)
-    }
-
-    fn take(&mut self, peer: Peer) {
-        self.taken += 1;
-        *self.by_peer.entry(peer).or_insert(0) += 1;
-    }
-
-    fn give_back(&mut self, peer: Peer) {
-        self.taken -= 1;
-        if let Some(held) = self.by_peer.get_mut(&peer) {
-            *held -= 1;
-            if *held == 0 {
-                self.by_peer.remove(&peer);
-            }
-        }
-    }
-}
+use crate::fairness::{Peer, Share};
 
 /// See the module. `T` is what somebody who waits is told by.
 #[derive(Debug)]
@@ -112,12 +66,17 @@ impl<T> Line<T> {
 
     /// Places taken.
     pub(super) fn running(&self) -> usize {
-        self.running.taken
+        self.running.taken()
     }
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.taken
+        self.waiting.taken()
+    }
+
+    /// Whether the peer would run at once.
+    pub(super) fn has_room_for(&self, peer: Peer) -> bool {
+        self.running.has_room_for(peer)
     }
 
     /// Somebody comes. Nobody is passed who could have had the place: those who wait could not.

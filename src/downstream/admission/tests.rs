@@ -1,13 +1,19 @@
 //! Places that are waited for, given up and given back, under a stopped clock.
 
 use std::future::{Future, poll_fn};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::task::Poll;
 
+use super::lists::SLOW_LISTS_PER_PLACE;
 use super::*;
 use crate::metrics::Metrics;
 
 const WAIT: Duration = Duration::from_secs(30);
+const STALL: Duration = Duration::from_secs(2);
+
+fn peer(number: u8) -> Peer {
+    Peer::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)))
+}
 
 fn bounds(lists_max: usize, lists_waiting_max: usize) -> AdmissionLimits {
     AdmissionLimits {
@@ -16,6 +22,7 @@ fn bounds(lists_max: usize, lists_waiting_max: usize) -> AdmissionLimits {
         lists_max,
         lists_waiting_max,
         list_wait_max: WAIT,
+        list_stall_max: STALL,
         memory_max: 0,
     }
 }
@@ -89,10 +96,10 @@ async fn a_place_given_to_somebody_who_has_left_goes_to_the_next() {
 #[test]
 fn watches_are_counted_until_they_are_gone() {
     let (admission, metrics) = admission(bounds(1, 1));
-    let place = admission.watch().unwrap();
-    check_refused(admission.watch(), "too many watches are open");
+    let place = admission.watch(Peer::UNKNOWN).unwrap();
+    check_refused(admission.watch(Peer::UNKNOWN), "too many watches are open");
     drop(place);
-    drop(admission.watch().unwrap());
+    drop(admission.watch(Peer::UNKNOWN).unwrap());
     assert_eq!(metrics.refusals.count(Refused::Watches), 1);
 }
 
@@ -102,12 +109,89 @@ async fn without_memory_one_list_goes_on_at_a_time() {
         memory_max: 1,
         ..bounds(5, 5)
     });
-    check_refused(admission.watch(), "memory is short");
+    check_refused(admission.watch(Peer::UNKNOWN), "memory is short");
     let place = admission.list(Peer::UNKNOWN).await.unwrap();
     check_refused(admission.list(Peer::UNKNOWN).await, "memory is short");
     drop(place);
     drop(admission.list(Peer::UNKNOWN).await.unwrap());
     assert_eq!(metrics.refusals.count(Refused::Memory), 2);
+}
+
+#[test]
+fn one_peers_watches_leave_places_for_another() {
+    let (admission, _) = admission(AdmissionLimits {
+        watches_max: 100,
+        ..bounds(1, 1)
+    });
+    let held: Vec<_> = std::iter::from_fn(|| admission.watch(peer(1)).ok()).collect();
+    assert_eq!(held.len(), 80);
+    admission.watch(peer(2)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_its_client_does_not_take_gives_its_place_to_one_who_waits() {
+    let (admission, metrics) = admission(bounds(2, 4));
+    let stalled = admission.list(peer(1)).await.unwrap();
+    stalled.gave_frame();
+    let busy = admission.list(peer(1)).await.unwrap();
+    let begun = Instant::now();
+    let next = admission.list(peer(1)).await.unwrap();
+    assert!(begun.elapsed() >= STALL && begun.elapsed() < WAIT);
+    assert_eq!(metrics.lists_slow.get(), 1);
+    // Of whoever works on its list the place is not taken, however long it takes.
+    let refused = admission.list(peer(1)).await;
+    check_refused(refused, "the list's turn did not come in time");
+    drop(stalled);
+    assert_eq!(metrics.lists_slow.get(), 0);
+    drop(busy);
+    drop(admission.list(peer(1)).await.unwrap());
+    drop(next);
+    assert_eq!(metrics.lists_running.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
+    let (admission, _) = admission(bounds(1, 1));
+    let list = admission.list(peer(1)).await.unwrap();
+    let taken = async {
+        for _ in 0..2 * WAIT.as_secs() {
+            list.gave_frame();
+            tokio::time::sleep(STALL / 2).await;
+            list.is_at_work();
+        }
+    };
+    let (refused, ()) = tokio::join!(admission.list(peer(1)), taken);
+    check_refused(refused, "the list's turn did not come in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_go_on_without_a_place_are_bounded() {
+    let (admission, metrics) = admission(bounds(2, 0));
+    let mut stalled = Vec::new();
+    loop {
+        match admission.list(peer(1)).await {
+            Ok(place) => {
+                place.gave_frame();
+                stalled.push(place);
+                tokio::time::sleep(STALL).await;
+            }
+            Err(refused) => {
+                check_refused(Err::<(), _>(refused), "too many lists wait for their turn");
+                break;
+            }
+        }
+    }
+    let slow = metrics.lists_slow.get();
+    assert!(
+        slow > 0 && slow <= 2 * SLOW_LISTS_PER_PLACE as i64,
+        "{slow}"
+    );
+    assert_eq!(stalled.len() as i64, slow + 2);
+    drop(stalled);
+    assert_eq!(
+        (metrics.lists_slow.get(), metrics.lists_running.get()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -118,22 +202,5 @@ fn connections_are_bounded_as_set_or_by_open_files() {
         connections_max: 0,
         ..bounds(1, 1)
     });
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let connections = unset.connections_max();
-    assert!(
-        connections > 0 && (connections as u64) < files,
-        "{connections}"
-    );
-}
-
-#[test]
-fn hosts_of_one_network_are_one_peer() {
-    let peer = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());
-    assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
-    assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
-    assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
-    assert_eq!(
-        peer("::ffff:10.0.0.1"),
-        Peer::from(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))
-    );
+    assert_eq!(unset.connections_max(), OpenFiles::of_process().clients);
 }

@@ -43,8 +43,8 @@ pub struct MeasuredList {
     list: Listing,
     started: Instant,
     tally: Option<Arc<dyn ListTally>>,
-    /// Given back with the list.
-    _place: Option<ListPlace>,
+    /// Given back with the list, or before if its client does not take it.
+    place: Option<ListPlace>,
 }
 
 impl MeasuredList {
@@ -58,8 +58,27 @@ impl MeasuredList {
             list,
             started,
             tally,
-            _place: place,
+            place,
         }
+    }
+}
+
+impl MeasuredList {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+        if let Some(place) = &self.place {
+            place.is_at_work();
+        }
+        let polled = match &mut self.list {
+            Listing::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
+            Listing::Compressed(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
+        };
+        if let (Some(place), Poll::Ready(_)) = (&self.place, &polled) {
+            place.gave_frame();
+        }
+        polled
     }
 }
 
@@ -100,10 +119,7 @@ where
             Self::Whole(pieces) | Self::Stream(pieces) => {
                 Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
             }
-            Self::List(list) => match &mut list.list {
-                Listing::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
-                Listing::Compressed(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
-            },
+            Self::List(list) => list.poll_frame(context),
             Self::Watch(watch) => Pin::new(&mut **watch)
                 .poll_frame(context)
                 .map_err(|never| match never {}),

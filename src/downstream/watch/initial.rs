@@ -62,6 +62,9 @@ impl Initial {
         if self.done {
             return Ok((None, 0));
         }
+        if let Some(place) = &self.place {
+            place.is_at_work();
+        }
         let selector = view.selector();
         let walk = self.walk.get_or_insert_with(|| {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
@@ -97,6 +100,9 @@ impl Initial {
                 push_added(&mut pieces, object, view)?;
                 count += 1;
             }
+        }
+        if let Some(place) = &self.place {
+            place.gave_frame();
         }
         Ok(((!pieces.is_empty()).then_some(pieces), count))
     }

@@ -26,8 +26,10 @@ pub(super) enum Purpose {
     Call,
     /// The gateway's watches.
     Watch,
-    /// Callers' requests.
+    /// Callers' requests that end soon.
     Forward,
+    /// Callers' watches, logs and other requests that last.
+    ForwardWatch,
     /// Callers' upgrades: HTTP/1.1 only.
     Upgrade,
 }
@@ -38,7 +40,7 @@ impl Purpose {
     /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
     const fn places_per_connection(self) -> usize {
         match self {
-            Self::Call | Self::Forward | Self::Upgrade => 90,
+            Self::Call | Self::Forward | Self::ForwardWatch | Self::Upgrade => 90,
             Self::Watch => 8,
         }
     }
@@ -48,7 +50,7 @@ impl Purpose {
     const fn stream_window_len(self) -> u32 {
         match self {
             Self::Call | Self::Watch => 16 << 20,
-            Self::Forward | Self::Upgrade => 512 << 10,
+            Self::Forward | Self::ForwardWatch | Self::Upgrade => 512 << 10,
         }
     }
 }
@@ -167,7 +169,7 @@ impl Connector {
         }
         let https = match purpose {
             Purpose::Upgrade => builder.enable_http1().wrap_connector(tcp()),
-            Purpose::Call | Purpose::Watch | Purpose::Forward => {
+            Purpose::Call | Purpose::Watch | Purpose::Forward | Purpose::ForwardWatch => {
                 builder.enable_all_versions().wrap_connector(tcp())
             }
         };
@@ -214,7 +216,8 @@ pub(super) fn install_crypto_provider() {
     }
 }
 
-/// 5,760 requests in flight per lane; a server with default limits has long said 429 before that.
+/// 5,760 requests in flight per lane. Short requests a server with default limits refuses before that, watches it does not:
+/// hence a lane for each, and shares of clients in the pass-through.
 const POOLS_MAX: usize = 64;
 
 /// Requests in flight on one connection at most: servers allow 100 streams by default.

@@ -1,0 +1,72 @@
+//! How the files that the process may open are divided: clients, connections to upstream, and everything else. Sets no limit
+//! itself.
+
+use rustix::process::{Resource, getrlimit};
+
+/// Without a limit of open files: more than one machine's ports and memory allow.
+const UNLIMITED: usize = 1 << 20;
+/// The gateway's own: caches' watches and lists, ports, logs; and idle connections to upstream.
+const OWN_MIN: usize = 64;
+/// One in so many is its own, beyond that.
+const OWN_SHARE: usize = 32;
+/// Of a process with few files upstream gets one in so many.
+const UPSTREAM_SHARE: usize = 4;
+/// All that is ever forwarded at once.
+const UPSTREAM_MAX: usize = 16 << 10;
+
+/// Open files by use. Together never more than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFiles {
+    /// Connections of clients.
+    pub clients: usize,
+    /// Connections to upstream for forwarded requests that end soon. Over HTTP/1.1 each has its own, over HTTP/2 many share one.
+    pub forwarded_requests: usize,
+    /// The same for forwarded watches, logs and the like.
+    pub forwarded_watches: usize,
+    /// Connections to upstream that carry upgraded ones.
+    pub tunnels: usize,
+}
+
+impl OpenFiles {
+    /// Divides what the process may open at present.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let files = getrlimit(Resource::Nofile).current;
+        Self::divided(files.map_or(UNLIMITED, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX).min(UNLIMITED)
+        }))
+    }
+
+    fn divided(files: usize) -> Self {
+        let own = OWN_MIN + files / OWN_SHARE;
+        let upstream = (files / UPSTREAM_SHARE).min(UPSTREAM_MAX);
+        let forwarded = (upstream * 3 / 8).max(1);
+        Self {
+            clients: files.saturating_sub(own + upstream).max(1),
+            forwarded_requests: forwarded,
+            forwarded_watches: forwarded,
+            tunnels: (upstream / 4).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_use_of_files_can_take_those_of_another() {
+        for files in [256, 1_024, 4_096, 20_000, 65_536, UNLIMITED] {
+            let open = OpenFiles::divided(files);
+            let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
+            let own = OWN_MIN + files / OWN_SHARE;
+            assert!(open.clients + upstream + own <= files, "{files}: {open:?}");
+            // A client with a request that is forwarded over HTTP/1.1 needs two.
+            assert!(open.clients >= files / 3, "{files}: {open:?}");
+            assert!(
+                open.tunnels >= files.min(UPSTREAM_MAX) / 20,
+                "{files}: {open:?}"
+            );
+        }
+    }
+}

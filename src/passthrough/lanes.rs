@@ -1,0 +1,88 @@
+//! How much is forwarded at once, by kind, and which client's it is. Waits for nothing: what has no place is refused.
+
+use std::sync::Once;
+
+use http::{Request, Version};
+
+use super::refusal::Refusal;
+use crate::config::{ForwardLimits, OpenFiles};
+use crate::fairness::{Peer, Permit, Permits};
+
+/// Kinds of forwarded requests, none of which takes the places of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// They end soon.
+    Requests,
+    /// Watches, logs, proxied services: they may last for hours.
+    Watches,
+    /// Upgraded connections.
+    Tunnels,
+}
+
+/// Clients that were refused together must not come back together.
+const REQUEST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
+/// These places are held for minutes.
+const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
+
+impl Lane {
+    /// The answer when there is no place in it.
+    pub(super) fn full(self) -> Refusal {
+        let range = match self {
+            Self::Requests => REQUEST_RETRY_SECONDS,
+            Self::Watches | Self::Tunnels => WATCH_RETRY_SECONDS,
+        };
+        let seconds = range.start + (range.end - range.start) * crate::resource::fraction();
+        Refusal::TooMany {
+            retry_after_seconds: std::time::Duration::from_secs_f64(seconds).as_secs(),
+        }
+    }
+}
+
+/// The places of all lanes.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    requests: Permits,
+    watches: Permits,
+    tunnels: Permits,
+    /// Done when upstream turned out to speak HTTP/1.1.
+    http1: Once,
+}
+
+impl Lanes {
+    /// `is_http1`: upstream is known to speak HTTP/1.1, where every request holds a connection.
+    pub(super) fn new(limits: ForwardLimits, is_http1: bool) -> Self {
+        let files = OpenFiles::of_process();
+        let lanes = Self {
+            requests: Permits::new(limits.requests_max),
+            watches: Permits::new(limits.watches_max),
+            tunnels: Permits::new(limits.tunnels_max.min(files.tunnels)),
+            http1: Once::new(),
+        };
+        if is_http1 {
+            lanes.learn(Version::HTTP_11);
+        }
+        lanes
+    }
+
+    /// A place for the client that sent the request, if its share allows one.
+    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Option<Permit> {
+        let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
+        match lane {
+            Lane::Requests => self.requests.try_acquire(peer),
+            Lane::Watches => self.watches.try_acquire(peer),
+            Lane::Tunnels => self.tunnels.try_acquire(peer),
+        }
+    }
+
+    /// Upstream has answered in this version. Which one it speaks over TLS is not known before.
+    pub(super) fn learn(&self, version: Version) {
+        if version >= Version::HTTP_2 {
+            return;
+        }
+        self.http1.call_once(|| {
+            let files = OpenFiles::of_process();
+            self.requests.lower(files.forwarded_requests);
+            self.watches.lower(files.forwarded_watches);
+        });
+    }
+}
