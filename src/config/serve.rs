@@ -26,12 +26,12 @@ const IDLE_RANGE: (Span, Span) = (
 
 /// More of anything is beyond one machine; none of it would serve nobody.
 const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
-/// Clients have given up after the API server's own minute.
 /// Below a tenth of a second every list waits for its client now and then.
 const LIST_STALL_RANGE: (Span, Span) = (
     Span(Duration::from_millis(100)),
     Span(Duration::from_secs(3_600)),
 );
+/// Clients have given up after the API server's own minute.
 const LIST_WAIT_TOP: Span = Span(Duration::from_secs(60));
 /// Less than the process needs by itself would refuse everybody.
 const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));

@@ -1,5 +1,7 @@
-//! How a client treats its connection: requests that it gives up before they are answered, and why the connection ended.
-//! It ends nothing itself.
+//! How a client treats its connection: requests that it gives up before they are answered, control frames that only make work,
+//! and why the connection ended. It ends nothing itself.
+
+mod control_frames;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,6 +10,8 @@ use prometheus::IntCounter;
 use tokio::sync::watch;
 
 use crate::metrics::ConnectionFailure;
+
+pub(super) use control_frames::ControlFrames;
 
 /// So many requests given up on one connection, and more than were answered, are no accident: each costs a request at
 /// upstream that is begun and broken off. A client is told to connect anew, so one with bad luck loses little.
@@ -22,14 +26,20 @@ pub(super) struct Conduct {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    begun: u64,
     answered: u64,
     aborted: u64,
+    /// Answers whose bodies have not left.
+    in_flight: u64,
+    /// For control frames alone.
+    frames: Verdict,
 }
 
 /// What a connection deserves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
     /// To be served.
+    #[default]
     Serve,
     /// To be told to go away; what runs on it may end.
     SendAway,
@@ -39,13 +49,14 @@ pub(super) enum Verdict {
 
 impl Counts {
     fn verdict(self) -> Verdict {
-        if self.aborted < ABORTS_MAX || self.aborted <= self.answered {
+        let aborts = if self.aborted < ABORTS_MAX || self.aborted <= self.answered {
             Verdict::Serve
         } else if self.aborted < 2 * ABORTS_MAX {
             Verdict::SendAway
         } else {
             Verdict::Cut
-        }
+        };
+        aborts.max(self.frames)
     }
 }
 
@@ -60,15 +71,25 @@ impl Conduct {
 
     /// A request has come.
     pub(super) fn begin(&self) -> Begun {
+        self.count(|counts| {
+            counts.begun += 1;
+            counts.in_flight += 1;
+        });
         Begun {
             conduct: self.clone(),
             is_answered: false,
         }
     }
 
-    /// Whether the connection has been of use.
-    pub(super) fn has_answered(&self) -> bool {
-        self.counts.borrow().answered > 0
+    /// Requests that have come so far, and those of them whose answers have not left.
+    pub(super) fn requests(&self) -> (u64, u64) {
+        let counts = self.counts.borrow();
+        (counts.begun, counts.in_flight)
+    }
+
+    /// What the control frames on the connection deserve, when that changes.
+    pub(super) fn judge_frames(&self, verdict: Verdict) {
+        self.count(|counts| counts.frames = counts.frames.max(verdict));
     }
 
     /// Completes when the verdict is `verdict` or worse. Safe to cancel.
@@ -98,10 +119,21 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// The head of an answer is ready.
-    pub(super) fn answered(mut self) {
+    /// The head of an answer is ready; what is returned goes with its body.
+    pub(super) fn answered(mut self) -> InFlight {
         self.is_answered = true;
         self.conduct.count(|counts| counts.answered += 1);
+        InFlight(self.conduct.clone())
+    }
+}
+
+/// An answer whose body has not left.
+#[derive(Debug)]
+pub(super) struct InFlight(Conduct);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.count(|counts| counts.in_flight -= 1);
     }
 }
 
@@ -113,7 +145,10 @@ impl Drop for Begun {
         if let Some(aborts) = &self.conduct.aborts {
             aborts.inc();
         }
-        self.conduct.count(|counts| counts.aborted += 1);
+        self.conduct.count(|counts| {
+            counts.aborted += 1;
+            counts.in_flight -= 1;
+        });
     }
 }
 
@@ -142,7 +177,11 @@ mod tests {
 
     #[track_caller]
     fn check(answered: u64, aborted: u64, expected: Verdict) {
-        let counts = Counts { answered, aborted };
+        let counts = Counts {
+            answered,
+            aborted,
+            ..Counts::default()
+        };
         assert_eq!(counts.verdict(), expected, "{counts:?}");
     }
 
@@ -162,7 +201,7 @@ mod tests {
         let aborts = IntCounter::new("aborts", "for a test").unwrap();
         let conduct = Conduct::new(Some(aborts.clone()));
         for _ in 0..ABORTS_MAX {
-            conduct.begin().answered();
+            drop(conduct.begin().answered());
             drop(conduct.begin());
         }
         assert_eq!(aborts.get(), ABORTS_MAX);
@@ -170,5 +209,17 @@ mod tests {
         drop(conduct.begin());
         conduct.reaches(Verdict::SendAway).await;
         assert_eq!(conduct.counts.borrow().verdict(), Verdict::SendAway);
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_its_answer_has_left() {
+        let conduct = Conduct::new(None);
+        let (first, second) = (conduct.begin(), conduct.begin());
+        assert_eq!(conduct.requests(), (2, 2));
+        let body = first.answered();
+        drop(second);
+        assert_eq!(conduct.requests(), (2, 1));
+        drop(body);
+        assert_eq!(conduct.requests(), (2, 0));
     }
 }

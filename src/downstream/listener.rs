@@ -1,6 +1,7 @@
 //! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
 
 mod accept_errors;
+mod head_timer;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -8,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,25 +31,26 @@ use super::conduct::{Conduct, Verdict, failure};
 use super::delivery::Delivery;
 use super::handover::{Handover, Successor};
 use super::head::chunked_ok;
-use super::preface::{Begun, NoPreface, speaks_http2};
+use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{Ending, Reach, Streams};
-use super::transport::{Gathered, Transport, Turns};
+use super::transport::{Gathered, Metered, Transport, Turns};
 use super::watch::WatchBody;
 use crate::fairness::{Peer, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
 use crate::shutdown::Drain;
 use accept_errors::AcceptErrors;
+use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
 
-/// kube-apiserver's patience with a request's head (protocol.md §4.14).
-const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keeps a slow client's lag in its cursor instead of in our buffers.
 const BUFFER_LEN: usize = 64 << 10;
 /// Room for a thousand watches on one connection and some short requests. The API server allows 100; clients at the limit
 /// open another connection. Each stream may hold a frame that its client does not take.
 const STREAMS_MAX: u32 = 1_200;
+/// Header fields of an HTTP/1.1 request. A user's groups come in one each when somebody acts as them.
+const HEADERS_MAX: usize = 512;
 /// Long tokens and impersonation headers are legal. Continued heads are bounded by it too.
 const HEAD_LIST_LEN: u32 = 128 << 10;
 /// What may be on its way to upstream of one request's body, as the API server has it.
@@ -241,9 +243,12 @@ impl<R: Resources> Connection<R> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
+            // `HeadTimer` tells a head that does not come from an idle connection.
+            .header_read_timeout(None)
+            .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_LEN);
-        let (handover, flushes) = (Handover::default(), transport.flushes());
+        let (handover, traffic) = (Handover::default(), transport.traffic());
+        let mut head_timer = HeadTimer::new(conduct.clone(), traffic.clone());
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
@@ -252,11 +257,19 @@ impl<R: Resources> Connection<R> {
             .with_upgrades();
         let ended = {
             let shut_down = http1::UpgradeableConnection::graceful_shutdown;
-            let is_left = || handover.has_watch() && !flushes.are_due();
+            let left = |context: &mut Context<'_>| {
+                if handover.has_watch() && !traffic.is_flush_due() {
+                    return Poll::Ready(Ok(End::Left));
+                }
+                head_timer.poll(context).map(|overdue| match overdue {
+                    Overdue::Idle => Ok(End::Closed),
+                    Overdue::Head => Err(ConnectionFailure::Timeout),
+                })
+            };
             to_the_end(
                 Pin::new(&mut connection),
                 shut_down,
-                is_left,
+                left,
                 &self.drain,
                 conduct,
             )
@@ -275,8 +288,6 @@ impl<R: Resources> Connection<R> {
                 Box::pin(websocket.run()).await;
                 Ok(None)
             }
-            // To hyper a connection that is kept for another request waits for a head like a new one.
-            (Err(ConnectionFailure::Timeout), _) if conduct.has_answered() => Ok(None),
             (ended, _) => ended.map(|_| None),
         }
     }
@@ -293,14 +304,14 @@ impl<R: Resources> Connection<R> {
         let builder = http2_builder(metrics.map(|metrics| metrics.streams_stalled.clone()));
         let conduct = self.conduct();
         let service = self.answering(&conduct, None);
-        let gathered = Gathered::new(stream);
+        let gathered = Gathered::new(Metered::new(stream, PREFACE.len(), conduct.clone()));
         let io = TokioIo::new(gathered.clone());
         let connection = std::pin::pin!(builder.serve_connection(io, service));
         let turns = std::pin::pin!(Turns::new(connection, gathered));
         let shut_down = |turns: Pin<&mut Turns<'_, http2::Connection<_, _, _>, _>>| {
             turns.get_mut().connection().graceful_shutdown();
         };
-        let ended = to_the_end(turns, shut_down, || false, &self.drain, &conduct).await;
+        let ended = to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await;
         ended.map(drop)
     }
 
@@ -367,7 +378,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         let reach = Reach::of(request.version());
         Box::pin(async move {
             let answer = service.answer(request).await;
-            begun.answered();
+            let in_flight = begun.answered();
             match (handover, answer.into_parts()) {
                 (Some(handover), (parts, AnswerBody::Watch(watch))) => {
                     let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
@@ -375,7 +386,10 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
                     // Who runs the connection takes it from here.
                     std::future::pending().await
                 }
-                (_, (parts, body)) => Ok(Response::from_parts(parts, Ending::new(body, reach))),
+                (_, (parts, body)) => {
+                    let body = Ending::new(body, reach).counted(in_flight);
+                    Ok(Response::from_parts(parts, body))
+                }
             }
         })
     }
@@ -411,31 +425,33 @@ fn can_be_left(request: &Request<Incoming>) -> bool {
 enum End {
     /// For good.
     Closed,
-    /// `is_left` was true: the connection is whole, and goes on otherwise.
+    /// `left` said so: the connection is whole, and goes on otherwise.
     Left,
 }
 
-/// Runs a connection to its end, or until `is_left`; once the drain begins, or the client has given up too much, it takes
+type Ended = Result<End, ConnectionFailure>;
+
+/// Runs a connection to its end, or until it is `left`; once the drain begins, or the client has given up too much, it takes
 /// no more requests.
 async fn to_the_end<C>(
     mut connection: Pin<&mut C>,
     shut_down: fn(Pin<&mut C>),
-    is_left: impl Fn() -> bool,
+    mut left: impl FnMut(&mut Context<'_>) -> Poll<Ended>,
     drain: &Drain,
     conduct: &Conduct,
-) -> Result<End, ConnectionFailure>
+) -> Ended
 where
     C: Future<Output = hyper::Result<()>>,
 {
     let was_sent_away = tokio::select! {
-        ended = until_left(connection.as_mut(), &is_left) => return ended,
+        ended = until_left(connection.as_mut(), &mut left) => return ended,
         () = drain.begun() => false,
         () = conduct.reaches(Verdict::SendAway) => true,
     };
     shut_down(connection.as_mut());
     // Whoever does not answer the ping of a GOAWAY may still begin requests: so it is cut in the end.
     let ended = tokio::select! {
-        ended = until_left(connection, &is_left) => ended,
+        ended = until_left(connection, &mut left) => ended,
         () = conduct.reaches(Verdict::Cut) => Err(ConnectionFailure::Flood),
     };
     if was_sent_away {
@@ -447,15 +463,14 @@ where
 /// Safe to cancel: the connection stays as it is.
 async fn until_left<C>(
     mut connection: Pin<&mut C>,
-    is_left: &impl Fn() -> bool,
-) -> Result<End, ConnectionFailure>
+    left: &mut impl FnMut(&mut Context<'_>) -> Poll<Ended>,
+) -> Ended
 where
     C: Future<Output = hyper::Result<()>>,
 {
     poll_fn(|context| match connection.as_mut().poll(context) {
         Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
-        Poll::Pending if is_left() => Poll::Ready(Ok(End::Left)),
-        Poll::Pending => Poll::Pending,
+        Poll::Pending => left(context),
     })
     .await
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What HTTP/2 begins with (RFC 9113 §3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// No HTTP/1.1 method starts like this.
 const MARK: &[u8] = b"PRI ";
 const PEEK_PAUSE: Duration = Duration::from_millis(5);

@@ -5,15 +5,15 @@ mod body;
 mod deadline;
 mod fresh;
 mod state;
+mod unhandled;
 mod wishes;
 
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, USER_AGENT, VARY,
-    WARNING,
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -40,6 +40,7 @@ pub use body::{AnswerBody, MeasuredList};
 use deadline::{Patience, overdue};
 pub use fresh::wait_until;
 use state::is_at_hand;
+use unhandled::unhandled;
 use wishes::Wishes;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -445,25 +446,6 @@ fn fill_wait(asked: &Asked) -> FillWait {
     } else {
         FillWait::Long
     }
-}
-
-/// What Go's server refuses before any handler sees it. It does so of HTTP/1 alone; over HTTP/2 the expectation is ignored.
-fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
-    if request.version() >= Version::HTTP_2 {
-        return None;
-    }
-    let expects = request.headers().get(EXPECT);
-    if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
-        return Some(PlainText::unmet_expectation());
-    }
-    (!is_escaped_well(request.uri().path())).then(PlainText::bad_target)
-}
-
-/// Whether every `%` begins an escape.
-fn is_escaped_well(path: &str) -> bool {
-    let mut pieces = path.as_bytes().split(|byte| *byte == b'%');
-    let escape = |piece: &[u8]| piece.len() >= 2 && piece[..2].iter().all(u8::is_ascii_hexdigit);
-    pieces.next().is_some() && pieces.all(escape)
 }
 
 /// Takes the request apart; `None` when memory cannot answer it.

@@ -2,10 +2,11 @@
 //! what has been read too far goes with it.
 
 mod gathered;
+mod metered;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 pub(super) use gathered::{Gathered, Turns};
+pub(super) use metered::Metered;
 
 /// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
 /// kernel's handling of the list. Lives on the stack of each write.
@@ -29,7 +31,7 @@ pub(super) struct Transport {
     wire: Wire,
     /// Read already; given out before the rest.
     early: BytesMut,
-    flushes: Flushes,
+    traffic: Traffic,
 }
 
 #[derive(Debug)]
@@ -40,20 +42,40 @@ enum Wire {
     Memory(tokio::io::DuplexStream),
 }
 
-/// Whether everything that was written has left its writer, as seen by whoever lent the transport out.
-///
-/// hyper flushes below it when its own buffer is empty, and only then.
+/// What passes over a transport, as seen by whoever lent it out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flushes(Arc<Mutex<bool>>);
+pub(super) struct Traffic(Arc<Mutex<Passed>>);
 
-impl Flushes {
+#[derive(Debug, Default)]
+struct Passed {
+    /// Something was written and not flushed. hyper flushes below it when its own buffer is empty, and only then.
+    flush_due: bool,
+    /// Something was read.
+    read: bool,
+}
+
+impl Traffic {
     /// True while something is on its way.
-    pub(super) fn are_due(&self) -> bool {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is_flush_due(&self) -> bool {
+        self.passed().flush_due
     }
 
-    fn set_due(&self, due: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = due;
+    /// Whether anything was read since the last [`forget_reads`](Self::forget_reads).
+    pub(super) fn has_read(&self) -> bool {
+        self.passed().read
+    }
+
+    /// Forgets what was read so far.
+    pub(super) fn forget_reads(&self) {
+        self.passed().read = false;
+    }
+
+    fn set_flush_due(&self, due: bool) {
+        self.passed().flush_due = due;
+    }
+
+    fn passed(&self) -> MutexGuard<'_, Passed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,7 +84,7 @@ impl From<Wire> for Transport {
         Self {
             wire,
             early: BytesMut::new(),
-            flushes: Flushes::default(),
+            traffic: Traffic::default(),
         }
     }
 }
@@ -93,9 +115,9 @@ impl Transport {
         self.early.extend_from_slice(read);
     }
 
-    /// Tells later, when the transport is elsewhere, whether all has left.
-    pub(super) fn flushes(&self) -> Flushes {
-        self.flushes.clone()
+    /// Tells later, when the transport is elsewhere, what passes over it.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     /// Writes some of `bytes`.
@@ -217,8 +239,14 @@ impl AsyncRead for Transport {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.early.is_empty() {
-            return self.wire.poll_read(context, buffer);
+            let before = buffer.filled().len();
+            let polled = self.wire.poll_read(context, buffer);
+            if buffer.filled().len() > before {
+                self.traffic.passed().read = true;
+            }
+            return polled;
         }
+        self.traffic.passed().read = true;
         let len = self.early.len().min(buffer.remaining());
         buffer.put_slice(&self.early[..len]);
         self.early.advance(len);
@@ -235,7 +263,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.flushes.set_due(true);
+        self.traffic.set_flush_due(true);
         self.wire.poll_write(context, bytes)
     }
 
@@ -244,7 +272,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.flushes.set_due(true);
+        self.traffic.set_flush_due(true);
         self.wire.poll_write_vectored(context, slices)
     }
 
@@ -254,7 +282,7 @@ impl AsyncWrite for Transport {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flushed(context))?;
-        self.flushes.set_due(false);
+        self.traffic.set_flush_due(false);
         Poll::Ready(Ok(()))
     }
 

@@ -161,10 +161,56 @@ async fn broken_rules_of_flow_and_of_compression_are_counted() {
     stage.end(witness).await;
 }
 
+/// Beyond what a client needs, frames that carry nothing are a flood, whatever their type.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_frames_without_end_are_sent_away_and_then_cut() {
+    const RESET: u8 = 3;
+    const UNKNOWN: u8 = 0x42;
+    /// More than it takes to be cut.
+    const CHUNKS_MAX: usize = 1_000;
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let floods = [
+        ("ping", frame(PING, 0, 0, b"the ping")),
+        ("answer to no ping", frame(PING, ACK, 0, b"the ping")),
+        ("settings", settings(&[])),
+        ("window", window_update(0, 1)),
+        ("window of a stream", window_update(STREAM, 1)),
+        ("priority", frame(PRIORITY, 0, 1_001, &[0, 0, 0, 0, 1])),
+        ("unknown", frame(UNKNOWN, 0, 0, b"")),
+    ];
+    assert_eq!(reset(STREAM)[3], RESET, "those have a budget of their own");
+    for (number, (name, one)) in (1_u32..).zip(floods) {
+        let mut raw = Raw::connect(stage.address, &[]).await;
+        raw.send(&get(STREAM, "/api/v1/pods?watch=1")).await;
+        let (mut reader, mut writer) = raw.split();
+        let writing = tokio::spawn(async move {
+            let chunk = one.repeat(100);
+            for _ in 0..CHUNKS_MAX {
+                if tokio::io::AsyncWriteExt::write_all(&mut writer, &chunk)
+                    .await
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        });
+        while let Some(frame) = reader.next().await {
+            if frame.kind == GOAWAY {
+                assert_eq!(frame.word(4), NO_ERROR, "{name}");
+            }
+        }
+        writing.await.unwrap();
+        stage.metric_reaches(FAILED, FLOOD, number.into()).await;
+    }
+    stage.end(witness).await;
+}
+
 /// Everything is answered that must be, in memory that does not grow: the gateway reads on once its answers are taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pings_settings_and_the_like_are_answered_one_by_one() {
-    const COUNT: usize = 20_000;
+    /// Four kinds of frames, within what a connection may send unearned.
+    const COUNT: usize = 200;
     let stage = Stage::new().await;
     let witness = stage.witness().await;
     let raw = Raw::connect(stage.address, &[]).await;
@@ -173,8 +219,8 @@ async fn pings_settings_and_the_like_are_answered_one_by_one() {
         let ping = frame(PING, 0, 0, b"the ping");
         let idle = frame(PRIORITY, 0, 1_001, &[0, 0, 0, 0, 1]);
         let one = [settings(&[]), ping, window_update(0, 1), idle].concat();
-        for _ in 0..COUNT / 100 {
-            tokio::io::AsyncWriteExt::write_all(&mut writer, &one.repeat(100))
+        for _ in 0..COUNT / 10 {
+            tokio::io::AsyncWriteExt::write_all(&mut writer, &one.repeat(10))
                 .await
                 .unwrap();
         }

@@ -192,3 +192,100 @@ async fn whoever_acts_as_somebody_else_gets_nothing_from_memory() {
     }
     stage.end(witness).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_must_name_its_host_once() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    for (request, expected, words) in [
+        (
+            "GET /version HTTP/1.1\r\n",
+            400,
+            "400 Bad Request: missing required Host header",
+        ),
+        (
+            "GET /version HTTP/1.1\r\nHost: a\r\nHost: a\r\n",
+            400,
+            "400 Bad Request: too many Host headers",
+        ),
+        (
+            "GET /version HTTP/1.1\r\nHost: a b\r\n",
+            400,
+            "400 Bad Request: malformed Host header",
+        ),
+        ("GET /version HTTP/1.0\r\n", 200, ""),
+        ("GET /version HTTP/1.1\r\nHost:\r\n", 200, ""),
+    ] {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        let sent = format!("{request}Connection: close\r\n\r\n");
+        send(&mut stream, sent.as_bytes()).await;
+        let answer = read_to_end(&mut stream).await;
+        assert_eq!(code(&answer), expected, "{request}: {answer}");
+        assert!(answer.contains(words), "{request}: {answer}");
+    }
+    stage.end(witness).await;
+}
+
+/// Requests that are odd, and that a kube-apiserver answers all the same, or refuses in other words than HTTP libraries do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_requests_get_the_code_of_a_kube_apiserver() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let groups: String = (0..200).map(|n| format!("X-Group-{n}: {n}\r\n")).collect();
+    let many = format!("GET {PODS} HTTP/1.1\r\nHost: a\r\n{groups}");
+    let most: String = (0..510).map(|n| format!("X-Group-{n}: {n}\r\n")).collect();
+    let most = format!("GET {PODS} HTTP/1.1\r\nHost: a\r\n{most}");
+    for (request, expected) in [
+        (many.as_str(), 200),
+        (&most, 200),
+        ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", 404),
+        ("CONNECT a:1 HTTP/1.1\r\n", 404),
+    ] {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        let sent = format!("{request}Connection: close\r\n\r\n");
+        send(&mut stream, sent.as_bytes()).await;
+        let answer = read_to_end(&mut stream).await;
+        let first = &request[..request.len().min(40)];
+        assert_eq!(code(&answer), expected, "{first}: {answer}");
+    }
+    stage.end(witness).await;
+}
+
+/// Codes that docs/CONFIGURATION.md promises where a kube-apiserver gives others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_requests_that_are_refused_get_the_documented_code() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let target = format!("GET /{} HTTP/1.1\r\nHost: a\r\n", "a".repeat(70_000));
+    let value = format!(
+        "GET {PODS} HTTP/1.1\r\nHost: a\r\nX-A: {}\r\n",
+        "a".repeat(200_000)
+    );
+    let fields: String = (0..600).map(|n| format!("X-{n}: {n}\r\n")).collect();
+    let fields = format!("GET {PODS} HTTP/1.1\r\nHost: a\r\n{fields}");
+    for (request, expected) in [
+        ("GET /version HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n", 400),
+        ("GET /version HTTP/1.2\r\nHost: a\r\n", 400),
+        ("GET /version HTTP/2.0\r\nHost: a\r\n", 400),
+        (
+            "POST /version HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n",
+            400,
+        ),
+        (target.as_str(), 414),
+        (&value, 431),
+        (&fields, 431),
+    ] {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        send(&mut stream, request.as_bytes()).await;
+        send(&mut stream, b"\r\n").await;
+        let answer = read_to_end(&mut stream).await;
+        let first = &request[..request.len().min(60)];
+        // A connection that is reset loses the answer on its way.
+        let is_long = request.len() > 64 << 10;
+        assert!(
+            code(&answer) == expected || (is_long && answer.is_empty()),
+            "{first}: {answer}"
+        );
+    }
+    stage.end(witness).await;
+}

@@ -4,6 +4,7 @@ use http_body_util::Full;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
+use super::head_timer::IDLE_TIMEOUT;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::downstream::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
@@ -137,16 +138,46 @@ async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame
     assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
 
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
-    let (ended, read) = tokio::join!(connection().http1(server.into()), async {
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).await.map(|_| answer)
-    });
+    let idle = async {
+        let mut begun = Instant::now();
+        for _ in 0..3 {
+            // Longer than a head may take, each time.
+            tokio::time::sleep(HEAD_TIMEOUT - Duration::from_secs(1)).await;
+            client.write_all(REQUEST).await.unwrap();
+            read_to(&mut client, "whole").await;
+            begun = Instant::now();
+            tokio::time::sleep(HEAD_TIMEOUT + Duration::from_secs(1)).await;
+            client.write_all(REQUEST).await.unwrap();
+            read_to(&mut client, "whole").await;
+        }
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty());
+        begun
+    };
+    let (ended, begun) = tokio::join!(connection().http1(server.into()), idle);
     assert_eq!(ended, Ok(()));
-    assert!(read.unwrap().ends_with(b"whole"));
+    let last = HEAD_TIMEOUT + Duration::from_secs(1);
+    assert_within(begun, last + IDLE_TIMEOUT, last + IDLE_TIMEOUT);
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_begins_on_an_idle_connection_is_waited_for_as_a_first_one() {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let half = async {
+        client.write_all(REQUEST).await.unwrap();
+        read_to(&mut client, "whole").await;
+        tokio::time::sleep(IDLE_TIMEOUT - Duration::from_secs(1)).await;
+        client.write_all(b"GET / HT").await.unwrap();
+        let begun = Instant::now();
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        begun
+    };
+    let (ended, begun) = tokio::join!(connection().http1(server.into()), half);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
 }
 
 const WATCH: &str = "GET /api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=90 HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -12,6 +12,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
+use super::unhandled::is_escaped_well;
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
@@ -102,6 +103,7 @@ impl Scene {
             lists_max,
             lists_waiting_max: 0,
             list_wait_max: Duration::ZERO,
+            list_stall_max: Duration::from_secs(2),
             memory_max: 0,
         };
         Self::staged(1 << 20, false, Some(Admission::new(limits, None))).await

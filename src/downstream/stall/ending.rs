@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::{Waits, say};
 use crate::downstream::Pieces;
+use crate::downstream::conduct::InFlight;
 
 /// So much may be left with h2 unseen, of each stream: what is shorter is not worth a frame.
 const UNSEEN_LEN_MAX: usize = 4 << 10;
@@ -30,6 +31,8 @@ pub(in crate::downstream) struct Ending<B> {
     body: B,
     reach: Reach,
     last: Option<u8>,
+    /// Dropped with the body, once that has left.
+    _in_flight: Option<InFlight>,
 }
 
 /// Whose bodies are divided.
@@ -57,7 +60,14 @@ impl<B> Ending<B> {
             body,
             reach,
             last: None,
+            _in_flight: None,
         }
+    }
+
+    /// The same, as the answer that `in_flight` counts.
+    pub(in crate::downstream) fn counted(mut self, in_flight: InFlight) -> Self {
+        self._in_flight = Some(in_flight);
+        self
     }
 }
 

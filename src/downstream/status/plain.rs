@@ -34,6 +34,16 @@ impl PlainText {
         }
     }
 
+    /// 400 for a request that does not name its host as it must; also from Go's server.
+    #[must_use]
+    pub fn bad_host(fault: &str) -> Self {
+        Self {
+            code: 400,
+            body: format!("400 Bad Request: {fault}"),
+            filter: Filter::NoHandler,
+        }
+    }
+
     /// 417 for an `Expect` header that says anything but `100-continue`; from Go's server, too.
     #[must_use]
     pub fn unmet_expectation() -> Self {

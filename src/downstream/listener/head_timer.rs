@@ -1,0 +1,92 @@
+//! How long an HTTP/1.1 connection waits for a request: for its head once it has begun, and while it is idle. Ends nothing itself.
+//!
+//! hyper's own time-out knows one duration for both.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use crate::downstream::conduct::Conduct;
+use crate::downstream::transport::Traffic;
+
+/// kube-apiserver's patience with a request's head (protocol.md §4.14).
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+/// The same with a connection that is kept for another request: Go's default for the API server.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Asked after each turn of a connection; see the module.
+pub(super) struct HeadTimer {
+    conduct: Conduct,
+    traffic: Traffic,
+    phase: Phase,
+    /// Requests that had come when the phase began.
+    requests: u64,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// The head of a request.
+    Head,
+    /// Another request.
+    Idle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A request is being answered.
+    Busy,
+    /// All is answered, and nothing has come since.
+    Idle,
+    /// A head has begun, or is the first that is due.
+    Head,
+}
+
+impl HeadTimer {
+    /// Of a connection that carries `traffic` and has had the requests that `conduct` has counted.
+    pub(super) fn new(conduct: Conduct, traffic: Traffic) -> Self {
+        let (requests, _) = conduct.requests();
+        let (phase, limit) = if requests > 0 {
+            (Phase::Idle, IDLE_TIMEOUT)
+        } else {
+            (Phase::Head, HEAD_TIMEOUT)
+        };
+        Self {
+            conduct,
+            traffic,
+            phase,
+            requests,
+            timer: Box::pin(tokio::time::sleep(limit)),
+        }
+    }
+
+    /// Ready when the client has kept the connection waiting for too long.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Overdue> {
+        let (requests, in_flight) = self.conduct.requests();
+        if in_flight > 0 || self.traffic.is_flush_due() {
+            self.phase = Phase::Busy;
+        } else if self.phase == Phase::Busy || self.requests < requests {
+            self.traffic.forget_reads();
+            self.wait(Phase::Idle, IDLE_TIMEOUT);
+        } else if self.phase == Phase::Idle && self.traffic.has_read() {
+            self.wait(Phase::Head, HEAD_TIMEOUT);
+        }
+        self.requests = requests;
+        let overdue = match self.phase {
+            Phase::Busy => return Poll::Pending,
+            Phase::Idle => Overdue::Idle,
+            Phase::Head => Overdue::Head,
+        };
+        ready!(self.timer.as_mut().poll(context));
+        Poll::Ready(overdue)
+    }
+
+    fn wait(&mut self, phase: Phase, limit: Duration) {
+        self.phase = phase;
+        self.timer.as_mut().reset(Instant::now() + limit);
+    }
+}
