@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 pub use event::Event;
-pub use objects::{Block, Chunk, Kept, ObjectMap, Place, Rising};
+pub use objects::{Block, Chunk, Kept, Measured, ObjectMap, Place, Rising};
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};

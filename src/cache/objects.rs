@@ -9,7 +9,7 @@ mod rising;
 
 use std::sync::Arc;
 
-pub use chunk::{Block, Chunk, Kept};
+pub use chunk::{Block, Chunk, Kept, Measured};
 pub use rising::Rising;
 
 use self::chunk::{Fill, OBJECT_COUNT_MAX};

@@ -21,10 +21,20 @@ impl Indenter {
     /// Indents one piece.
     #[must_use]
     pub fn piece(&mut self, json: &[u8]) -> Bytes {
+        self.part(json, usize::MAX).0
+    }
+
+    /// Indents what a piece begins with, up to about `len_max` bytes of output, and says how much of it that was: a deeply nested
+    /// object becomes longer with the square of its depth.
+    #[must_use]
+    pub fn part(&mut self, json: &[u8], len_max: usize) -> (Bytes, usize) {
         // Objects grow by half or so; their brackets tell more, but take longer to count.
-        let mut out = Vec::with_capacity(json.len() * 2);
+        let mut out = Vec::with_capacity((json.len() * 2).min(len_max));
         let mut rest = json;
         while let Some((&byte, after)) = rest.split_first() {
+            if out.len() >= len_max {
+                break;
+            }
             let len = if byte == b'"' { string_len(rest) } else { 1 };
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => {}
@@ -45,7 +55,7 @@ impl Indenter {
             }
             rest = &after[len - 1..];
         }
-        out.into()
+        (out.into(), json.len() - rest.len())
     }
 
     fn close(&mut self, byte: u8, out: &mut Vec<u8>) {
@@ -145,6 +155,19 @@ mod tests {
             out.extend_from_slice(&indenter.piece(b"]\n"));
             let whole = Indenter::default().piece(format!("[{}]", items.join(",")).as_bytes());
             prop_assert_eq!(&out[..], &whole[..]);
+        }
+
+        #[test]
+        fn parts_are_indented_as_the_whole(value in value(), len_max in 1_usize..100) {
+            let json = value.to_string();
+            let (mut indenter, mut out, mut at) = (Indenter::default(), Vec::new(), 0);
+            while at < json.len() {
+                let (part, count) = indenter.part(&json.as_bytes()[at..], len_max);
+                prop_assert!(count > 0);
+                out.extend_from_slice(&part);
+                at += count;
+            }
+            prop_assert_eq!(&out[..], &Indenter::default().piece(json.as_bytes())[..]);
         }
 
         #[test]

@@ -2,6 +2,7 @@
 
 mod compressed;
 mod envelope;
+mod measure;
 mod run;
 mod spliced;
 
@@ -16,12 +17,13 @@ use super::Pieces;
 use super::continue_token::ContinueToken;
 use super::pieces::Stretch;
 use super::walk::{Walk, prefix_of};
-use crate::cache::{Chunk, Kept, ObjectMap, Snapshot};
+use crate::cache::{Chunk, Kept, Measured, ObjectMap, Snapshot};
 use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
 pub use compressed::{BlockCounts, CompressedList};
-use envelope::{Envelope, ListMeta, indented_item};
+use envelope::{Envelope, IndentedItem, ListMeta};
+pub use measure::Measure;
 use spliced::Spliced;
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
@@ -109,38 +111,24 @@ impl Page {
     }
 
     fn next(&mut self) -> Option<Object> {
-        match &mut self.items {
-            Items::Found(items) => items.pop(),
-            Items::Rest {
-                snapshot,
-                walk,
-                selector,
-            } => loop {
-                let object = walk.next(&snapshot.objects)?;
-                if selector.matches(object) {
-                    return Some(object.clone());
-                }
-            },
+        loop {
+            if let Some(object) = self.look()? {
+                return Some(object);
+            }
         }
     }
 
-    /// Bytes of all items as they will be sent.
-    fn items_len(&self, form: ItemForm) -> usize {
-        let len = |object: &Object| form.item(object).map_or(0, |item| item.len());
-        match &self.items {
-            Items::Found(items) => items.iter().map(len).sum(),
+    /// Looks at the next object in scope; `Some(None)` if it is not on the page.
+    fn look(&mut self) -> Option<Option<Object>> {
+        match &mut self.items {
+            Items::Found(items) => items.pop().map(Some),
             Items::Rest {
                 snapshot,
                 walk,
                 selector,
             } => {
-                let (mut walk, mut sum) = (walk.clone(), 0);
-                while let Some(object) = walk.next(&snapshot.objects) {
-                    if selector.matches(object) {
-                        sum += len(object);
-                    }
-                }
-                sum
+                let object = walk.next(&snapshot.objects)?;
+                Some(selector.matches(object).then(|| object.clone()))
             }
         }
     }
@@ -158,17 +146,58 @@ struct ItemForm {
 }
 
 impl ItemForm {
-    /// One item, in JSON without its opening brace.
-    fn item(self, object: &Object) -> Result<Bytes, CutError> {
-        let item = match self.cut {
-            None => object.list_item(self.layout),
-            Some(cut) => cut.list_item(object)?,
+    /// Items of `kind` as `rendition` has them, not indented.
+    fn new(kind: &ResourceKind, rendition: Rendition) -> Self {
+        Self {
+            layout: kind.layout,
+            source: kind.encoding,
+            cut: Cut::new(rendition, kind),
+            indented: false,
+        }
+    }
+
+    /// How items are written.
+    fn encoding(self) -> Encoding {
+        self.cut.map_or(self.source, |cut| cut.rendition().encoding)
+    }
+
+    /// Under what name lengths of items are kept.
+    fn measured(self) -> Measured {
+        let Some(rendition) = self.cut.map(|cut| cut.rendition()) else {
+            return Measured::Whole;
         };
-        Ok(if self.indented {
-            indented_item(&item)
-        } else {
-            item
-        })
+        match (rendition.form, rendition.managed_fields) {
+            (Form::Whole, ManagedFields::Kept) => Measured::Whole,
+            (Form::Whole, ManagedFields::Dropped) => Measured::WithoutManagedFields,
+            (Form::Metadata(_), ManagedFields::Kept) => Measured::Metadata,
+            (Form::Metadata(_), ManagedFields::Dropped) => Measured::MetadataWithoutManagedFields,
+        }
+    }
+
+    /// Length of one item that is not indented.
+    fn item_len(self, object: &Object) -> Result<usize, CutError> {
+        match self.cut {
+            None => Ok(object.list_item_bytes(self.layout).len()),
+            Some(cut) => Ok(cut.list_item(object)?.len()),
+        }
+    }
+
+    /// One item, in JSON without its opening brace; not indented yet.
+    fn item(self, object: &Object) -> Result<Bytes, CutError> {
+        match self.cut {
+            None => Ok(object.list_item(self.layout)),
+            Some(cut) => cut.list_item(object),
+        }
+    }
+
+    /// One item as it is sent, in parts of bounded length.
+    fn parts(self, object: &Object) -> Result<impl Iterator<Item = Bytes>, CutError> {
+        let item = self.item(object)?;
+        let (plain, indented) = match self.indented {
+            true => (None, Some(IndentedItem::new(item))),
+            false => (Some(item), None),
+        };
+        Ok(plain.into_iter().chain(indented.into_iter().flatten()))
     }
 
     /// Whether items are sent as they are in memory.
@@ -178,15 +207,19 @@ impl ItemForm {
 
     /// Under what name blocks of this form are kept. Of rare forms none are.
     fn kept(self) -> Option<Kept> {
-        let metadata = Rendition {
-            encoding: self.source,
+        let metadata = |encoding| Rendition {
+            encoding,
             form: Form::Metadata(MetaVersion::V1),
             managed_fields: ManagedFields::Kept,
         };
         match self.cut {
             _ if self.indented => None,
             None => Some(Kept::Whole),
-            Some(cut) => (cut.rendition() == metadata).then_some(Kept::Metadata),
+            Some(cut) if cut.rendition() == metadata(self.source) => Some(Kept::Metadata),
+            // A resource has a cache for each encoding that it has; metadata alone is translated.
+            Some(cut) => {
+                (cut.rendition() == metadata(Encoding::Protobuf)).then_some(Kept::Translated)
+            }
         }
     }
 }
@@ -229,6 +262,8 @@ pub struct ListBody {
     broken: Option<CutError>,
     /// Items sent, for metrics.
     items: usize,
+    /// The rest of an item that is indented.
+    begun_item: Option<IndentedItem>,
     /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
     begun: Option<(Arc<Chunk>, usize)>,
     /// How chunks are cut as a whole, where they can be.
@@ -244,16 +279,10 @@ enum Place {
 }
 
 impl ListBody {
-    /// The body of a page of this kind of object.
+    /// The body of a page of this kind of object, whose items are so long together, as [`Measure`] says.
     #[must_use]
-    pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition) -> Self {
-        let form = ItemForm {
-            layout: kind.layout,
-            source: kind.encoding,
-            cut: Cut::new(rendition, kind),
-            indented: false,
-        };
-        let items_len = || page.items_len(form);
+    pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition, items_len: usize) -> Self {
+        let form = ItemForm::new(kind, rendition);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
         let spliced = Spliced::new(form.cut, &envelope);
         Self {
@@ -263,6 +292,7 @@ impl ListBody {
             place: Place::Head,
             broken: None,
             items: 0,
+            begun_item: None,
             begun: None,
             spliced,
         }
@@ -301,6 +331,10 @@ impl ListBody {
 
     /// Adds a chunk's items or one; false if there are no more.
     fn push_next(&mut self, pieces: &mut Pieces) -> Result<bool, CutError> {
+        if let Some(part) = self.begun_item.as_mut().and_then(Iterator::next) {
+            pieces.push(part);
+            return Ok(true);
+        }
         if self.push_chunk(pieces)? {
             return Ok(true);
         }
@@ -309,8 +343,12 @@ impl ListBody {
         };
         let item = self.form.item(&object)?;
         pieces.push(self.before_next());
-        pieces.push(item);
         self.items += 1;
+        if self.form.indented {
+            self.begun_item = Some(IndentedItem::new(item));
+        } else {
+            pieces.push(item);
+        }
         Ok(true)
     }
 

@@ -4,6 +4,7 @@
 mod body;
 mod deadline;
 mod fresh;
+mod length;
 mod state;
 mod unhandled;
 mod wishes;
@@ -39,6 +40,7 @@ use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::{Patience, overdue};
 pub use fresh::wait_until;
+use length::items_len;
 use state::is_at_hand;
 use unhandled::unhandled;
 use wishes::Wishes;
@@ -348,7 +350,8 @@ impl<R: Resources> Service<R> {
         );
         let tally = self.resources.list_tally(&asked.key);
         let media_type = asked.rendition.encoding.media_type();
-        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition);
+        let items_len = items_len(&page, served.cache.kind(), asked.rendition).await?;
+        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition, items_len);
         if asked.is_indented {
             list = list.indented();
         }

@@ -34,12 +34,31 @@ pub struct Block {
 pub enum Kept {
     /// List items as the cache holds them.
     Whole,
-    /// Nothing but metadata, version `v1`.
+    /// Nothing but metadata, version `v1`, in the cache's own encoding.
     Metadata,
+    /// Nothing but metadata, version `v1`, in protobuf though the cache holds JSON.
+    Translated,
 }
 
 impl Kept {
-    const COUNT: usize = 2;
+    const COUNT: usize = 3;
+}
+
+/// The forms of list items in protobuf whose lengths are kept. Versions of metadata do not differ in length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Measured {
+    /// All of an object.
+    Whole,
+    /// Nothing but metadata.
+    Metadata,
+    /// All but managed fields.
+    WithoutManagedFields,
+    /// Metadata without managed fields.
+    MetadataWithoutManagedFields,
+}
+
+impl Measured {
+    const COUNT: usize = 4;
 }
 
 /// A run of objects and what was made of it.
@@ -49,20 +68,26 @@ pub struct Chunk {
     objects: Vec<Object>,
     /// The objects' frames together, in bytes.
     frames_len: usize,
-    /// Made when first wanted, of the objects as they are: whoever changes these empties it.
-    blocks: [OnceLock<Block>; Kept::COUNT],
-    /// Where the objects' metadata stands; found when first wanted, and forgotten as blocks are. `None` in it if some has none.
-    metadata: OnceLock<Option<Box<[Span]>>>,
+    made: Made,
 }
 
-/// The copy is made to be changed: it starts without blocks.
+/// What was made of a chunk's objects as they are, each when first wanted: whoever changes the objects empties it.
+#[derive(Debug, Default)]
+struct Made {
+    blocks: [OnceLock<Block>; Kept::COUNT],
+    /// Where the objects' metadata stands. `None` in it if some has none.
+    metadata: OnceLock<Option<Box<[Span]>>>,
+    /// How long the objects are as items of a list. `None` in it if one cannot be written so.
+    lens: [OnceLock<Option<Box<[u32]>>>; Measured::COUNT],
+}
+
+/// The copy is made to be changed: nothing made of the objects goes with it.
 impl Clone for Chunk {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
             frames_len: self.frames_len,
-            blocks: Default::default(),
-            metadata: OnceLock::new(),
+            made: Made::default(),
         }
     }
 }
@@ -73,8 +98,7 @@ impl Chunk {
         Self {
             objects,
             frames_len,
-            blocks: Default::default(),
-            metadata: OnceLock::new(),
+            made: Made::default(),
         }
     }
 
@@ -93,21 +117,34 @@ impl Chunk {
     /// The block of this encoding, if it has been made.
     #[must_use]
     pub fn block(&self, kept: Kept) -> Option<&Block> {
-        self.blocks[kept as usize].get()
+        self.made.blocks[kept as usize].get()
     }
 
     /// Keeps a block; of two, the first stays, and is returned.
     pub fn keep(&self, kept: Kept, block: Block) -> &Block {
-        self.blocks[kept as usize].get_or_init(|| block)
+        self.made.blocks[kept as usize].get_or_init(|| block)
     }
 
     /// Where in its bytes each object's metadata stands, as `find` tells; it is asked once, and who comes meanwhile waits for
     /// it, for some tenths of a millisecond at most. `None` if it did not find all.
     pub fn metadata(&self, find: impl Fn(&Object) -> Option<Span>) -> Option<&[Span]> {
-        let found = self
-            .metadata
-            .get_or_init(|| self.objects.iter().map(find).collect());
+        let found = &self.made.metadata;
+        let found = found.get_or_init(|| self.objects.iter().map(find).collect());
         found.as_deref()
+    }
+
+    /// Whether [`Self::lens`] costs nothing any more.
+    #[must_use]
+    pub fn is_measured(&self, form: Measured) -> bool {
+        self.made.lens[form as usize].get().is_some()
+    }
+
+    /// The length of each object as an item of a list, as `len` tells; it is asked once, and who comes meanwhile waits for it,
+    /// for a millisecond or two at most. `None` if it did not tell all.
+    pub fn lens(&self, form: Measured, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
+        let lens = &self.made.lens[form as usize];
+        let lens = lens.get_or_init(|| self.objects.iter().map(len).collect());
+        lens.as_deref()
     }
 
     /// True if there is more in it than there should be.
@@ -164,8 +201,7 @@ impl Chunk {
 
     /// The objects, to be changed: what was made of them is forgotten.
     fn changed(&mut self) -> &mut Vec<Object> {
-        self.blocks = Default::default();
-        self.metadata = OnceLock::new();
+        self.made = Made::default();
         &mut self.objects
     }
 }

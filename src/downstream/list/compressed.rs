@@ -71,9 +71,12 @@ impl ListBody {
             for object in run.objects() {
                 let before = ahead.before_next();
                 ahead.items += 1;
-                seen += before.len() + ahead.form.item(object).map_or(0, |item| item.len());
-                if seen > len {
-                    break;
+                seen += before.len();
+                for part in ahead.form.parts(object).into_iter().flatten() {
+                    seen += part.len();
+                    if seen > len {
+                        return true;
+                    }
                 }
             }
         }
@@ -202,7 +205,8 @@ fn write_items(
         if at > 0 {
             encoder.write(between);
         }
-        encoder.write(&form.item(object).map_err(|_| NotMade)?);
+        let parts = form.parts(object).map_err(|_| NotMade)?;
+        parts.for_each(|part| encoder.write(&part));
     }
     Ok(())
 }

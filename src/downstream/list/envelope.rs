@@ -1,6 +1,6 @@
 //! What stands around the items of a list (protocol.md §3.8, §5.8). Pure.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 use crate::downstream::indent::Indenter;
 use crate::resource::protobuf::{answer_end, answer_head, type_meta};
@@ -82,7 +82,7 @@ impl Envelope {
         meta: &ListMeta,
         kind: &ResourceKind,
         rendition: Rendition,
-        items_len: impl FnOnce() -> usize,
+        items_len: usize,
     ) -> Self {
         let meta = &ListMeta {
             shard: meta.shard.clone().filter(|_| rendition.form == Form::Whole),
@@ -101,7 +101,7 @@ impl Envelope {
                 let mut field = Vec::new();
                 put_bytes(&mut field, meta_number, &meta.protobuf());
                 let type_meta = type_meta(&api_version, &list_kind);
-                let mut head = answer_head(&type_meta, field.len() + items_len());
+                let mut head = answer_head(&type_meta, field.len() + items_len);
                 // Fields stand in the order of their numbers.
                 let mut tail = Vec::new();
                 let place = if meta_number < items_number {
@@ -173,7 +173,36 @@ impl Envelope {
 /// Items stand in an array in an object.
 const ITEM_DEPTH: usize = 2;
 
-/// An item without its opening brace, indented as it stands in the list.
-pub(super) fn indented_item(item: &[u8]) -> Bytes {
-    Indenter::at(ITEM_DEPTH, true).piece(item)
+/// Bytes of a part of an item, about.
+const PART_LEN: usize = 64 << 10;
+
+/// An item without its opening brace, indented as it stands in the list, part by part: blanks can make it thousands of times
+/// as long as it is in memory.
+#[derive(Clone, Debug)]
+pub(super) struct IndentedItem {
+    indenter: Indenter,
+    /// What is not indented yet.
+    rest: Bytes,
+}
+
+impl IndentedItem {
+    pub(super) fn new(item: Bytes) -> Self {
+        Self {
+            indenter: Indenter::at(ITEM_DEPTH, true),
+            rest: item,
+        }
+    }
+}
+
+impl Iterator for IndentedItem {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (part, len) = self.indenter.part(&self.rest, PART_LEN);
+        self.rest.advance(len);
+        Some(part)
+    }
 }

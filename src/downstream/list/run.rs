@@ -54,14 +54,15 @@ impl Page {
     }
 
     /// True if every object of the range is on the page.
-    fn shows_all(&self) -> bool {
+    pub(super) fn shows_all(&self) -> bool {
         match &self.items {
             Items::Rest { selector, .. } => selector.is_scope(),
             Items::Found(_) => false,
         }
     }
 
-    fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
+    /// The next chunk, if all of it is in scope; whatever of it the selector shows.
+    pub(super) fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
         match &mut self.items {
             Items::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),
             Items::Found(_) => None,

@@ -55,13 +55,24 @@ pub(super) fn page(
     Page::of(Arc::clone(snapshot), &request)
 }
 
+/// The body of a page that was measured.
+pub(super) fn list_body(page: Page, kind: &ResourceKind, rendition: Rendition) -> ListBody {
+    let mut measure = page.measure(kind, rendition);
+    let items_len = loop {
+        if let Some(len) = measure.step().unwrap() {
+            break len;
+        }
+    };
+    ListBody::new(page, kind, rendition, items_len)
+}
+
 /// The whole body, and whether it carries its length.
 fn body(page: Page, layout: Layout) -> (String, bool) {
     body_in_form(page, layout, Form::Whole)
 }
 
 fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
-    let (bytes, sized) = match ListBody::new(
+    let (bytes, sized) = match list_body(
         page,
         &kind(layout),
         Rendition {
@@ -188,6 +199,114 @@ fn cut_lists_of_chunks_have_what_each_object_has() {
     }
 }
 
+const IN_PROTOBUF: Rendition = Rendition {
+    encoding: Encoding::Protobuf,
+    form: Form::Metadata(MetaVersion::V1),
+    managed_fields: ManagedFields::Kept,
+};
+
+/// A list in protobuf says how long it is, so one that was measured wrongly cannot be read.
+#[test]
+fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already() {
+    let keys: Vec<_> = (0..900)
+        .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
+        .collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let before = snapshot(Layout::Dynamic, &keys);
+    for is_changed in [false, true, false] {
+        // Made after the first lists, so that chunks have what these found.
+        let snapshot = match is_changed {
+            true => changed(&before, "b/500", 1_000_000),
+            false => Arc::clone(&before),
+        };
+        // Of a selector first, so that no length is known yet.
+        for selector in [&tier_x(), &everything(), &namespace("b"), &tier_x()] {
+            for (limit, version, managed_fields) in [
+                (0, MetaVersion::V1, ManagedFields::Kept),
+                (7, MetaVersion::V1, ManagedFields::Kept),
+                (0, MetaVersion::V1Beta1, ManagedFields::Kept),
+                (0, MetaVersion::V1, ManagedFields::Dropped),
+            ] {
+                let rendition = Rendition {
+                    form: Form::Metadata(version),
+                    managed_fields,
+                    ..IN_PROTOBUF
+                };
+                let page = page(&snapshot, selector, None, limit);
+                let list = plain(list_body(page, &kind(Layout::Dynamic), rendition));
+                let shown = snapshot.objects.iter();
+                let shown = shown.filter(|object| selector.matches(object)).count();
+                let expected = match limit {
+                    0 => shown,
+                    _ => shown.min(7),
+                };
+                let (_, number) = rendition.form.list_fields();
+                assert_eq!(messages(&list, number), expected, "{rendition:?}");
+            }
+        }
+    }
+}
+
+/// How many fields of this number stand in the message of an answer, which is read to its end.
+fn messages(answer: &[u8], number: u32) -> usize {
+    use crate::resource::wire::{MAGIC, WireFields};
+    let envelope = answer.strip_prefix(MAGIC).unwrap();
+    let fields: Vec<_> = WireFields::new(envelope).map(Result::unwrap).collect();
+    let raw = fields.iter().find(|field| field.number == 2).unwrap();
+    let inside = WireFields::within(envelope, raw.bytes().unwrap()).map(Result::unwrap);
+    inside.filter(|field| field.number == number).count()
+}
+
+/// A step looks at a bounded part of the list; what was measured once is not looked at again.
+#[test]
+fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
+    let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let snapshot = snapshot(Layout::Dynamic, &keys);
+    let steps = |selector: &Selector, start| {
+        let page = page(&snapshot, selector, start, 0);
+        let mut measure = page.measure(&kind(Layout::Dynamic), IN_PROTOBUF);
+        let mut steps = 1;
+        while measure.step().unwrap().is_none() {
+            steps += 1;
+        }
+        steps
+    };
+    let frames_len = snapshot.objects.frames_len();
+    let first = steps(&everything(), None);
+    assert!(first > frames_len / (1 << 20) && first > 2, "{first} steps");
+    assert_eq!(steps(&everything(), None), 1, "105 chunks are known");
+    let nothing = Selector {
+        labels: LabelSelector::parse("tier=none").unwrap(),
+        ..Selector::default()
+    };
+    for start in [None, Some("a/00003")] {
+        for selector in [&tier_x(), &nothing] {
+            let count = steps(selector, start);
+            assert!(count > 5, "the selector is evaluated in {count} steps");
+        }
+    }
+}
+
+/// Objects that cannot be written are found before the head is.
+#[test]
+fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
+    let mut snapshot = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "a/3"]));
+    let object = crate::cache::tests::samples::uncuttable("a/2", 30);
+    snapshot.objects.insert(object);
+    for limit in [0, 3] {
+        let page = page(&Arc::new(snapshot.clone()), &everything(), None, limit);
+        let kind = kind(Layout::Dynamic);
+        for _ in 0..2 {
+            assert!(page.measure(&kind, IN_PROTOBUF).step().is_err());
+        }
+        assert_eq!(
+            page.measure(&kind, Rendition::default()).step(),
+            Ok(Some(0))
+        );
+    }
+}
+
 #[test]
 fn indented_lists_are_the_whole_list_indented() {
     for layout in LAYOUTS {
@@ -199,7 +318,7 @@ fn indented_lists_are_the_whole_list_indented() {
                         ..Rendition::default()
                     };
                     let page = page(&snapshot(layout, keys), &everything(), None, limit);
-                    let list = ListBody::new(page, &kind(layout), rendition);
+                    let list = list_body(page, &kind(layout), rendition);
                     let compact = String::from_utf8(plain(list.clone())).unwrap();
                     let indented = String::from_utf8(plain(list.indented())).unwrap();
                     let whole = Indenter::default().piece(compact.as_bytes());
@@ -215,7 +334,7 @@ fn indented_lists_are_the_whole_list_indented() {
 fn an_indented_list_reads_as_upstream_writes_it() {
     let snapshot = snapshot(Layout::Typed, &["a/p1", "a/p2"]);
     let page = page(&snapshot, &everything(), None, 0);
-    let list = ListBody::new(page, &kind(Layout::Typed), Rendition::default()).indented();
+    let list = list_body(page, &kind(Layout::Typed), Rendition::default()).indented();
     let expected = r#"{
   "kind": "ConfigMapList",
   "apiVersion": "v1",

@@ -9,10 +9,10 @@ use super::*;
 use crate::cache::Snapshot;
 use crate::cache::tests::samples::kind;
 use crate::downstream::list::tests::{
-    LAYOUTS, changed, everything, namespace, page, plain, snapshot, tier_x,
+    LAYOUTS, changed, everything, list_body, namespace, page, plain, snapshot, tier_x,
 };
 use crate::downstream::list::{Page, Selector, StreamedList};
-use crate::resource::Layout;
+use crate::resource::{Encoding, Layout};
 use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
 /// Five chunks of 192, the last one shorter; namespace `b` has edges, and chunks of its own.
@@ -27,7 +27,7 @@ fn many(layout: Layout) -> Arc<Snapshot> {
 }
 
 fn list(page: Page, layout: Layout, rendition: Rendition) -> ListBody {
-    ListBody::new(page, &kind(layout), rendition)
+    list_body(page, &kind(layout), rendition)
 }
 
 fn metadata(version: MetaVersion) -> Rendition {
@@ -143,6 +143,23 @@ async fn an_update_makes_one_block_anew() {
     let selected = page(&after, &tier_x(), None, 0);
     let selected = list(selected, layout, Rendition::default());
     assert_eq!(decoded(selected, &maker).await.1, counts(1, 0));
+}
+
+/// As client-go's metadata informers list custom resources.
+#[tokio::test]
+async fn metadata_that_is_translated_is_compressed_once() {
+    let (maker, layout) = (BlockMaker::new(1), Layout::Dynamic);
+    let snapshot = many(layout);
+    let rendition = Rendition {
+        encoding: Encoding::Protobuf,
+        ..metadata(MetaVersion::V1)
+    };
+    for expected in [counts(5, 0), counts(0, 5)] {
+        let list = list(page(&snapshot, &everything(), None, 0), layout, rendition);
+        let plain = plain(list.clone());
+        let (decoded, counts) = decoded(list, &maker).await;
+        assert!(decoded == plain && counts == expected, "{counts:?}");
+    }
 }
 
 #[tokio::test]
