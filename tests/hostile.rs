@@ -3,6 +3,8 @@
 
 #[path = "hostile/connections.rs"]
 mod connections;
+#[path = "hostile/depth.rs"]
+mod depth;
 #[path = "hostile/fairness.rs"]
 mod fairness;
 #[path = "hostile/floods.rs"]
