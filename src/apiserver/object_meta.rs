@@ -207,6 +207,94 @@ mod tests {
 
     use super::*;
 
+    /// Metadata, what Go found in it, the field, and the type that it wanted.
+    const REFUSED: &[[&str; 4]] = &[
+        [
+            r#"{"name": 1}"#,
+            "number",
+            "ObjectMeta.metadata.name",
+            "string",
+        ],
+        [
+            r#"{"uid": {}}"#,
+            "object",
+            "ObjectMeta.metadata.uid",
+            "types.UID",
+        ],
+        [
+            r#"{"generation": "1"}"#,
+            "string",
+            "ObjectMeta.metadata.generation",
+            "int64",
+        ],
+        [
+            r#"{"generation": 1.5}"#,
+            "number 1.5",
+            "ObjectMeta.metadata.generation",
+            "int64",
+        ],
+        [
+            r#"{"creationTimestamp": 5}"#,
+            "number",
+            "ObjectMeta.metadata.creationTimestamp",
+            "string",
+        ],
+        [
+            r#"{"labels": {"a": true}}"#,
+            "bool",
+            "ObjectMeta.metadata.labels",
+            "string",
+        ],
+        [
+            r#"{"labels": []}"#,
+            "array",
+            "ObjectMeta.metadata.labels",
+            "map[string]string",
+        ],
+        [
+            r#"{"finalizers": {}}"#,
+            "object",
+            "ObjectMeta.metadata.finalizers",
+            "[]string",
+        ],
+        [
+            r#"{"ownerReferences": {"a": 1}}"#,
+            "object",
+            "ObjectMeta.metadata.ownerReferences",
+            "[]v1.OwnerReference",
+        ],
+        [
+            r#"{"ownerReferences": ["x"]}"#,
+            "string",
+            "ObjectMeta.metadata.ownerReferences",
+            "v1.OwnerReference",
+        ],
+        [
+            r#"{"ownerReferences": [{"kind": 1}]}"#,
+            "number",
+            "OwnerReference.metadata.ownerReferences.kind",
+            "string",
+        ],
+        [
+            r#"{"ownerReferences": [{"controller": "yes"}]}"#,
+            "string",
+            "OwnerReference.metadata.ownerReferences.controller",
+            "bool",
+        ],
+        [
+            r#"{"managedFields": 1}"#,
+            "number",
+            "ObjectMeta.metadata.managedFields",
+            "[]v1.ManagedFieldsEntry",
+        ],
+        [
+            r#"{"managedFields": [{"manager": []}]}"#,
+            "array",
+            "ManagedFieldsEntry.metadata.managedFields.manager",
+            "string",
+        ],
+    ];
+
     #[track_caller]
     fn check_refused(metadata: Value, wanted: &str) {
         assert_eq!(check(&metadata, "metadata.").unwrap_err(), wanted);
@@ -217,92 +305,8 @@ mod tests {
         let refused = |found: &str, field: &str, wanted: &str| {
             format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
         };
-        for (metadata, found, field, wanted) in [
-            (
-                json!({"name": 1}),
-                "number",
-                "ObjectMeta.metadata.name",
-                "string",
-            ),
-            (
-                json!({"uid": {}}),
-                "object",
-                "ObjectMeta.metadata.uid",
-                "types.UID",
-            ),
-            (
-                json!({"generation": "1"}),
-                "string",
-                "ObjectMeta.metadata.generation",
-                "int64",
-            ),
-            (
-                json!({"generation": 1.5}),
-                "number 1.5",
-                "ObjectMeta.metadata.generation",
-                "int64",
-            ),
-            (
-                json!({"creationTimestamp": 5}),
-                "number",
-                "ObjectMeta.metadata.creationTimestamp",
-                "string",
-            ),
-            (
-                json!({"labels": {"a": true}}),
-                "bool",
-                "ObjectMeta.metadata.labels",
-                "string",
-            ),
-            (
-                json!({"labels": []}),
-                "array",
-                "ObjectMeta.metadata.labels",
-                "map[string]string",
-            ),
-            (
-                json!({"finalizers": {}}),
-                "object",
-                "ObjectMeta.metadata.finalizers",
-                "[]string",
-            ),
-            (
-                json!({"ownerReferences": {"a": 1}}),
-                "object",
-                "ObjectMeta.metadata.ownerReferences",
-                "[]v1.OwnerReference",
-            ),
-            (
-                json!({"ownerReferences": ["x"]}),
-                "string",
-                "ObjectMeta.metadata.ownerReferences",
-                "v1.OwnerReference",
-            ),
-            (
-                json!({"ownerReferences": [{"kind": 1}]}),
-                "number",
-                "OwnerReference.metadata.ownerReferences.kind",
-                "string",
-            ),
-            (
-                json!({"ownerReferences": [{"controller": "yes"}]}),
-                "string",
-                "OwnerReference.metadata.ownerReferences.controller",
-                "bool",
-            ),
-            (
-                json!({"managedFields": 1}),
-                "number",
-                "ObjectMeta.metadata.managedFields",
-                "[]v1.ManagedFieldsEntry",
-            ),
-            (
-                json!({"managedFields": [{"manager": []}]}),
-                "array",
-                "ManagedFieldsEntry.metadata.managedFields.manager",
-                "string",
-            ),
-        ] {
+        for [metadata, found, field, wanted] in REFUSED {
+            let metadata = serde_json::from_str(metadata).unwrap();
             check_refused(metadata, &refused(found, field, wanted));
         }
         check_refused(

@@ -136,11 +136,10 @@ impl Slot {
     pub(super) async fn settled(&self, wait: Duration) -> Option<Filling> {
         let mut filling = self.filling.clone();
         let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
-        let settled = match tokio::time::timeout(wait, settled).await {
-            Ok(settled) => settled.ok().map(|filling| filling.clone()),
-            Err(_) => Some(self.filling.borrow().clone()),
-        };
-        settled
+        tokio::time::timeout(wait, settled).await.map_or_else(
+            |_| Some(self.filling.borrow().clone()),
+            |settled| settled.ok().map(|filling| filling.clone()),
+        )
     }
 
     /// Whether a pinned resource that was never filled holds up readiness. What its objects are like, or how busy the process
@@ -206,7 +205,7 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
     let (mut brisk, mut patient) = (Backoff::brisk(), Backoff::patient());
     parts.tally.announce(CacheState::Filling);
     loop {
-        let outcome = caught(attempt(&parts, &filling)).await;
+        let outcome = Box::pin(caught(attempt(&parts, &filling))).await;
         let outcome = outcome.unwrap_or_else(|panic| {
             error!(resource = %gvr, %panic, "the task that fills a cache panicked");
             Outcome::GivenUp(GiveUpReason::Panicked)
@@ -232,7 +231,13 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
         settle(&filling, Filling::GivenUp(reason));
         let backoff = match reason {
             GiveUpReason::Unavailable => &mut brisk,
-            _ => &mut patient,
+            GiveUpReason::Unauthorized
+            | GiveUpReason::Forbidden
+            | GiveUpReason::Undecodable
+            | GiveUpReason::TooLong
+            | GiveUpReason::Saturated
+            | GiveUpReason::Memory
+            | GiveUpReason::Panicked => &mut patient,
         };
         let wait = backoff.next(std::time::Instant::now(), crate::resource::random());
         warn!(resource = %gvr, reason = reason.as_str(), ?wait, "no cache of it: its requests are forwarded");

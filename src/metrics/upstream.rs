@@ -64,9 +64,6 @@ impl Families {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
-        let [group, version, resource, _] = ResourceLabels::NAMES;
-        // Tables are not held in an encoding.
-        let tables = &[group, version, resource];
         let reason = &resource_and("reason");
         Ok(Self {
             events_received: add.sharded(
@@ -127,12 +124,13 @@ impl Families {
             table_watches: add.gauges(
                 "upstream_table_watches_active",
                 "Watches of tables open upstream, each shared by clients that ask alike.",
-                tables,
+                // Tables are not held in an encoding.
+                &labels[..3],
             )?,
             table_requests: add.counters(
                 "upstream_table_watches_total",
                 "Shared watches of tables asked of upstream.",
-                tables,
+                &labels[..3],
             )?,
         })
     }

@@ -198,11 +198,9 @@ impl Stream {
                     self.out = chunked(pieces);
                     continue;
                 }
-                if is_closed {
-                    if let Some(pieces) = self.follower.close() {
-                        self.out = chunked(pieces);
-                        continue;
-                    }
+                if is_closed && let Some(pieces) = self.follower.close() {
+                    self.out = chunked(pieces);
+                    continue;
                 }
             }
             if self.follower.end().is_none() {

@@ -144,13 +144,11 @@ impl Stage {
     }
 
     async fn ready(&self) -> Served {
-        match self
-            .comes_to(|state| matches!(state, Filling::Ready(_)))
-            .await
-        {
-            Filling::Ready(served) => served,
-            other => panic!("{other:?}"),
-        }
+        let is_ready = |state: &Filling| matches!(state, Filling::Ready(_));
+        let Filling::Ready(served) = self.comes_to(is_ready).await else {
+            unreachable!("waited for this state")
+        };
+        served
     }
 
     fn given_up(&self, reason: GiveUpReason) -> u64 {

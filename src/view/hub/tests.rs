@@ -453,7 +453,7 @@ fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
     let before = hub.join(&tier("x"));
     let change = world.write("a/1", Some("x"));
     let held = before.view.core().hold();
-    let (joined, all_joined) = std::sync::mpsc::channel();
+    let (joined, all_joined) = std::sync::mpsc::sync_channel(1);
     std::thread::scope(|scope| {
         scope.spawn(|| world.apply(vec![change]));
         scope.spawn(|| {

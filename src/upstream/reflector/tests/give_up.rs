@@ -10,13 +10,12 @@ fn giving_up(mut table: Table) -> Table {
 impl Table {
     /// What is done next, whenever that is.
     fn next(&mut self) -> Action {
-        match self.reflector.next_action(self.now, 0) {
-            Action::WaitUntil(at) => {
-                self.now = at;
-                self.reflector.next_action(self.now, 0)
-            }
-            action => action,
-        }
+        let action = self.reflector.next_action(self.now, 0);
+        let Action::WaitUntil(at) = action else {
+            return action;
+        };
+        self.now = at;
+        self.reflector.next_action(self.now, 0)
     }
 
     /// Fails whatever is asked for, until the reflector gives up; how often, and why.
@@ -25,7 +24,9 @@ impl Table {
             let input = match self.next() {
                 Action::Stop(reason) => return (count, reason),
                 Action::List { .. } => Input::ListFailed(failure.clone()),
-                _ => Input::WatchFailed(failure.clone()),
+                Action::WatchList { .. } | Action::Watch { .. } | Action::WaitUntil(_) => {
+                    Input::WatchFailed(failure.clone())
+                }
             };
             self.reflector.observe(input, self.now);
         }
