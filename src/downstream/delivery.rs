@@ -28,6 +28,28 @@ use self::worker::{Arrival, Worker};
 use super::transport::Transport;
 use super::watch::WatchBody;
 
+/// How much is done before others have their turn.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Bytes of a chunk that clients share, framing left out, and one batch at least. Up to this length a chunk is one piece;
+    /// longer ones are not copied.
+    chunk_len: usize,
+    /// Chunks kept during a pass: clients of one view stand at very few places.
+    chunks: usize,
+    /// Writes to one stream, of 64 KiB about, before other streams have their turn.
+    stream_turn: usize,
+    /// Streams looked at before other tasks of the thread have their turn: a tenth of a millisecond about.
+    worker_turn: usize,
+}
+
+/// Tests have smaller ones.
+const LIMITS: Limits = Limits {
+    chunk_len: 64 << 10,
+    chunks: 4,
+    stream_turn: 8,
+    worker_turn: 64,
+};
+
 /// The workers. They end with the last clone of this.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery(Arc<Workers>);
@@ -48,7 +70,10 @@ impl Delivery {
         let inboxes = (0..count.max(1)).map(|_| {
             let inbox = Arc::<Inbox>::default();
             // The worker gives way by itself after some dozens of writes; tokio's own budget would cut each of them short.
-            tasks.spawn(tokio::task::unconstrained(Worker::new(Arc::clone(&inbox))));
+            tasks.spawn(tokio::task::unconstrained(Worker::new(
+                Arc::clone(&inbox),
+                LIMITS,
+            )));
             inbox
         });
         let inboxes = inboxes.collect();

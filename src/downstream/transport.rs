@@ -39,7 +39,7 @@ enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     #[cfg(test)]
-    Memory(tokio::io::DuplexStream),
+    Memory(Box<dyn InMemory>),
 }
 
 /// What passes over a transport, as seen by whoever lent it out.
@@ -101,10 +101,17 @@ impl From<TlsStream<TcpStream>> for Transport {
     }
 }
 
+/// A connection that a test holds the other end of.
 #[cfg(test)]
-impl From<tokio::io::DuplexStream> for Transport {
-    fn from(stream: tokio::io::DuplexStream) -> Self {
-        Wire::Memory(stream).into()
+pub(super) trait InMemory: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
+
+#[cfg(test)]
+impl InMemory for tokio::io::DuplexStream {}
+
+#[cfg(test)]
+impl<S: InMemory + 'static> From<S> for Transport {
+    fn from(stream: S) -> Self {
+        Wire::Memory(Box::new(stream)).into()
     }
 }
 
@@ -153,7 +160,7 @@ impl Transport {
             Wire::Plain(_) => Poll::Ready(Ok(())),
             Wire::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(stream).poll_flush(context),
+            Wire::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
         }
     }
 
@@ -195,7 +202,7 @@ impl Wire {
             Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
             #[cfg(test)]
-            Self::Memory(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Memory(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
         }
     }
 
@@ -204,7 +211,7 @@ impl Wire {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
             #[cfg(test)]
-            Self::Memory(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Memory(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
         }
     }
 
@@ -227,7 +234,7 @@ impl Wire {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(context, slices),
             #[cfg(test)]
-            Self::Memory(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Memory(stream) => Pin::new(&mut **stream).poll_write_vectored(context, slices),
         }
     }
 }
@@ -291,7 +298,7 @@ impl AsyncWrite for Transport {
             Wire::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Wire::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(stream).poll_shutdown(context),
+            Wire::Memory(stream) => Pin::new(&mut **stream).poll_shutdown(context),
         }
     }
 }

@@ -23,10 +23,29 @@ use crate::resource::ResourceVersion;
 use crate::view::{Entry, Marker, Seat, Served};
 pub(in crate::downstream) use follower::{Follower, Timed};
 
-/// Bytes of one frame, about: so much is gathered for a socket that is behind.
-const FRAME_LEN: usize = 64 << 10;
-/// Slices of one frame: hyper writes 64 at once.
-const FRAME_SLICES: usize = 60;
+/// What one frame of a stream holds.
+#[derive(Debug)]
+pub(in crate::downstream) struct FrameLimits {
+    /// Bytes, about: so much is gathered for a socket that is behind.
+    pub(in crate::downstream) len: usize,
+    /// The same of initial events. They are borrowed from the snapshot, which is held anyway.
+    pub(in crate::downstream) initial_len: usize,
+    /// Slices.
+    pub(in crate::downstream) slices: usize,
+}
+
+impl FrameLimits {
+    fn are_reached(&self, pieces: &Pieces) -> bool {
+        pieces.len() >= self.len || pieces.count() >= self.slices
+    }
+}
+
+/// Tests have smaller ones. hyper writes 64 slices at once.
+pub(in crate::downstream) static FRAMES: FrameLimits = FrameLimits {
+    len: 64 << 10,
+    initial_len: 256 << 10,
+    slices: 60,
+};
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +154,13 @@ impl WatchBody {
     #[must_use]
     pub fn holding(mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) -> Self {
         self.follower.hold(watch, list);
+        self
+    }
+
+    /// The same with other limits.
+    #[cfg(test)]
+    pub(in crate::downstream) fn limited(mut self, limits: &'static FrameLimits) -> Self {
+        self.follower.limits = limits;
         self
     }
 

@@ -28,6 +28,8 @@ pub use client::{ClientFrames, Received};
 pub use events::{EventFrames, Framing};
 use handshake::{Handshake, Unfit};
 pub use socket::Socket;
+#[cfg(test)]
+pub(super) use socket::Talk;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What a socket sends, as the body of an HTTP watch would have.

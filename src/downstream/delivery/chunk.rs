@@ -13,8 +13,6 @@ use crate::view::View;
 /// Ends a body without trailers.
 pub(super) const LAST: &[u8] = b"0\r\n\r\n";
 const END: &[u8] = b"\r\n";
-/// Chunks up to this length, framing left out, are one piece; larger ones are not copied.
-const JOINED_LEN_MAX: usize = 64 << 10;
 /// The size of a chunk in hexadecimal and a line end.
 const HEAD_LEN_MAX: usize = 18;
 
@@ -53,11 +51,15 @@ pub(super) struct SharedChunk {
 }
 
 impl SharedChunk {
-    /// Takes what waits at `from`, up to about 64 KiB and one batch at least; `None` if nothing does.
+    /// Takes what waits at `from`, up to about `len_max` bytes and one batch at least; `None` if nothing does.
     ///
     /// # Errors
     /// [`Lagged`] when the view no longer has it.
-    pub(super) fn read(view: &View, from: Sequence) -> Result<Option<Self>, Lagged> {
+    pub(super) fn read(
+        view: &View,
+        from: Sequence,
+        len_max: usize,
+    ) -> Result<Option<Self>, Lagged> {
         let mut frames: SmallVec<[Bytes; 4]> = SmallVec::new();
         let mut chunk = Self {
             from,
@@ -84,7 +86,7 @@ impl SharedChunk {
             chunk.published_at.push(batch.published_at);
             len += batch.frames.len();
             frames.push(batch.frames.clone());
-            if len >= JOINED_LEN_MAX {
+            if len >= len_max {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -95,13 +97,13 @@ impl SharedChunk {
         }
         chunk.is_cut = chunk.to < head;
         chunk.len = len as u64;
-        chunk.pieces = framed(&frames, len);
+        chunk.pieces = framed(&frames, len, len_max);
         Ok(Some(chunk))
     }
 }
 
-fn framed(frames: &[Bytes], len: usize) -> Pieces {
-    if len > JOINED_LEN_MAX {
+fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> Pieces {
+    if len > joined_len_max {
         let mut pieces = Pieces::from(head(len));
         frames.iter().for_each(|frame| pieces.push(frame.clone()));
         pieces.push(Bytes::from_static(END));

@@ -7,10 +7,8 @@ use crate::cache::Sequence;
 use crate::downstream::watch::WatchTally;
 use crate::view::{Seat, View};
 
+use super::Limits;
 use super::chunk::SharedChunk;
-
-/// Pieces kept during a pass: clients of one view stand at very few places.
-const CHUNKS_MAX: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -124,20 +122,30 @@ impl Group {
 }
 
 /// The pieces of one go over some members, each made when the first of them needs it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunks {
+    limits: Limits,
     made: Vec<(SharedChunk, u64)>,
 }
 
 impl Chunks {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            made: Vec::new(),
+        }
+    }
+
     /// The piece at `from`, if the view has it and it has something, and its count of takers.
     pub(super) fn at(&mut self, view: &View, from: Sequence) -> Option<&mut (SharedChunk, u64)> {
         let found = self.made.iter().position(|(chunk, _)| chunk.from == from);
         let at = match found {
             Some(at) => at,
-            None if self.made.len() >= CHUNKS_MAX => return None,
+            None if self.made.len() >= self.limits.chunks => return None,
             None => {
-                let chunk = SharedChunk::read(view, from).ok().flatten()?;
+                let chunk = SharedChunk::read(view, from, self.limits.chunk_len)
+                    .ok()
+                    .flatten()?;
                 self.made.push((chunk, 0));
                 self.made.len() - 1
             }

@@ -13,8 +13,6 @@ use crate::downstream::Pieces;
 use crate::downstream::transport::Transport;
 use crate::downstream::watch::{Follower, Timed};
 
-/// So many writes, of 64 KiB about, before others have their turn.
-const TURN_LEN: usize = 8;
 /// When a bookmark is tried again that could not be sent between events.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
 /// What one vectored write is given at most.
@@ -147,8 +145,8 @@ impl Stream {
         }
     }
 
-    /// Hears the client, sends what there is, and then does what is due by `now`.
-    pub(super) fn wake(&mut self, now: Instant) -> Flow {
+    /// Hears the client, sends what there is in `turn` writes at most, and then does what is due by `now`.
+    pub(super) fn wake(&mut self, now: Instant, turn: usize) -> Flow {
         let mut context = Context::from_waker(&self.waker);
         if self.done.poll_closed(&mut context).is_ready()
             || self.transport.poll_hear(&mut context).is_err()
@@ -157,13 +155,13 @@ impl Stream {
         }
         // So that a client who is always behind is not served for ever.
         self.follower.is_overdue(now);
-        let mut flow = self.drive();
+        let mut flow = self.drive(turn);
         if flow == Flow::Idle
             && self.follower.wake_at() <= now
             && let Timed::Bookmark(line) = self.follower.on_time(now)
         {
             self.out = chunked(line.into());
-            flow = self.drive();
+            flow = self.drive(turn);
         }
         self.wake_at = self.follower.wake_at();
         if flow == Flow::Idle && self.wake_at <= now {
@@ -173,8 +171,8 @@ impl Stream {
         flow
     }
 
-    /// Sends what there is.
-    pub(super) fn drive(&mut self) -> Flow {
+    /// Sends what there is, in `turn` writes at most.
+    pub(super) fn drive(&mut self, turn: usize) -> Flow {
         if self.phase == Phase::Head {
             // What there is leaves with the head.
             if let Some(pieces) = self.follower.gather() {
@@ -182,7 +180,7 @@ impl Stream {
             }
             self.phase = Phase::Open;
         }
-        for _ in 0..TURN_LEN {
+        for _ in 0..turn {
             match self.poll_out() {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Flow::Gone,

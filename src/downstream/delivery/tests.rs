@@ -1,5 +1,7 @@
 //! Watches delivered to clients over streams in memory.
 
+mod model;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+use super::Limits;
 use super::group::{Chunks, Group};
 use super::inbox::{Inbox, Name, waker};
 use super::stream::{Flow, Stream};
@@ -22,8 +23,8 @@ use crate::downstream::transport::Transport;
 use crate::downstream::watch::Follower;
 use crate::view::{Seat, View};
 
-/// Streams looked at before other tasks of the thread have their turn: a tenth of a millisecond about.
-const TURN_LEN: usize = 64;
+/// Timers of streams that are gone: so many may wait for their time besides as many as there are streams.
+const TIMERS_SPARE: usize = 64;
 /// An idle worker looks at the clock so often.
 const IDLE: Duration = Duration::from_secs(3_600);
 
@@ -51,6 +52,7 @@ enum Task {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Worker {
+    limits: Limits,
     inbox: Arc<Inbox>,
     woken: Vec<Name>,
     arrivals: VecDeque<Box<Arrival>>,
@@ -65,8 +67,9 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(inbox: Arc<Inbox>, limits: Limits) -> Self {
         Self {
+            limits,
             inbox,
             woken: Vec::new(),
             arrivals: VecDeque::new(),
@@ -79,7 +82,8 @@ impl Worker {
         }
     }
 
-    fn arrive(&mut self, arrival: Arrival, now: Instant) {
+    /// Takes a stream in, and begins it; returns how many it counts for.
+    fn arrive(&mut self, arrival: Arrival, now: Instant) -> usize {
         let Arrival {
             transport,
             head,
@@ -104,32 +108,38 @@ impl Worker {
         stream.place = self.groups[stream.group].push(key);
         let wake_at = stream.wake_at;
         self.timers.push(Reverse((wake_at, key)));
-        self.look_at(key, now);
+        self.look_at(key, now)
     }
 
-    /// Lets a stream hear its client, do what is due, and send what there is.
-    fn look_at(&mut self, key: usize, now: Instant) {
+    /// Lets a stream hear its client, do what is due, and send what there is. Returns how many it counts for.
+    fn look_at(&mut self, key: usize, now: Instant) -> usize {
         let Some(stream) = self.streams.get_mut(key) else {
-            return;
+            return 1;
         };
         let set_to = stream.wake_at;
-        let flow = alone(|| stream.wake(now));
+        let turn = self.limits.stream_turn;
+        let flow = alone(|| stream.wake(now, turn));
         let wake_at = stream.wake_at;
         // What is due already is done when the client takes more.
         if wake_at != set_to && wake_at > now {
             self.timers.push(Reverse((wake_at, key)));
         }
-        self.settle(key, flow);
+        self.settle(key, flow)
     }
 
-    fn settle(&mut self, key: usize, flow: Flow) {
+    /// Does what a look at a stream leads to. Returns for how many it counts: by its writes, about.
+    fn settle(&mut self, key: usize, flow: Flow) -> usize {
         match flow {
             Flow::Idle | Flow::Blocked => {}
             Flow::Behind => self.groups[self.streams[key].group].repeat(),
-            Flow::Again => self.tasks.push_back(Task::Stream(key)),
+            Flow::Again => {
+                self.tasks.push_back(Task::Stream(key));
+                return self.limits.stream_turn;
+            }
             Flow::Over => self.remove(key).give_back(),
             Flow::Gone => drop(self.remove(key)),
         }
+        1
     }
 
     fn remove(&mut self, key: usize) -> Stream {
@@ -147,10 +157,7 @@ impl Worker {
     /// Does one thing; returns how many streams were looked at.
     fn perform(&mut self, task: Task, now: Instant, left: usize) -> usize {
         match task {
-            Task::Stream(key) => {
-                self.look_at(key, now);
-                1
-            }
+            Task::Stream(key) => self.look_at(key, now),
             Task::Group(key) => {
                 if self.groups.get_mut(key).is_some_and(Group::begin) {
                     return self.pass(key, left);
@@ -167,9 +174,10 @@ impl Worker {
             return 0;
         };
         let (view, tally) = (Arc::clone(&group.view), Arc::clone(&group.tally));
+        let turn = self.limits.stream_turn;
         // Asked in this order: what came before the end is still shown.
         let (is_closed, head) = (view.is_closed(), view.head());
-        let (mut chunks, mut looked_at) = (Chunks::default(), 0);
+        let (mut chunks, mut looked_at) = (Chunks::new(self.limits), 0);
         while looked_at < left {
             // It may have ended with its last member.
             let Some(group) = self.groups.get_mut(key) else {
@@ -182,10 +190,10 @@ impl Worker {
                 chunks.tell(&*tally);
                 return looked_at;
             };
-            looked_at += 1;
             let stream = &mut self.streams[member];
             let cursor = stream.follower().cursor();
             if !stream.is_level() || cursor == head && !is_closed {
+                looked_at += 1;
                 continue;
             }
             let flow = alone(|| {
@@ -194,9 +202,9 @@ impl Worker {
                     *takers += 1;
                     Some(flow)
                 });
-                taken.unwrap_or_else(|| stream.drive())
+                taken.unwrap_or_else(|| stream.drive(turn))
             });
-            self.settle(member, flow);
+            looked_at += self.settle(member, flow);
         }
         chunks.tell(&*tally);
         self.tasks.push_back(Task::Pass(key));
@@ -217,7 +225,7 @@ impl Worker {
             }
         }
         // Entries of streams that are gone wait for their time; they must not be most of all.
-        if self.timers.len() > 2 * self.streams.len() + TURN_LEN {
+        if self.timers.len() > 2 * self.streams.len() + TIMERS_SPARE {
             let streams = &self.streams;
             self.timers.retain(|Reverse((at, key))| {
                 let stream = streams.get(*key);
@@ -263,13 +271,14 @@ impl Future for Worker {
                 Name::Group(key) => Task::Group(key),
             }));
         this.look_at_the_clock(now);
-        let mut left = TURN_LEN;
+        // Whoever comes has half of a turn at most: the other half is for those who are there.
+        let mut left = this.limits.worker_turn / 2;
         while left > 0
             && let Some(arrival) = this.arrivals.pop_front()
         {
-            this.arrive(*arrival, now);
-            left -= 1;
+            left = left.saturating_sub(this.arrive(*arrival, now));
         }
+        left += this.limits.worker_turn / 2;
         let mut tasks = this.tasks.len();
         while left > 0
             && tasks > 0

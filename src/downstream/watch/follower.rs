@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::initial::Initial;
-use super::{FRAME_LEN, FRAME_SLICES, Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchTally, WatchTotals};
 use crate::cache::Sequence;
 use crate::downstream::Pieces;
 use crate::downstream::admission::{ListPlace, WatchPlace};
@@ -27,6 +27,7 @@ const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 pub(in crate::downstream) struct Follower {
     served: Served,
     tally: Arc<dyn WatchTally>,
+    pub(super) limits: &'static FrameLimits,
     view: Arc<View>,
     /// The next of the view's batches.
     cursor: Sequence,
@@ -112,6 +113,7 @@ impl Follower {
         Self {
             served,
             tally,
+            limits: &FRAMES,
             view,
             cursor,
             initial,
@@ -244,7 +246,7 @@ impl Follower {
         }
         loop {
             if let Some(initial) = &mut self.initial {
-                match initial.next_frame(&self.view, &self.served) {
+                match initial.next_frame(&self.view, &self.served, self.limits) {
                     Ok((Some(pieces), count)) => return Some(self.counted(pieces, count)),
                     Ok((None, _)) => self.initial = None,
                     Err(_) => return self.unfit(),
@@ -284,6 +286,7 @@ impl Follower {
     /// Reads this client's own way through the history, up to where the view goes on.
     fn gather_history(&mut self) -> Result<Option<Pieces>, Pieces> {
         let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
+        let limits = self.limits;
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
         let (view, mut unfit) = (&self.view, None);
@@ -303,7 +306,7 @@ impl Follower {
                         oldest.get_or_insert_with(|| event.published_at());
                     }
                 }
-                if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+                if limits.are_reached(&pieces) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -328,7 +331,7 @@ impl Follower {
     fn gather_batches(&mut self) -> Gathered {
         let (mut pieces, mut count) = (Pieces::default(), 0);
         let (mut position, mut detour) = (self.position, None);
-        let (known, tally) = (self.known, &self.tally);
+        let (known, tally, limits) = (self.known, &self.tally, self.limits);
         let mut now = None;
         let read = self.view.read(self.cursor, |batch| {
             if batch.last < position || batch.last_version <= known {
@@ -346,7 +349,7 @@ impl Follower {
             pieces.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
             tally.delayed(now.saturating_duration_since(batch.published_at), 1);
-            if pieces.len() >= FRAME_LEN || pieces.count() >= FRAME_SLICES {
+            if limits.are_reached(&pieces) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())

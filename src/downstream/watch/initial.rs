@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use super::FRAME_SLICES;
+use super::FrameLimits;
 use crate::cache::{Chunk, Snapshot};
 use crate::downstream::Pieces;
 use crate::downstream::admission::ListPlace;
 use crate::downstream::walk::Walk;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::{CutError, Marker, Served, View};
-
-/// Bytes of one frame, about. They are borrowed from the snapshot, which is held anyway.
-const FRAME_LEN: usize = 256 << 10;
 
 /// How far a client's initial events have come.
 #[derive(Debug)]
@@ -58,6 +55,7 @@ impl Initial {
         &mut self,
         view: &View,
         served: &Served,
+        limits: &FrameLimits,
     ) -> Result<(Option<Pieces>, u64), CutError> {
         if self.done {
             return Ok((None, 0));
@@ -71,13 +69,13 @@ impl Initial {
         });
         let shows_all = view.cut().is_none() && selector.is_scope();
         let (mut pieces, mut count) = (Pieces::default(), 0);
-        while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
+        while pieces.len() < limits.initial_len && pieces.count() < limits.slices {
             if self.begun.is_none() && shows_all {
                 let chunk = walk.next_chunk(&self.snapshot.objects);
                 self.begun = chunk.map(|chunk| (Arc::clone(chunk), 0));
             }
             if let Some((chunk, shown)) = self.begun.take() {
-                let mut more = pieces.push_added(&chunk, shown, FRAME_LEN);
+                let mut more = pieces.push_added(&chunk, shown, limits.initial_len);
                 if more == 0 {
                     push_added(&mut pieces, &chunk.objects()[shown], view)?;
                     more = 1;

@@ -59,7 +59,7 @@ impl Socket {
 /// ```text
 /// Open ── the body ends, the client closes, breaks the protocol or leaves ──▶ Closing ── all is written ──▶ done
 /// ```
-pub(super) struct Talk<S> {
+pub(in crate::downstream) struct Talk<S> {
     stream: S,
     body: StreamBody,
     events: EventFrames,
@@ -80,7 +80,7 @@ enum State {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
-    pub(super) fn new(stream: S, body: StreamBody, framing: Framing) -> Self {
+    pub(in crate::downstream) fn new(stream: S, body: StreamBody, framing: Framing) -> Self {
         Self {
             stream,
             body,
