@@ -89,14 +89,15 @@ impl Metrics {
         let process = Registry::new();
         process.register(Box::new(ProcessCollector::for_self()))?;
         build_info(&ours)?;
+        let task_ends = task_ends(&ours)?;
         Ok(Self {
             upstream: upstream::Families::register(&ours)?,
             cache: cache::Families::register(&ours)?,
             downstream: downstream::Families::register(&ours)?,
-            listener: ListenerMetrics::register(&ours)?,
+            listener: ListenerMetrics::register(&ours, task_ends.clone())?,
             admission: AdmissionMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours)?,
-            task_ends: task_ends(&ours)?,
+            task_ends,
             ours,
             process,
         })

@@ -15,6 +15,7 @@ mod chunk;
 mod group;
 mod inbox;
 mod stream;
+mod supervisor;
 mod worker;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,9 +25,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use self::inbox::Inbox;
+use self::supervisor::Supervisor;
 use self::worker::{Arrival, Worker};
 use super::transport::Transport;
 use super::watch::WatchBody;
+use crate::metrics::{ByLabel, Task};
 
 /// How much is done before others have their turn.
 #[derive(Clone, Copy, Debug)]
@@ -64,16 +67,15 @@ struct Workers {
 }
 
 impl Delivery {
-    /// Starts `count` workers on the present runtime.
-    pub(super) fn start(count: usize) -> Self {
+    /// Starts `count` workers on the present runtime. Their ends, which are panics, are counted in `ends`.
+    pub(super) fn start(count: usize, ends: Option<&ByLabel<Task>>) -> Self {
         let mut tasks = JoinSet::new();
         let inboxes = (0..count.max(1)).map(|_| {
             let inbox = Arc::<Inbox>::default();
+            let worker = Worker::new(Arc::clone(&inbox), LIMITS);
+            let supervisor = Supervisor::new(worker, ends.cloned());
             // The worker gives way by itself after some dozens of writes; tokio's own budget would cut each of them short.
-            tasks.spawn(tokio::task::unconstrained(Worker::new(
-                Arc::clone(&inbox),
-                LIMITS,
-            )));
+            tasks.spawn(tokio::task::unconstrained(supervisor));
             inbox
         });
         let inboxes = inboxes.collect();

@@ -82,7 +82,11 @@ pub async fn run<R: Resources>(
 ) {
     let tls = tls.map(TlsAcceptor::from);
     // One a thread of the runtime: each can be busy with writing.
-    let delivery = Delivery::start(tokio::runtime::Handle::current().metrics().num_workers());
+    let metrics = service.resources().listener_metrics();
+    let delivery = Delivery::start(
+        tokio::runtime::Handle::current().metrics().num_workers(),
+        metrics.map(|metrics| &metrics.task_ends),
+    );
     let connections_max = service
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);

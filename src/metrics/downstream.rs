@@ -7,7 +7,7 @@ use prometheus::{
 };
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{BadRequest, ConnectionFailure, Label, StreamEnd, Verb};
+use super::labels::{BadRequest, ConnectionFailure, Label, StreamEnd, Task, Verb};
 use super::sharded::{
     BOUNDS, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
@@ -201,10 +201,15 @@ pub struct ListenerMetrics {
     pub request_aborts: IntCounter,
     /// Streams cut because their clients took nothing.
     pub streams_stalled: IntCounter,
+    /// Ends of tasks that have none, by task.
+    pub task_ends: ByLabel<Task>,
 }
 
 impl ListenerMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn register(
+        registry: &Registry,
+        task_ends: ByLabel<Task>,
+    ) -> Result<Self, MetricsError> {
         let connections =
             IntGauge::with_opts(Opts::new("connections", "Connections open downstream."))?;
         let accepted = IntCounter::new(
@@ -240,6 +245,7 @@ impl ListenerMetrics {
             bad_requests: ByLabel::resolve(&bad, &[]),
             request_aborts: aborts,
             streams_stalled: stalled,
+            task_ends,
         })
     }
 }

@@ -186,6 +186,8 @@ impl Label for GiveUpReason {
 pub enum Task {
     /// The port of metrics and health.
     Admin,
+    /// Brings events to watches over HTTP/1.1.
+    DeliveryWorker,
     /// Reads again what upstream offers.
     Discovery,
     /// Ends caches that nobody wants.
@@ -197,6 +199,7 @@ pub enum Task {
 impl Label for Task {
     const ALL: &'static [Self] = &[
         Self::Admin,
+        Self::DeliveryWorker,
         Self::Discovery,
         Self::IdleCaches,
         Self::TableWatch,
@@ -205,6 +208,7 @@ impl Label for Task {
     fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
+            Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",
             Self::IdleCaches => "idle_caches",
             Self::TableWatch => "table_watch",

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::downstream::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::metrics::Metrics;
 use crate::resource::{Layout, ResourceVersion};
 use crate::view::selector::Selector;
 use crate::view::{Entry, Hub, Served};
@@ -63,6 +64,7 @@ struct Scene {
     world: World,
     served: Served,
     delivery: Delivery,
+    ends: ByLabel<Task>,
     tally: Arc<Tally>,
 }
 
@@ -81,10 +83,12 @@ impl Scene {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
         let world = World::new(7, events_max, Arc::clone(&hub) as _);
         let cache = Arc::clone(world.writer.cache());
+        let ends = Metrics::new().unwrap().task_ends();
         Self {
             world,
             served: Served { cache, hub },
-            delivery: Delivery::start(workers),
+            delivery: Delivery::start(workers, Some(&ends)),
+            ends,
             tally: Arc::default(),
         }
     }
@@ -323,6 +327,28 @@ async fn a_panic_ends_one_connection_and_no_other() {
     assert!(broken.watch.await.unwrap().is_none());
     scene.put("a/2");
     assert_eq!(stays.read_lines(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_is_replaced_and_its_streams_are_cut() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut clients = [0; 2].map(|_| scene.client(1 << 16, HOUR));
+    for client in &mut clients {
+        client.read().await;
+    }
+    // What is shared is counted by the worker itself.
+    scene.tally.is_broken.store(true, Ordering::Relaxed);
+    scene.put("a/1");
+    for mut client in clients {
+        while client.read().await {}
+        assert!(client.watch.await.unwrap().is_none());
+    }
+    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    let mut next = scene.client(1 << 16, HOUR);
+    next.read().await;
+    scene.put("a/2");
+    assert_eq!(next.read_lines(1).await.len(), 1);
+    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
 }
 
 #[tokio::test]

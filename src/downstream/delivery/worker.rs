@@ -82,6 +82,18 @@ impl Worker {
         }
     }
 
+    /// Takes over from one that panicked: whoever it has not looked at yet. Its streams end with it.
+    pub(super) fn succeed(other: &mut Self) -> Self {
+        let mut worker = Self::new(Arc::clone(&other.inbox), other.limits);
+        worker.arrivals.append(&mut other.arrivals);
+        worker
+    }
+
+    /// Number of open streams.
+    pub(super) fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Takes a stream in, and begins it; returns how many it counts for.
     fn arrive(&mut self, arrival: Arrival, now: Instant) -> usize {
         let Arrival {

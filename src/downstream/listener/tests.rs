@@ -58,7 +58,7 @@ fn connection_to(upstream: Upstream) -> Connection<Upstream> {
     Connection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         standing: Standing::Served,
-        delivery: Delivery::start(1),
+        delivery: Delivery::start(1, None),
         tls: None,
         service: Service::new(Arc::new(upstream)),
         drain: Drain::new(),

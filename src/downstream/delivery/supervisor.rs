@@ -1,0 +1,60 @@
+//! Runs a worker, and notices when it panics: its streams end, and another worker takes its place (decision 22).
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::worker::Worker;
+use crate::metrics::{ByLabel, Task};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    worker: Worker,
+    ends: Option<ByLabel<Task>>,
+}
+
+impl Supervisor {
+    pub(super) fn new(worker: Worker, ends: Option<ByLabel<Task>>) -> Self {
+        Self { worker, ends }
+    }
+
+    fn replace(&mut self, panic: &(dyn Any + Send)) {
+        let worker = Worker::succeed(&mut self.worker);
+        let failed = std::mem::replace(&mut self.worker, worker);
+        tracing::error!(
+            streams = failed.stream_count(),
+            panic = message(panic),
+            "a delivery worker panicked: its streams are cut, and another takes its place"
+        );
+        if let Some(ends) = &self.ends {
+            ends.inc(Task::DeliveryWorker);
+        }
+        // Something in it may be half done, and panic again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
+    }
+}
+
+impl Future for Supervisor {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let worker = Pin::new(&mut self.worker);
+        // What is left half done belongs to the worker, and goes with it.
+        let polled = catch_unwind(AssertUnwindSafe(|| worker.poll(context)));
+        polled.unwrap_or_else(|panic| {
+            self.replace(&*panic);
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+}
+
+/// What a panic says, if it is text.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("")
+}
