@@ -216,6 +216,7 @@ impl Body for WatchBody {
         }
         // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
         this.seat.arm(context.waker());
+        this.follower.arm(context.waker());
         if let Some(pieces) = this.follower.gather() {
             return frame(pieces);
         }

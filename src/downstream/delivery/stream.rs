@@ -173,6 +173,8 @@ impl Stream {
 
     /// Sends what there is, in `turn` writes at most.
     pub(super) fn drive(&mut self, turn: usize) -> Flow {
+        // The group waits for batches; this is for what comes without one.
+        self.follower.arm(&self.waker);
         if self.phase == Phase::Head {
             // What there is leaves with the head.
             if let Some(pieces) = self.follower.gather() {

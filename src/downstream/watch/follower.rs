@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::downstream::admission::{ListPlace, WatchPlace};
 use crate::downstream::status::Status;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
-use crate::view::{Marker, Reached, Served, View, filtered};
+use crate::view::{Marker, Reached, Seat, Served, View, filtered};
 
 /// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -38,7 +39,10 @@ pub(in crate::downstream) struct Follower {
     history_end: Sequence,
     /// Events up to this version are known to the client.
     pub(super) known: ResourceVersion,
-    standing: Standing,
+    /// Held while the version that the client came with is still to come: nothing is sent until then. A relist may pass over
+    /// it, and then the difference that is published does not hold what this client needs: objects made and gone again
+    /// since the last version served.
+    ahead: Option<Box<Seat>>,
     pub(super) bookmarks: Option<Bookmarks>,
     /// What was published before is no measure of our delay.
     opened_at: std::time::Instant,
@@ -48,16 +52,6 @@ pub(in crate::downstream) struct Follower {
     bytes: u64,
     /// The right to be there.
     place: Option<WatchPlace>,
-}
-
-/// How the version that a client came with compares with what is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It was reached, and the history after it is whole.
-    Level,
-    /// It is still to come: nothing is sent. A relist may pass over it meanwhile, and then the difference that is
-    /// published does not hold what this client needs: objects made and gone again since the last version served.
-    Ahead,
 }
 
 #[derive(Debug)]
@@ -100,11 +94,8 @@ impl Follower {
             }
             Start::After { sequence, version } => (None, sequence, version),
         };
-        let standing = if initial.is_none() && known > reached.version {
-            Standing::Ahead
-        } else {
-            Standing::Level
-        };
+        let is_ahead = initial.is_none() && known > reached.version;
+        let ahead = is_ahead.then(|| Box::new(served.hub.progress_seat()));
         let deadline = timing.started + timing.timeout;
         let bookmarks = timing.bookmarks.then(|| Bookmarks {
             next_at: next_bookmark(timing.started, deadline),
@@ -120,7 +111,7 @@ impl Follower {
             position,
             history_end: reached.through,
             known,
-            standing,
+            ahead,
             bookmarks,
             opened_at: timing.started.into_std(),
             deadline,
@@ -167,7 +158,7 @@ impl Follower {
             && self.known < first_version
             && self.history_end <= self.position.max(first)
             && self.initial.is_none()
-            && self.standing == Standing::Level
+            && self.ahead.is_none()
             && self.end.is_none()
     }
 
@@ -231,16 +222,24 @@ impl Follower {
         self.bookmark(now).map_or(Timed::Nothing, Timed::Bookmark)
     }
 
+    /// Asks to be woken when the version is reached that the client came with, if it is still to come: no batch need come with
+    /// it. Gather once more afterwards.
+    pub(in crate::downstream) fn arm(&self, waker: &Waker) {
+        if let Some(seat) = &self.ahead {
+            seat.arm(waker);
+        }
+    }
+
     fn selector(&self) -> &Selector {
         self.view.selector()
     }
 
     /// What can be sent now; `None` if nothing can, or the stream is over.
     pub(in crate::downstream) fn gather(&mut self) -> Option<Pieces> {
-        if self.standing == Standing::Ahead {
+        if self.ahead.is_some() {
             match self.level() {
-                Ok(Standing::Level) => {}
-                Ok(Standing::Ahead) => return None,
+                Ok(true) => {}
+                Ok(false) => return None,
                 Err(error) => return Some(error),
             }
         }
@@ -269,18 +268,21 @@ impl Follower {
         }
     }
 
-    /// Looks whether the client's version has been reached, and whether its history is known.
-    fn level(&mut self) -> Result<Standing, Pieces> {
+    /// Whether the client's version has been reached. Else [`Self::arm`] asks to be woken when it is.
+    ///
+    /// # Errors
+    /// The client's last event, when the history after its version is not known.
+    fn level(&mut self) -> Result<bool, Pieces> {
         // What has been reached is in the snapshot, with its gaps.
         if self.served.hub.reached().version < self.known {
-            return Ok(Standing::Ahead);
+            return Ok(false);
         }
         let Ok(sequence) = self.served.cache.resume_after(self.known) else {
             return Err(self.lagged());
         };
         self.position = self.position.max(sequence);
-        self.standing = Standing::Level;
-        Ok(Standing::Level)
+        self.ahead = None;
+        Ok(true)
     }
 
     /// Reads this client's own way through the history, up to where the view goes on.
@@ -418,7 +420,7 @@ impl Follower {
 
     /// A bookmark, if one is due and the client has everything that it speaks of.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        if self.standing == Standing::Ahead {
+        if self.ahead.is_some() {
             self.bookmarks.as_mut()?.next_at = next_bookmark(now, self.deadline);
             return None;
         }

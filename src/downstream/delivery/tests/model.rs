@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::client::{Client, Excuses, Frames, HEAD, Way, initial};
+use self::client::{Client, ERROR, End, Excuses, Frames, HEAD, Way, initial};
 use self::stage::{Flag, Sees, Stage};
 use self::wire::Wire;
 use super::super::inbox::Inbox;
@@ -440,4 +440,35 @@ fn arrivals_without_end_do_not_keep_events_from_open_streams() {
     }
     model.clients.truncate(1);
     model.check().unwrap();
+}
+
+/// A list anew that shows no difference wakes no watcher of the view.
+#[test]
+fn whose_version_is_passed_over_without_an_event_is_told_to_list_again() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let mut model = Model::new(0, &runtime);
+    for is_pulled in [false, true] {
+        model.enter(15, is_pulled);
+    }
+    model.quiet(false).unwrap();
+    {
+        let mut world = model.stage.world.lock().unwrap();
+        let now = world.now;
+        let listed = world
+            .writer
+            .replace(Vec::new(), ResourceVersion(20), now)
+            .unwrap();
+        assert_eq!(listed.events, 0);
+    }
+    model.settle().unwrap();
+    for client in &mut model.clients {
+        let (told, end) = client.told().unwrap();
+        assert!(
+            told.starts_with(ERROR),
+            "{}",
+            String::from_utf8_lossy(&told)
+        );
+        assert_eq!(end, End::Clean);
+    }
 }
