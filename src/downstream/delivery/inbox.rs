@@ -1,10 +1,11 @@
 //! What waits for a worker: who was woken, and who is new. Bounded by the number of streams: each is noted once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
 use super::worker::Arrival;
+use crate::cache::{Mutex, MutexGuard};
 
 /// Who was woken. Names are used again: a worker must not mind being told of somebody who is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,28 +16,39 @@ pub(super) enum Name {
     Group(usize),
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct State<A> {
     woken: Vec<Name>,
     /// Whether a stream is noted above.
     is_stream_noted: Vec<bool>,
-    arrivals: VecDeque<Box<Arrival>>,
+    arrivals: VecDeque<Box<A>>,
     /// The worker, if it waits.
     worker: Option<Waker>,
 }
 
 /// One worker's inbox.
-#[derive(Debug, Default)]
-pub(super) struct Inbox(Mutex<State>);
+#[derive(Debug)]
+pub(super) struct Inbox<A = Arrival>(Mutex<State<A>>);
 
-impl Inbox {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<A> Default for Inbox<A> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            woken: Vec::new(),
+            is_stream_noted: Vec::new(),
+            arrivals: VecDeque::new(),
+            worker: None,
+        }))
+    }
+}
+
+impl<A> Inbox<A> {
+    fn state(&self) -> MutexGuard<'_, State<A>> {
         // Nothing in here can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands a new stream over.
-    pub(super) fn arrives(&self, arrival: Box<Arrival>) {
+    pub(super) fn arrives(&self, arrival: Box<A>) {
         let worker = {
             let mut state = self.state();
             state.arrivals.push_back(arrival);
@@ -70,7 +82,7 @@ impl Inbox {
     pub(super) fn take(
         &self,
         woken: &mut Vec<Name>,
-        arrivals: &mut VecDeque<Box<Arrival>>,
+        arrivals: &mut VecDeque<Box<A>>,
         worker: &Waker,
     ) {
         let mut state = self.state();
@@ -95,12 +107,12 @@ impl Inbox {
 
 /// Wakes one name.
 #[derive(Debug)]
-struct Signal {
-    inbox: Arc<Inbox>,
+struct Signal<A> {
+    inbox: Arc<Inbox<A>>,
     name: Name,
 }
 
-impl Wake for Signal {
+impl<A: Send> Wake for Signal<A> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -111,7 +123,10 @@ impl Wake for Signal {
 }
 
 /// The waker of a name: it notes the name and wakes the worker.
-pub(super) fn waker(inbox: &Arc<Inbox>, name: Name) -> Waker {
+pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, name: Name) -> Waker {
     let inbox = Arc::clone(inbox);
     Waker::from(Arc::new(Signal { inbox, name }))
 }
+
+#[cfg(all(test, fanout_loom))]
+mod models;
