@@ -17,6 +17,8 @@ mod gateway;
 mod http2;
 #[path = "hostile/multiplexed.rs"]
 mod multiplexed;
+#[path = "hostile/quiet.rs"]
+mod quiet;
 #[path = "hostile/relay.rs"]
 mod relay;
 #[path = "hostile/requests.rs"]

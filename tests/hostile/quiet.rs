@@ -1,0 +1,166 @@
+//! Large objects written one after the other, and then nothing: every watcher has all of them, though no later event pushes
+//! them on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube_fanout::config::Transport;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::stage::{PATIENCE, Stage};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/quiet/configmaps";
+const NAME: &str = "large";
+/// How many objects, and bytes of each: more than one write takes, and far more, together or each alone.
+const BURSTS: [(usize, usize); 3] = [(2, 70_000), (20, 20_000), (2, 1_000_000)];
+
+fn request(target: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://localhost{target}"))
+        .header("host", "localhost")
+        .body(Empty::new())
+        .unwrap()
+}
+
+/// Opens a watch on a connection of its own.
+async fn watch_on<S>(stream: S, target: &str, tasks: &mut JoinSet<()>) -> Response<Incoming>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tasks.spawn(async move {
+        // How it ends is nobody's concern.
+        let _ = connection.await;
+    });
+    sender.send_request(request(target)).await.unwrap()
+}
+
+async fn put(stage: &Stage, number: usize, data_len: usize) {
+    let object = serde_json::json!({
+        "metadata": {"name": NAME},
+        // Writing the same again would be no event.
+        "data": {"d": "d".repeat(data_len), "number": number.to_string()},
+    });
+    let target = format!("http://{}{CONFIGMAPS}/{NAME}", stage.apiserver.address());
+    let request = Request::put(target)
+        .header("content-type", "application/json")
+        .body(Full::from(object.to_string()))
+        .unwrap();
+    let put = stage.client.request(request).await.unwrap();
+    assert_eq!(put.status(), http::StatusCode::OK);
+}
+
+/// The next `count` lines, and nothing after them.
+async fn lines(watch: &mut Incoming, count: usize) -> Vec<u8> {
+    let (mut read, mut ends) = (Vec::new(), 0);
+    while ends < count {
+        let frame = tokio::time::timeout(PATIENCE, watch.frame()).await;
+        let frame = frame.expect("everything arrives, though nothing follows");
+        let data = frame.unwrap().unwrap().into_data().unwrap();
+        ends += memchr::memchr_iter(b'\n', &data).count();
+        read.extend_from_slice(&data);
+    }
+    assert!(read.ends_with(b"\n"), "nothing but whole lines");
+    read
+}
+
+async fn all_have_everything(stage: &Stage, watches: Vec<Response<Incoming>>) {
+    let mut watches: Vec<_> = watches.into_iter().map(Response::into_body).collect();
+    for (count, data_len) in BURSTS {
+        for number in 0..count {
+            put(stage, number, data_len).await;
+        }
+        let all = join_all(watches.iter_mut().map(|watch| lines(watch, count))).await;
+        let written = all[0]
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        assert!(written.clone().all(|line| line.len() > data_len));
+        assert_eq!(written.count(), count);
+        assert!(all.iter().all(|lines| *lines == all[0]));
+    }
+}
+
+/// The target of a watch of what follows.
+async fn target(stage: &Stage) -> String {
+    stage.create(CONFIGMAPS, NAME).await;
+    let created = stage.ask_apiserver("GET", CONFIGMAPS).await;
+    let list: serde_json::Value = serde_json::from_slice(created.body()).unwrap();
+    let from = list["metadata"]["resourceVersion"].as_str().unwrap();
+    format!("{CONFIGMAPS}?watch=1&resourceVersion={from}")
+}
+
+#[tokio::test]
+async fn watchers_of_large_objects_have_all_of_them_over_http1() {
+    let stage = Stage::new().await;
+    let (target, mut tasks) = (target(&stage).await, JoinSet::new());
+    let mut watches = Vec::new();
+    for _ in 0..100 {
+        let stream = TcpStream::connect(stage.address).await.unwrap();
+        watches.push(watch_on(stream, &target, &mut tasks).await);
+    }
+    all_have_everything(&stage, watches).await;
+    tasks.shutdown().await;
+    stage.ended().await;
+}
+
+#[tokio::test]
+async fn watchers_of_large_objects_have_all_of_them_over_tls() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (cert, key) = (folder.join("quiet.crt"), folder.join("quiet.key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let stage = Stage::with(|settings| settings.transport = Transport::Tls { cert, key }).await;
+    let (target, mut tasks) = (target(&stage).await, JoinSet::new());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tls = TlsConnector::from(Arc::new(tls));
+    let mut watches = Vec::new();
+    for _ in 0..30 {
+        let stream = TcpStream::connect(stage.address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let stream = tls.connect(name, stream).await.unwrap();
+        watches.push(watch_on(stream, &target, &mut tasks).await);
+    }
+    all_have_everything(&stage, watches).await;
+    tasks.shutdown().await;
+    stage.ended().await;
+}
+
+#[tokio::test]
+async fn watchers_of_large_objects_have_all_of_them_over_http2() {
+    let stage = Stage::new().await;
+    let (target, mut tasks) = (target(&stage).await, JoinSet::new());
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        let stream = TcpStream::connect(stage.address).await.unwrap();
+        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tasks.spawn(async move {
+            let _ = connection.await;
+        });
+        for _ in 0..10 {
+            watches.push(sender.send_request(request(&target)).await.unwrap());
+        }
+    }
+    all_have_everything(&stage, watches).await;
+    tasks.shutdown().await;
+    stage.ended().await;
+}
