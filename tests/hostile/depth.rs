@@ -48,6 +48,13 @@ fn levels(body: &[u8]) -> usize {
     memchr::memmem::find_iter(body, br#"{"k":"#).count()
 }
 
+/// The answer in this form succeeds and has so many levels.
+async fn has_levels(stage: &Stage, target: &str, accept: &str, expected: usize) {
+    let answer = ask(stage, target, &[("accept", accept)]).await;
+    let found = (answer.status().as_u16(), levels(answer.body()));
+    assert_eq!(found, (200, expected), "{target} as {accept}");
+}
+
 async fn stage() -> (Stage, Relay) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = Options {
@@ -92,12 +99,7 @@ async fn a_deeply_nested_object_is_listed_and_watched_in_every_form() {
             DEPTH + LESS_DEEP,
         ),
     ] {
-        let answer = ask(&stage, WIDGETS, &[("accept", &accept)]).await;
-        assert_eq!(
-            (answer.status().as_u16(), levels(answer.body())),
-            (200, expected),
-            "{accept}"
-        );
+        has_levels(&stage, WIDGETS, &accept, expected).await;
     }
 
     let target = format!(
@@ -122,12 +124,7 @@ async fn a_deeply_nested_object_is_listed_and_watched_in_every_form() {
             DEPTH + LESS_DEEP,
         ),
     ] {
-        let answer = ask(&stage, &watch, &[("accept", &accept)]).await;
-        assert_eq!(
-            (answer.status().as_u16(), levels(answer.body())),
-            (200, expected),
-            "{accept}"
-        );
+        has_levels(&stage, &watch, &accept, expected).await;
     }
 
     // The same in a watch that goes on.
