@@ -147,8 +147,12 @@ pub async fn run<R: Resources>(
         }
     }
     drop(listener);
+    finish(connections, &drain).await;
+}
+
+/// Waits until all connections have ended. Those that have not by the deadline are cut.
+async fn finish(mut connections: JoinSet<()>, drain: &Drain) {
     let all = async { while connections.join_next().await.is_some() {} };
-    // What has not ended by the deadline is cut.
     tokio::select! {
         () = all => {}
         () = drain.expired() => connections.shutdown().await,
