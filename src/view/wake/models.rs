@@ -1,4 +1,5 @@
-//! Loom models of the list: watchers who arm themselves and then look, beside a writer who publishes and then wakes.
+//! Loom models of the list: watchers who arm themselves and then look, beside a writer who publishes and then wakes. Both fail when
+//! the watcher looks before it arms itself, the second when a shard is left out.
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -10,7 +11,8 @@ struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        // Ordered, as waking a task is.
+        self.0.swap(true, Ordering::AcqRel);
     }
 }
 
@@ -28,11 +30,11 @@ fn check(seated: usize) {
                 let seat = list.seat(0);
                 let waker = Waker::from(woken.clone());
                 let mut seen = 0;
-                // Polled once when it begins, and once when it was woken meanwhile.
-                for _ in 0..2 {
+                // Polled once when it begins, and once for each batch that woke it.
+                for _ in 0..3 {
                     seat.arm(&waker);
                     seen = published.load(Ordering::Relaxed);
-                    if !woken.0.swap(false, Ordering::Relaxed) {
+                    if !woken.0.swap(false, Ordering::AcqRel) {
                         break;
                     }
                 }
@@ -45,7 +47,7 @@ fn check(seated: usize) {
         }
         let (_seat, seen) = watcher.join().unwrap();
         assert!(
-            seen == 2 || woken.0.load(Ordering::Relaxed),
+            seen == 2 || woken.0.load(Ordering::Acquire),
             "seen {seen}, and nobody wakes"
         );
     });

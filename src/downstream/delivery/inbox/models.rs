@@ -1,4 +1,5 @@
-//! Loom models of the inbox: streams that are woken and arrivals, beside a worker that takes what is there when it is woken.
+//! Loom models of the inbox: streams that are woken and arrivals, beside a worker that takes what is there when it is woken. Both
+//! fail when the worker's waker is noted under a lock of its own, after the names are taken; the first when a stream stays noted.
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -9,7 +10,8 @@ struct Task(AtomicBool);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        // Ordered, as waking a task is.
+        self.0.swap(true, Ordering::AcqRel);
     }
 }
 
@@ -35,7 +37,7 @@ impl Worker {
 
     /// Polls it if it was woken.
     fn turn(&mut self) -> bool {
-        let is_woken = self.task.0.swap(false, Ordering::Relaxed);
+        let is_woken = self.task.0.swap(false, Ordering::AcqRel);
         if is_woken {
             let (mut names, mut arrivals) = (Vec::new(), VecDeque::new());
             let waker = Waker::from(Arc::clone(&self.task));

@@ -1,5 +1,7 @@
 //! Everything between a view and its clients, played from a seed: scripted connections and bodies, and publications at any
 //! moment. When all is quiet, everybody has everything, though nothing more happens.
+//!
+//! Tried: 628 of the 1,500 seeds fail when a group does not go on after a chunk that was cut short.
 
 mod client;
 mod stage;
