@@ -1,6 +1,6 @@
 //! Bounded numbers of places, shared among clients so that none of them takes all. Knows neither requests nor clocks.
 //!
-//! A client may hold up to [`SHARE_FACTOR`] times as many places as are left free (the dynamic threshold of shared switch
+//! A client may hold up to `SHARE_FACTOR` times as many places as are left free (the dynamic threshold of shared switch
 //! buffers, Choudhury and Hahne 1998). One client alone gets four fifths; a new client finds a free place, however many there
 //! are.
 
