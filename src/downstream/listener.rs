@@ -81,12 +81,7 @@ pub async fn run<R: Resources>(
     drain: Drain,
 ) {
     let tls = tls.map(TlsAcceptor::from);
-    // One a thread of the runtime: each can be busy with writing.
-    let metrics = service.resources().listener_metrics();
-    let delivery = Delivery::start(
-        tokio::runtime::Handle::current().metrics().num_workers(),
-        metrics.map(|metrics| &metrics.task_ends),
-    );
+    let delivery = delivery(service.resources().listener_metrics());
     let connections_max = service
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
@@ -157,6 +152,12 @@ async fn finish(mut connections: JoinSet<()>, drain: &Drain) {
         () = all => {}
         () = drain.expired() => connections.shutdown().await,
     }
+}
+
+/// One worker a thread of the runtime: each can be busy with writing.
+fn delivery(metrics: Option<&ListenerMetrics>) -> Delivery {
+    let count = tokio::runtime::Handle::current().metrics().num_workers();
+    Delivery::start(count, metrics.map(|metrics| &metrics.task_ends))
 }
 
 /// A connection, counted while it is open.
