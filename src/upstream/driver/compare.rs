@@ -54,7 +54,7 @@ pub enum CensusError {
 /// Counts the objects upstream, page by page.
 ///
 /// # Errors
-/// Upstream refuses, its pages cannot be read, or they do not belong together.
+/// Upstream refuses, its pages cannot be read or do not belong together, or there are too many objects.
 pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, CensusError> {
     let collection = Collection::all(gvr);
     let mut entries = Vec::new();
