@@ -49,6 +49,7 @@ use storage::Storage;
 use store::Store;
 
 use crate::config::ApiserverSettings;
+use crate::downstream::listener;
 use crate::shutdown::Drain;
 
 /// What an API server is started with.
@@ -116,9 +117,8 @@ pub struct Apiserver {
 /// See [`RunError`]: only at start.
 pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), RunError> {
     let address = settings.listen;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| RunError::Listen { address, source })?;
+    let listener =
+        listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
     let server = start_until(listener, Options::try_from(&settings)?, drain)?;
     info!(address = %server.address, "the embedded API server is serving");
     server.ended().await;

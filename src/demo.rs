@@ -45,7 +45,7 @@ use watcher::{Swarm, Watcher};
 
 /// Files besides the watchers' sockets: listeners, the gateway's connections upstream, standard streams, epoll.
 const OPEN_FILES_BESIDES: usize = 64;
-/// Connections made at once: half of what a listener's queue holds.
+/// Connections made at once.
 const CONNECTING_MAX: usize = 64;
 /// So long everybody may take to connect, and to get the last events while there are always more.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
 use crate::cache::Retention;
-use crate::config::{ServeSettings, Transport, UpstreamSource};
+use crate::config::{OpenFiles, ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
 use crate::downstream::listener;
 use crate::downstream::serve::Service;
@@ -94,17 +94,17 @@ impl Gateway {
         let metrics = Arc::new(Metrics::new()?);
         let client = Client::connect(source(&settings.upstream)).await?;
         let address = settings.listen;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| RunError::Listen { address, source })?;
+        let listener =
+            listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
         let admin = admin::listen(settings.admin_listen).await?;
         let discovery = discover(&client).await.inspect_err(|error| {
             warn!(%error, "upstream cannot be asked what it has; going on asking");
         });
+        let files = open_files(settings.admission.connections_max);
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
         let passthrough =
             Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough())
-                .bounded(settings.forwards);
+                .bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings),
@@ -197,6 +197,19 @@ impl Gateway {
         info!("drained");
         tasks.shutdown().await;
     }
+}
+
+/// How open files are divided if so many connections of clients are asked for.
+fn open_files(clients_max: usize) -> OpenFiles {
+    let files = OpenFiles::of_process(clients_max);
+    if files.clients < clients_max {
+        let allowed = files.clients;
+        warn!(
+            allowed,
+            "the limit of open files is too low for --connections-max"
+        );
+    }
+    files
 }
 
 fn source(source: &UpstreamSource) -> client::UpstreamSource {

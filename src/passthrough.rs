@@ -16,7 +16,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::config::ForwardLimits;
+use crate::config::{ForwardLimits, OpenFiles};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendError};
 
@@ -52,7 +52,11 @@ impl Passthrough {
     #[must_use]
     pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
         Self {
-            lanes: Lanes::new(ForwardLimits::default(), client.is_clear_text()),
+            lanes: Lanes::new(
+                ForwardLimits::default(),
+                OpenFiles::of_process(0),
+                client.is_clear_text(),
+            ),
             client,
             identity,
             metrics: Arc::new(metrics),
@@ -70,11 +74,11 @@ impl Passthrough {
         }
     }
 
-    /// The same, within these bounds.
+    /// The same, within these bounds and files.
     #[must_use]
-    pub fn bounded(self, limits: ForwardLimits) -> Self {
+    pub fn bounded(self, limits: ForwardLimits, files: OpenFiles) -> Self {
         Self {
-            lanes: Lanes::new(limits, self.client.is_clear_text()),
+            lanes: Lanes::new(limits, files, self.client.is_clear_text()),
             ..self
         }
     }

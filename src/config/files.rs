@@ -11,6 +11,8 @@ const OWN_MIN: usize = 64;
 const OWN_SHARE: usize = 32;
 /// Of a process with few files upstream gets one in so many.
 const UPSTREAM_SHARE: usize = 4;
+/// However many connections of clients are wanted, one in so many of its share stays upstream's.
+const UPSTREAM_LEAST: usize = 8;
 /// All that is ever forwarded at once.
 const UPSTREAM_MAX: usize = 16 << 10;
 
@@ -28,21 +30,28 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Divides what the process may open at present.
+    /// Divides what the process may open at present. `clients_max`: connections of clients that were asked for, or 0. They may be fewer
+    /// than that: no number of clients takes all files from upstream.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn of_process(clients_max: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current;
-        Self::divided(files.map_or(UNLIMITED, |files| {
+        let files = files.map_or(UNLIMITED, |files| {
             usize::try_from(files).unwrap_or(usize::MAX).min(UNLIMITED)
-        }))
+        });
+        Self::divided(files, clients_max)
     }
 
-    fn divided(files: usize) -> Self {
-        let own = OWN_MIN + files / OWN_SHARE;
-        let upstream = (files / UPSTREAM_SHARE).min(UPSTREAM_MAX);
+    fn divided(files: usize, clients_max: usize) -> Self {
+        let rest = files.saturating_sub(OWN_MIN + files / OWN_SHARE);
+        let share = (files / UPSTREAM_SHARE).min(UPSTREAM_MAX);
+        let clients = match clients_max {
+            0 => rest.saturating_sub(share),
+            wanted => wanted.min(rest.saturating_sub(share / UPSTREAM_LEAST)),
+        };
+        let upstream = rest.saturating_sub(clients).min(share);
         let forwarded = (upstream * 3 / 8).max(1);
         Self {
-            clients: files.saturating_sub(own + upstream).max(1),
+            clients: clients.max(1),
             forwarded_requests: forwarded,
             forwarded_watches: forwarded,
             tunnels: (upstream / 4).max(1),
@@ -57,7 +66,7 @@ mod tests {
     #[test]
     fn no_use_of_files_can_take_those_of_another() {
         for files in [256, 1_024, 4_096, 20_000, 65_536, UNLIMITED] {
-            let open = OpenFiles::divided(files);
+            let open = OpenFiles::divided(files, 0);
             let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
             let own = OWN_MIN + files / OWN_SHARE;
             assert!(open.clients + upstream + own <= files, "{files}: {open:?}");
@@ -68,5 +77,26 @@ mod tests {
                 "{files}: {open:?}"
             );
         }
+    }
+
+    #[test]
+    fn connections_that_are_asked_for_leave_upstream_its_least() {
+        for files in [256, 1_024, 2_048, 20_000, 65_536] {
+            for wanted in [1, files / 3, files - 128, files, 10 * files] {
+                let open = OpenFiles::divided(files, wanted);
+                let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
+                let own = OWN_MIN + files / OWN_SHARE;
+                assert!(open.clients <= wanted, "{files}, {wanted}: {open:?}");
+                assert!(
+                    open.clients + upstream + own <= files,
+                    "{files}, {wanted}: {open:?}"
+                );
+                assert!(
+                    upstream >= files.min(UPSTREAM_MAX) / 64,
+                    "{files}, {wanted}: {open:?}"
+                );
+            }
+        }
+        assert_eq!(OpenFiles::divided(20_000, 5_000).clients, 5_000);
     }
 }

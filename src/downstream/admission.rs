@@ -66,13 +66,10 @@ impl Admission {
         }))
     }
 
-    /// Connections at once: as set, or what the limit of open files leaves.
+    /// Connections at once: as set, and as the limit of open files allows.
     #[must_use]
     pub fn connections_max(&self) -> usize {
-        match self.0.limits.connections_max {
-            0 => OpenFiles::of_process().clients,
-            set => set,
-        }
+        OpenFiles::of_process(self.0.limits.connections_max).clients
     }
 
     /// A place for a list, waited for as long as may be.

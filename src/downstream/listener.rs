@@ -2,10 +2,10 @@
 
 mod accept_errors;
 mod head_timer;
+mod socket;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
 use crate::shutdown::Drain;
 use accept_errors::AcceptErrors;
 use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
+pub use socket::{bind, set_options};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keeps a slow client's lag in its cursor instead of in our buffers.
@@ -59,11 +60,6 @@ const STREAM_WINDOW_LEN: u32 = 256 << 10;
 const CONNECTION_WINDOW_LEN: u32 = 2 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// A peer that neither acknowledges nor takes anything for so long is gone.
-const USER_TIMEOUT: Duration = Duration::from_secs(120);
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Unsent bytes that the kernel holds for a slow client.
-const UNSENT_LEN: u32 = 128 << 10;
 /// More than the files that a process may usually open: the kernel's limit counts first.
 const CONNECTIONS_MAX: usize = 1 << 20;
 /// Clients at once who are told that there are too many of them. Who comes meanwhile is closed without a word.
@@ -490,23 +486,6 @@ fn judged(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
     };
     debug!(%error, "connection ended");
     failure(&error).map_or(Ok(()), Err)
-}
-
-/// Options of a client's socket: nothing waits for an acknowledgement, a dead peer is noticed, and the kernel holds
-/// little for a slow one.
-///
-/// # Errors
-/// What the system refuses; the connection works all the same.
-pub fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = socket2::SockRef::from(stream);
-    socket.set_tcp_keepalive(
-        &socket2::TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE),
-    )?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    socket.set_tcp_notsent_lowat(UNSENT_LEN)
 }
 
 #[cfg(test)]

@@ -44,18 +44,19 @@ pub(super) struct Lanes {
     requests: Permits,
     watches: Permits,
     tunnels: Permits,
+    files: OpenFiles,
     /// Done when upstream turned out to speak HTTP/1.1.
     http1: Once,
 }
 
 impl Lanes {
     /// `is_http1`: upstream is known to speak HTTP/1.1, where every request holds a connection.
-    pub(super) fn new(limits: ForwardLimits, is_http1: bool) -> Self {
-        let files = OpenFiles::of_process();
+    pub(super) fn new(limits: ForwardLimits, files: OpenFiles, is_http1: bool) -> Self {
         let lanes = Self {
             requests: Permits::new(limits.requests_max),
             watches: Permits::new(limits.watches_max),
             tunnels: Permits::new(limits.tunnels_max.min(files.tunnels)),
+            files,
             http1: Once::new(),
         };
         if is_http1 {
@@ -80,9 +81,8 @@ impl Lanes {
             return;
         }
         self.http1.call_once(|| {
-            let files = OpenFiles::of_process();
-            self.requests.lower(files.forwarded_requests);
-            self.watches.lower(files.forwarded_watches);
+            self.requests.lower(self.files.forwarded_requests);
+            self.watches.lower(self.files.forwarded_watches);
         });
     }
 }

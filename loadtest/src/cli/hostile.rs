@@ -31,9 +31,6 @@ pub struct Hostile {
     /// Requests or frames a second of all its clients together; by default what suits it.
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Open files that the server may have from now on, if it is to run out of them.
-    #[arg(long)]
-    pub server_files: Option<u64>,
 }
 
 /// Flags of one attacker.

@@ -65,7 +65,7 @@ pub enum Server {
 
 /// The servers of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Servers {
     /// What the swarm talks to.
     pub server: Server,
@@ -78,6 +78,9 @@ pub struct Servers {
     /// More flags of gateways.
     #[serde(default)]
     gateway: String,
+    /// Most open files of each gateway, if not what the runner itself may open.
+    #[serde(default)]
+    pub gateway_files: Option<u32>,
     /// Gateways in a row.
     #[serde(default = "one")]
     pub tiers: usize,
@@ -227,6 +230,11 @@ impl Scenario {
             ensure!(
                 run.server.has_gateway() || run.tiers == 1,
                 "{}: tiers without a gateway",
+                run.label()
+            );
+            ensure!(
+                run.server.has_gateway() || run.gateway_files.is_none(),
+                "{}: gateway-files without a gateway",
                 run.label()
             );
             labels.push(run.label());

@@ -22,6 +22,8 @@ pub struct Planned {
     pub apiserver: Vec<String>,
     /// Flags of gateways.
     pub gateway: Vec<String>,
+    /// Most open files of each gateway.
+    pub gateway_files: Option<u32>,
     /// Longest time of the player.
     pub limit: Duration,
 }
@@ -58,6 +60,7 @@ pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
                 play: scenario.play.clone(),
                 apiserver: scenario.apiserver.clone(),
                 gateway: scenario.gateway.clone(),
+                gateway_files: servers.gateway_files,
                 limit: scenario.limit,
             };
             words::add(&mut run.play, &servers.play());

@@ -186,7 +186,11 @@ impl Servers {
             ]),
         }
         arguments.extend(planned.gateway.iter().cloned());
-        let (address, pid) = self.launch(&format!("gateway-{tier}"), &arguments).await?;
+        let name = format!("gateway-{tier}");
+        let (address, pid) = match planned.gateway_files {
+            None => self.launch(&name, &arguments).await?,
+            Some(files) => self.launch_with_files(files, &name, &arguments).await?,
+        };
         let scheme = if certificate.is_some() {
             "https"
         } else {
@@ -202,7 +206,31 @@ impl Servers {
 
     async fn launch(&mut self, name: &str, arguments: &[String]) -> Result<(String, u32)> {
         let program = self.programs.gateway.clone();
-        let started = self.spawn(name, &program, arguments)?;
+        self.launch_program(name, &program, arguments).await
+    }
+
+    /// The same, with so many open files at most.
+    async fn launch_with_files(
+        &mut self,
+        files: u32,
+        name: &str,
+        arguments: &[String],
+    ) -> Result<(String, u32)> {
+        // The shell becomes the gateway, and keeps its id.
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let mut all = vec!["-c".to_owned(), limited];
+        all.push(self.programs.gateway.display().to_string());
+        all.extend_from_slice(arguments);
+        self.launch_program(name, Path::new("sh"), &all).await
+    }
+
+    async fn launch_program(
+        &mut self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<(String, u32)> {
+        let started = self.spawn(name, program, arguments)?;
         self.processes.push(started);
         let process = self
             .processes

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::time::Instant;
 
 use super::targets;
@@ -75,9 +74,6 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
         before: Usage::of(pid)?.rss,
         ..Memory::default()
     };
-    if let Some(files) = flags.server_files {
-        limit_files(pid, files)?;
-    }
     let cpu = Usage::of(pid)?.cpu;
     let attack = now_ns();
     let begun = Instant::now();
@@ -108,17 +104,6 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     report_attack(&mut sheet, &tally, seconds);
     verdict(&mut sheet, flags, &done, &times, &memory);
     Ok(sheet)
-}
-
-/// Lets the server run out of files.
-fn limit_files(pid: u32, files: u64) -> Result<()> {
-    let pid = Pid::from_raw(i32::try_from(pid)?);
-    let limit = Rlimit {
-        current: Some(files),
-        maximum: Some(files),
-    };
-    prlimit(pid, Resource::Nofile, limit).context("the server's limit of open files")?;
-    Ok(())
 }
 
 /// Reads memory until something is so, for this long at most; whether it was.

@@ -202,5 +202,5 @@ fn connections_are_bounded_as_set_or_by_open_files() {
         connections_max: 0,
         ..bounds(1, 1)
     });
-    assert_eq!(unset.connections_max(), OpenFiles::of_process().clients);
+    assert_eq!(unset.connections_max(), OpenFiles::of_process(0).clients);
 }
