@@ -3,35 +3,14 @@
 pub(crate) mod samples;
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
 use super::*;
 use crate::resource::Layout;
-use samples::{Sample, World, keep, kind};
-
-/// Notes how far it was told that the resource has come.
-#[derive(Debug, Default)]
-struct Told(Mutex<Vec<(usize, u64)>>);
-
-impl Observer for Told {
-    fn dispatch(
-        &self,
-        events: &[Arc<Event>],
-        _: Sequence,
-        version: ResourceVersion,
-        _: Instant,
-    ) -> Dispatched {
-        self.0.lock().unwrap().push((events.len(), version.0));
-        Dispatched {
-            events: events.len(),
-            woken: 0,
-        }
-    }
-}
+use samples::{Recorder, Sample, World, keep, kind};
 
 #[test]
 fn a_deletion_of_what_was_never_here_is_progress() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(Recorder::default());
     let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
     let now = Instant::now();
     writer
@@ -39,7 +18,12 @@ fn a_deletion_of_what_was_never_here_is_progress() {
         .unwrap();
     let unknown = Change::Delete(Sample::new("a/x", 12).object());
     writer.apply([unknown], now);
-    assert_eq!(*told.0.lock().unwrap(), [(0, 10), (0, 12)]);
+    let told = told.take();
+    let versions: Vec<_> = told
+        .iter()
+        .map(|(events, at)| (events.len(), at.0))
+        .collect();
+    assert_eq!(versions, [(0, 10), (0, 12)]);
     let snapshot = writer.cache().snapshot().unwrap();
     assert_eq!(snapshot.resource_version, ResourceVersion(12));
 }
@@ -47,7 +31,7 @@ fn a_deletion_of_what_was_never_here_is_progress() {
 /// Resuming looks at the floor and at the ring, and the writer may evict in between.
 #[test]
 fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
-    let mut world = World::new(3, 8, Arc::new(Told::default()));
+    let mut world = World::new(3, 8, Arc::new(Recorder::default()));
     let cache = Arc::clone(world.writer.cache());
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
@@ -79,7 +63,11 @@ fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
 /// Deletions of a relist at `version` that finds these objects, after `from` with objects `a/1` to `a/4`.
 #[track_caller]
 fn check_relist(found: &[(&str, u64, u64)], version: u64, expected: &[&str]) {
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::new(Told::default()));
+    let mut writer = Writer::new(
+        kind(Layout::Typed),
+        keep(100),
+        Arc::new(Recorder::default()),
+    );
     let now = Instant::now();
     let sample = |key: &str, uid, version| {
         let mut sample = Sample::new(key, version);

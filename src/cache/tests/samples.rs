@@ -1,10 +1,10 @@
 //! Made-up objects and a made-up history for the tests of all who read a cache. No test stands here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::cache::{Change, Observer, Retention, Writer};
+use crate::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
 use crate::resource::{
     Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span,
 };
@@ -34,6 +34,33 @@ pub(crate) fn keep(events_max: usize) -> Retention {
         events_max,
         bytes_max: usize::MAX,
         age_min: Duration::MAX,
+    }
+}
+
+/// Takes all events at once, wakes nobody, and keeps what it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Mutex<Vec<(Vec<Arc<Event>>, ResourceVersion)>>);
+
+impl Recorder {
+    /// Each dispatch since the last call: its events and its version.
+    pub(crate) fn take(&self) -> Vec<(Vec<Arc<Event>>, ResourceVersion)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Recorder {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        version: ResourceVersion,
+        _: Instant,
+    ) -> Dispatched {
+        self.0.lock().unwrap().push((events.to_vec(), version));
+        Dispatched {
+            events: events.len(),
+            woken: 0,
+        }
     }
 }
 

@@ -7,26 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::{Dispatched, RewindError, Sequence, TooOld};
+use crate::cache::tests::samples::Recorder;
+use crate::cache::{RewindError, Sequence, TooOld};
 use crate::resource::{Encoding, Gvr, Layout, ObjectParts, Span};
-
-#[derive(Debug)]
-struct Nobody;
-
-impl Observer for Nobody {
-    fn dispatch(
-        &self,
-        events: &[Arc<Event>],
-        _: Sequence,
-        _: ResourceVersion,
-        _: Instant,
-    ) -> Dispatched {
-        Dispatched {
-            events: events.len(),
-            woken: 0,
-        }
-    }
-}
 
 fn writer(events_max: usize) -> Writer {
     let kind = ResourceKind {
@@ -45,7 +28,7 @@ fn writer(events_max: usize) -> Writer {
         bytes_max: usize::MAX,
         age_min: Duration::MAX,
     };
-    Writer::new(kind, keep, Arc::new(Nobody))
+    Writer::new(kind, keep, Arc::new(Recorder::default()))
 }
 
 fn object(name: &str, uid: &str, version: u64) -> Object {

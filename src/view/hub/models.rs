@@ -2,45 +2,25 @@
 //! The order that they hold is the one in [`Hub`]'s page.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex as StdMutex;
 
 use loom::model::Builder;
 use loom::thread;
 
 use super::*;
-use crate::cache::tests::samples::World;
-
-/// Keeps what a writer dispatches.
-#[derive(Debug, Default)]
-struct Caught(StdMutex<Vec<(Arc<Event>, ResourceVersion)>>);
-
-impl Observer for Caught {
-    fn dispatch(
-        &self,
-        events: &[Arc<Event>],
-        _: Sequence,
-        version: ResourceVersion,
-        _: Instant,
-    ) -> Dispatched {
-        let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        caught.extend(events.iter().map(|event| (Arc::clone(event), version)));
-        Dispatched {
-            events: events.len(),
-            woken: 0,
-        }
-    }
-}
+use crate::cache::tests::samples::{Recorder, World};
 
 /// Two events, each of a batch of its own.
 fn events() -> (Vec<(Arc<Event>, ResourceVersion)>, Instant) {
-    let caught = Arc::new(Caught::default());
-    let mut world = World::new(1, 100, Arc::clone(&caught) as _);
+    let recorder = Arc::new(Recorder::default());
+    let mut world = World::new(1, 100, Arc::clone(&recorder) as _);
     for _ in 0..2 {
         let change = world.write("a/1", None);
         world.apply(vec![change]);
     }
-    let events = std::mem::take(&mut *caught.0.lock().unwrap_or_else(PoisonError::into_inner));
-    (events, world.now)
+    let told = recorder.take().into_iter();
+    let events =
+        told.flat_map(|(events, version)| events.into_iter().map(move |event| (event, version)));
+    (events.collect(), world.now)
 }
 
 fn is_whole(entry: &Entry) {

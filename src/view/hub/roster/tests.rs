@@ -2,43 +2,21 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::tests::samples::{keep, kind};
-use crate::cache::{Change, Dispatched, Observer, Sequence, Writer};
+use crate::cache::tests::samples::{Recorder, keep, kind};
+use crate::cache::{Change, Sequence, Writer};
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
 use crate::view::hub::directory::{Directory, Room, Wish};
 use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
 use crate::view::{Batch, Crowded, View, seen_as};
 
-/// Hands on what a writer dispatches.
-#[derive(Debug, Default)]
-struct Caught(Mutex<Vec<Arc<Event>>>);
-
-impl Observer for Caught {
-    fn dispatch(
-        &self,
-        events: &[Arc<Event>],
-        _: Sequence,
-        _: ResourceVersion,
-        _: Instant,
-    ) -> Dispatched {
-        let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *caught = events.to_vec();
-        Dispatched {
-            events: events.len(),
-            woken: 0,
-        }
-    }
-}
-
 /// Pods and their history.
 struct Pods {
     writer: Writer,
-    caught: Arc<Caught>,
+    recorder: Arc<Recorder>,
     version: u64,
     now: Instant,
 }
@@ -55,14 +33,14 @@ const RANKS: [&str; 2] = ["1", "high"];
 
 impl Pods {
     fn new() -> Self {
-        let caught = Arc::new(Caught::default());
-        let mut writer = Writer::new(kind(Layout::Typed), keep(8), Arc::clone(&caught) as _);
+        let recorder = Arc::new(Recorder::default());
+        let mut writer = Writer::new(kind(Layout::Typed), keep(8), Arc::clone(&recorder) as _);
         let now = Instant::now();
         writer.replace(Vec::new(), ResourceVersion(1), now).unwrap();
         let version = 1;
         Self {
             writer,
-            caught,
+            recorder,
             version,
             now,
         }
@@ -98,9 +76,10 @@ impl Pods {
 
     fn apply(&mut self, writes: &[Write]) -> Vec<Arc<Event>> {
         let changes: Vec<_> = writes.iter().map(|write| self.write(*write)).collect();
-        self.caught.0.lock().unwrap().clear();
+        self.recorder.take();
         self.writer.apply(changes, self.now);
-        self.caught.0.lock().unwrap().clone()
+        let told = self.recorder.take().into_iter();
+        told.flat_map(|(events, _)| events).collect()
     }
 }
 
