@@ -59,24 +59,44 @@ impl Share {
     /// Whether the peer may take one more.
     #[must_use]
     pub fn has_room_for(&self, peer: Peer) -> bool {
+        self.has_room_for_many(peer, 1)
+    }
+
+    /// Whether the peer may take `count` more, one after the other.
+    #[must_use]
+    pub fn has_room_for_many(&self, peer: Peer, count: usize) -> bool {
+        let Some(others) = count.checked_sub(1) else {
+            return true;
+        };
+        // The last one has the least room.
         let held = self.by_peer.get(&peer).copied().unwrap_or(0);
-        held < self
-            .max
-            .saturating_sub(self.taken)
-            .saturating_mul(SHARE_FACTOR)
+        let free = self.max.saturating_sub(self.taken).saturating_sub(others);
+        held.saturating_add(others) < free.saturating_mul(SHARE_FACTOR)
     }
 
     /// Takes one place for the peer.
     pub fn take(&mut self, peer: Peer) {
-        self.taken += 1;
-        *self.by_peer.entry(peer).or_insert(0) += 1;
+        self.take_many(peer, 1);
+    }
+
+    /// Takes `count` places for the peer, whether there is room or not.
+    pub fn take_many(&mut self, peer: Peer, count: usize) {
+        if count > 0 {
+            self.taken += count;
+            *self.by_peer.entry(peer).or_insert(0) += count;
+        }
     }
 
     /// Gives back one place that the peer took.
     pub fn give_back(&mut self, peer: Peer) {
-        self.taken -= 1;
+        self.give_back_many(peer, 1);
+    }
+
+    /// Gives back `count` places that the peer took.
+    pub fn give_back_many(&mut self, peer: Peer, count: usize) {
+        self.taken -= count;
         if let Some(held) = self.by_peer.get_mut(&peer) {
-            *held -= 1;
+            *held -= count;
             if *held == 0 {
                 self.by_peer.remove(&peer);
             }

@@ -399,7 +399,8 @@ impl<R: Resources> Service<R> {
         let started = match self.watch_state(plan.start, served).await {
             Ok(state) => {
                 let list_place = self.list_place(asked, is_short).await?;
-                let start = self.watch_start((selector, rendition), plan.start, state, served);
+                let asked = (selector, rendition, asked.peer);
+                let start = self.watch_start(asked, plan.start, state, served);
                 start.await.map(|started| (started, list_place))
             }
             Err(status) => Err(Refusal::Answer(status)),

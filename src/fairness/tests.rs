@@ -43,6 +43,23 @@ fn a_lower_bound_takes_nothing_away_and_gives_nothing_new() {
 }
 
 #[test]
+fn places_taken_together_are_shared_as_those_taken_one_by_one() {
+    for count in [1, 7, 80] {
+        let mut share = Share::new(1_000);
+        while share.has_room_for_many(peer(0), count) {
+            share.take_many(peer(0), count);
+        }
+        let held = share.taken();
+        assert!((800 - count..=800).contains(&held), "{held} by {count}");
+        assert!(share.has_room_for_many(peer(1), count));
+        assert!(!share.has_room_for_many(peer(1), 1_001 - held));
+        share.give_back_many(peer(0), held);
+        assert_eq!(share.taken(), 0);
+    }
+    assert!(Share::new(0).has_room_for_many(peer(0), 0));
+}
+
+#[test]
 fn hosts_of_one_network_are_one_peer() {
     let peer = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());
     assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));

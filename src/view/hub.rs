@@ -15,6 +15,7 @@ use super::rendition::Rendition;
 use super::selector::Selector;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Dispatched, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
+use crate::fairness::Peer;
 use crate::resource::{ResourceKind, ResourceVersion};
 use directory::{Directory, Room, Wish};
 use roster::Roster;
@@ -103,12 +104,17 @@ impl Hub {
         entered.expect("there is room for everything")
     }
 
-    /// Enters the view of `selector` in this form.
+    /// Enters the view of `selector` in this form, for the client `peer`.
     ///
     /// # Errors
-    /// [`Crowded`] if the view would be new, and its selector costs more than the views that are open leave.
-    pub fn join_as(&self, selector: &Selector, rendition: Rendition) -> Result<Entry, Crowded> {
-        self.enter(selector, rendition, Room::Bounded)
+    /// [`Crowded`] if the view would be new, and its selector costs more than the views that are open leave to this client.
+    pub fn join_as(
+        &self,
+        selector: &Selector,
+        rendition: Rendition,
+        peer: Peer,
+    ) -> Result<Entry, Crowded> {
+        self.enter(selector, rendition, Room::Bounded(peer))
     }
 
     fn enter(

@@ -16,6 +16,7 @@ use super::selector::Selector;
 use super::transition::seen_as;
 use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
+use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
 use firsts::Firsts;
 
@@ -68,6 +69,8 @@ pub(super) struct ViewCore {
     place: Place,
     /// What it adds to the cost of an event that reaches it.
     weight: usize,
+    /// The client in whose share that is, for as long as the view lasts.
+    opener: Peer,
     batches: Arc<Ring<Batch>>,
     /// Where batches began: a watcher who overran them needs to know from where to read the history. Only such a watcher
     /// and the writer take the lock.
@@ -211,8 +214,9 @@ impl ViewCore {
         &self.place
     }
 
-    pub(super) const fn weight(&self) -> usize {
-        self.weight
+    /// What it weighs, and in whose share.
+    pub(super) const fn weight(&self) -> (usize, Peer) {
+        (self.weight, self.opener)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -268,6 +272,7 @@ pub(super) struct ViewParts {
     pub(super) source: Encoding,
     pub(super) place: Place,
     pub(super) weight: usize,
+    pub(super) opener: Peer,
     /// Its watchers read events below from the history.
     pub(super) from: Sequence,
 }
@@ -296,6 +301,7 @@ impl ViewWriter {
             source: parts.source,
             place: parts.place,
             weight: parts.weight,
+            opener: parts.opener,
             batches: Arc::clone(batches.ring()),
             firsts: Mutex::default(),
             waiting: Arc::default(),

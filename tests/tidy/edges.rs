@@ -16,7 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["cli", "resource"]),
     ("decode", &["resource"]),
     ("cache", &["resource"]),
-    ("view", &["resource", "decode", "cache"]),
+    ("view", &["resource", "decode", "cache", "fairness"]),
     (
         "upstream",
         &[

@@ -12,6 +12,7 @@ use crate::downstream::request::{Freshness, ListRead, Marker, Refusal, WatchStar
 use crate::downstream::resources::{Latest, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::Start;
+use crate::fairness::Peer;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
 use crate::view::{self, Crowded, Rendition, Served};
@@ -80,16 +81,16 @@ impl<R: Resources> Service<R> {
     }
 
     /// Where a stream begins, which must not be before `state`. The view is joined before the newest state is looked at, so
-    /// nothing falls between. What costs more than the open watches leave is forwarded.
+    /// nothing falls between. What costs more than the open watches leave to this client is forwarded.
     pub(super) async fn watch_start(
         &self,
-        (selector, rendition): (&Selector, Rendition),
+        (selector, rendition, peer): (&Selector, Rendition, Peer),
         start: WatchStart,
         state: Option<State>,
         served: &Served,
     ) -> Result<(view::Entry, Start), Refusal> {
         let join = || {
-            let entry = served.hub.join_as(selector, rendition);
+            let entry = served.hub.join_as(selector, rendition, peer);
             entry.map_err(|Crowded| Refusal::Forward)
         };
         match start {

@@ -576,9 +576,11 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
         ..Selector::default()
     };
     let json = Rendition::whole(Encoding::Json);
-    let mut open: Vec<_> = (0..10_000)
-        .map_while(|index| hub.join_as(&absent(index), json).ok())
-        .collect();
+    let fill = |peer: Peer| -> Vec<_> {
+        let entries = (0..10_000).map(|index| hub.join_as(&absent(index), json, peer));
+        entries.map_while(Result::ok).collect()
+    };
+    let mut open = fill(Peer::UNKNOWN);
     assert!((100..5_000).contains(&open.len()), "{}", open.len());
     let path = |selector: &str| {
         format!(
@@ -590,5 +592,9 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
         assert_eq!(scene.get(&path(selector)).await, (200, String::new()));
     }
     open.pop();
+    assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
+    drop(open);
+    // Another client takes all that it gets.
+    let _open = fill(Peer::from(std::net::IpAddr::from([10, 0, 0, 1])));
     assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashTable;
 
 use super::Reached;
+use crate::fairness::Peer;
 use crate::resource::Encoding;
 use crate::view::cut::Cut;
 use crate::view::interest::{Crowded, Hasher, Placement, weight};
@@ -32,12 +33,15 @@ impl<'a> Wish<'a> {
 /// Whether a view is refused where views as dear as it have no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    Bounded,
+    /// For this client.
+    Bounded(Peer),
     Unbounded,
 }
 
 #[derive(Debug)]
 struct Known {
+    /// Of its wish. Selectors may be long, and a table that grows needs all hashes.
+    hash: u64,
     core: Arc<ViewCore>,
     view: Weak<View>,
 }
@@ -113,26 +117,30 @@ impl Directory {
         self.note_departures();
         let place = self.placement.place(wish.selector);
         let weight = weight(wish.selector, &place);
-        if room == Room::Bounded && !self.placement.has_room(&place, weight) {
-            return Err(Crowded);
-        }
-        self.placement.add(&place, weight);
+        let opener = match room {
+            Room::Bounded(peer) if !self.placement.has_room(&place, weight, peer) => {
+                return Err(Crowded);
+            }
+            Room::Bounded(peer) => peer,
+            Room::Unbounded => Peer::UNKNOWN,
+        };
+        self.placement.add(&place, weight, opener);
         let parts = ViewParts {
             selector: wish.selector.clone(),
             cut: wish.cut,
             source,
             place,
             weight,
+            opener,
             from: self.published.through,
         };
         let (writer, view) = ViewWriter::new(parts, &self.departures);
         let known = Known {
+            hash,
             core: Arc::clone(writer.core()),
             view: Arc::downgrade(&view),
         };
-        let hasher = &self.hasher;
-        let rehash = |known: &Known| hasher.hash_one(Wish::of(&known.core));
-        self.by_wish.insert_unique(hash, known, rehash);
+        self.by_wish.insert_unique(hash, known, |known| known.hash);
         self.changes.arrived.push(writer);
         Ok(view)
     }
@@ -151,7 +159,8 @@ impl Directory {
         let same = |known: &Known| Arc::ptr_eq(&known.core, core);
         if let Ok(known) = self.by_wish.find_entry(hash, same) {
             known.remove();
-            self.placement.remove(core.place(), core.weight());
+            let (weight, opener) = core.weight();
+            self.placement.remove(core.place(), weight, opener);
         }
     }
 

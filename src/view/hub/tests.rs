@@ -151,7 +151,10 @@ fn a_view_that_could_not_show_an_event_is_not_entered_again() {
         form: Form::Metadata(MetaVersion::V1),
         ..Rendition::default()
     };
-    let join = || hub.join_as(&Selector::default(), metadata).unwrap();
+    let join = || {
+        hub.join_as(&Selector::default(), metadata, Peer::UNKNOWN)
+            .unwrap()
+    };
     let before = join();
     let shown = world.write("a/1", None);
     world.version += 1;

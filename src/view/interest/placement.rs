@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Hasher, Kind, Place, Value};
+use crate::fairness::{Peer, Share};
 use crate::view::selector::{Selector, Values};
 
 /// A view of a set stands under each value of it, up to so many; of a larger one, under the label's key.
@@ -20,7 +21,7 @@ const SHARED_WEIGHT_MAX: usize = 4_096;
 /// Most that all views weigh together: what an event costs whose object carries every value that views ask for.
 const WEIGHT_MAX: usize = 65_536;
 
-/// There is no room for another view as dear as this one.
+/// There is no room for another view as dear as this one, for all clients or for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the selectors of the open watches cost as much as they may")]
 pub struct Crowded;
@@ -42,18 +43,19 @@ pub(in crate::view) fn weight(selector: &Selector, place: &Place) -> usize {
 struct Load {
     hash: u64,
     views: usize,
-    weight: usize,
+    weight: Share,
 }
 
-/// How many views stand where, and what they weigh.
+/// How many views stand where, and what they weigh. The weight of a view is its opener's: no client gets more than a share of
+/// what views may weigh.
 #[derive(Debug)]
 pub(in crate::view) struct Placement {
     loads: HashTable<Load>,
     hasher: Hasher,
     /// Weight of the views that any event may concern.
-    everywhere: usize,
+    everywhere: Share,
     /// Weight of all views.
-    total: usize,
+    total: Share,
 }
 
 /// Values of which everything that a view shows carries one.
@@ -65,8 +67,8 @@ impl Placement {
         Self {
             loads: HashTable::new(),
             hasher,
-            everywhere: 0,
-            total: 0,
+            everywhere: Share::new(SHARED_WEIGHT_MAX),
+            total: Share::new(WEIGHT_MAX),
         }
     }
 
@@ -83,23 +85,24 @@ impl Placement {
         place
     }
 
-    /// Whether a view of this weight may stand there. One that weighs nothing always may: how many there are, the bound on
-    /// watches says.
-    pub(in crate::view) fn has_room(&self, place: &Place, weight: usize) -> bool {
-        let most_there = if place.is_empty() {
-            self.everywhere
+    /// Whether a view of this weight that `opener` opens may stand there. One that weighs nothing always may: how many there
+    /// are, the bound on watches says.
+    pub(in crate::view) fn has_room(&self, place: &Place, weight: usize, opener: Peer) -> bool {
+        let fits = |share: &Share| share.has_room_for_many(opener, weight);
+        let fits_there = if place.is_empty() {
+            fits(&self.everywhere)
         } else {
-            let loads = place.iter().filter_map(|(_, hash)| self.load(*hash));
-            loads.map(|load| load.weight).max().unwrap_or(0)
+            let mut loads = place.iter().filter_map(|(_, hash)| self.load(*hash));
+            loads.all(|load| fits(&load.weight))
         };
-        weight == 0 || most_there + weight <= SHARED_WEIGHT_MAX && self.total + weight <= WEIGHT_MAX
+        fits_there && fits(&self.total)
     }
 
     /// Counts a view in.
-    pub(in crate::view) fn add(&mut self, place: &Place, weight: usize) {
-        self.total += weight;
+    pub(in crate::view) fn add(&mut self, place: &Place, weight: usize, opener: Peer) {
+        self.total.take_many(opener, weight);
         if place.is_empty() {
-            self.everywhere += weight;
+            self.everywhere.take_many(opener, weight);
         }
         for (_, hash) in place {
             let same = |load: &Load| load.hash == *hash;
@@ -107,25 +110,25 @@ impl Placement {
             let mut load = load.or_insert_with(|| Load {
                 hash: *hash,
                 views: 0,
-                weight: 0,
+                weight: Share::new(SHARED_WEIGHT_MAX),
             });
             load.get_mut().views += 1;
-            load.get_mut().weight += weight;
+            load.get_mut().weight.take_many(opener, weight);
         }
     }
 
     /// Counts a view out that was counted in.
-    pub(in crate::view) fn remove(&mut self, place: &Place, weight: usize) {
-        self.total -= weight;
+    pub(in crate::view) fn remove(&mut self, place: &Place, weight: usize, opener: Peer) {
+        self.total.give_back_many(opener, weight);
         if place.is_empty() {
-            self.everywhere -= weight;
+            self.everywhere.give_back_many(opener, weight);
         }
         for (_, hash) in place {
             let Ok(mut load) = self.loads.find_entry(*hash, |load| load.hash == *hash) else {
                 continue;
             };
             load.get_mut().views -= 1;
-            load.get_mut().weight -= weight;
+            load.get_mut().weight.give_back_many(opener, weight);
             if load.get().views == 0 {
                 load.remove();
             }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cache::Change;
 use crate::cache::tests::samples::uncuttable;
+use crate::fairness::Peer;
 use crate::view::{Form, MetaVersion, Rendition};
 
 impl Scene {
@@ -12,7 +13,9 @@ impl Scene {
             form: Form::Metadata(MetaVersion::V1),
             ..Rendition::default()
         };
-        let entry = self.served.hub.join_as(&everything(), rendition).unwrap();
+        let entry = (self.served.hub)
+            .join_as(&everything(), rendition, Peer::UNKNOWN)
+            .unwrap();
         let version = ResourceVersion(version);
         let sequence = self.served.cache.resume_after(version).unwrap();
         self.enter(entry, Start::After { sequence, version }, HOUR)

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cache::tests::samples::{Recorder, keep, kind};
 use crate::cache::{Change, Sequence, Writer};
+use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
 use crate::view::hub::directory::{Directory, Room, Wish};
 use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
@@ -130,6 +131,11 @@ fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector 
         fields: FieldSelector::parse(FIELDS[fields], table()).unwrap(),
         shard: None,
     }
+}
+
+/// Room for the one client of most tests.
+fn bounded() -> Room {
+    Room::Bounded(Peer::UNKNOWN)
 }
 
 /// Both halves of a hub.
@@ -366,7 +372,7 @@ fn what_all_views_cost_an_event_is_bounded() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let mut entered = Vec::new();
     for seed in 0..1_000 {
-        entered.extend(views.try_enter(&absent(seed, 60), Room::Bounded));
+        entered.extend(views.try_enter(&absent(seed, 60), bounded()));
     }
     assert!(entered.len() > 40, "{}", entered.len());
     let events = pods.apply(&[((0, 0), Some((0, 0, 0)))]);
@@ -375,20 +381,20 @@ fn what_all_views_cost_an_event_is_bounded() {
     assert_eq!(EVALUATED.get(), entered.len() * 60);
     assert!(EVALUATED.get() <= 4_096);
     // Who asks for the same as others costs nothing more.
-    views.try_enter(&absent(0, 60), Room::Bounded).unwrap();
+    views.try_enter(&absent(0, 60), bounded()).unwrap();
     // One value, and terms that few events lead to.
     for index in 0..10_000 {
         let text = format!("app=x{index}");
-        entered.push(views.try_enter(&labelled(&text), Room::Bounded).unwrap());
+        entered.push(views.try_enter(&labelled(&text), bounded()).unwrap());
         let text = format!("app=x{index},rank,!other");
-        entered.push(views.try_enter(&labelled(&text), Room::Bounded).unwrap());
+        entered.push(views.try_enter(&labelled(&text), bounded()).unwrap());
     }
     assert_eq!(
-        views.try_enter(&absent(2_000, 60), Room::Bounded).err(),
+        views.try_enter(&absent(2_000, 60), bounded()).err(),
         Some(Crowded)
     );
     entered.remove(0);
-    views.try_enter(&absent(2_000, 60), Room::Bounded).unwrap();
+    views.try_enter(&absent(2_000, 60), bounded()).unwrap();
 }
 
 #[test]
@@ -400,14 +406,48 @@ fn views_under_one_value_are_bounded_as_well() {
             namespace: Some("a".into()),
             ..absent(seed, 1)
         };
-        entered.extend(views.try_enter(&selector, Room::Bounded));
+        entered.extend(views.try_enter(&selector, bounded()));
     }
-    assert_eq!(entered.len(), 4_096);
+    assert_eq!(entered.len(), 3_277, "one client's share of 4,096");
     let elsewhere = Selector {
         namespace: Some("b".into()),
         ..absent(0, 1)
     };
-    views.try_enter(&elsewhere, Room::Bounded).unwrap();
+    views.try_enter(&elsewhere, bounded()).unwrap();
+}
+
+/// Enters views, each of a selector of its own, until one is refused.
+fn fill(views: &mut Views, peer: Peer, selector: impl Fn(usize) -> Selector) -> Vec<Arc<View>> {
+    let enter = |index| views.try_enter(&selector(index), Room::Bounded(peer)).ok();
+    let entered: Vec<_> = (0..50_000).map_while(enter).collect();
+    assert!(entered.len() < 50_000, "all were let in");
+    entered
+}
+
+#[test]
+fn one_client_leaves_room_for_the_selectors_of_others() {
+    let peer = |last| Peer::from(std::net::IpAddr::from([10, 0, 0, last]));
+    let (greedy, other) = (peer(1), peer(2));
+    let in_namespace = |index| Selector {
+        namespace: Some("a".into()),
+        ..absent(index, 10)
+    };
+    let of_many_values = |index| labelled(&format!("app=x{index},{}", absent(index, 60).labels));
+    let kinds: [&dyn Fn(usize) -> Selector; 3] =
+        [&|index| absent(index, 60), &in_namespace, &of_many_values];
+    for selector in kinds {
+        let mut views = Views::new();
+        let held = fill(&mut views, greedy, selector);
+        let new = |index: usize| selector(60_000 + index);
+        let first = views.try_enter(&new(0), Room::Bounded(other));
+        let first = first.expect("the other finds room");
+        // Whoever asks for what is there costs nobody anything.
+        let shared = views.try_enter(&selector(0), Room::Bounded(other)).unwrap();
+        assert!(Arc::ptr_eq(&shared, &held[0]));
+        assert!(views.try_enter(&new(1), Room::Bounded(greedy)).is_err());
+        drop((first, shared, held));
+        views.try_enter(&new(1), Room::Bounded(greedy)).unwrap();
+    }
 }
 
 /// Others get their turn between two slices.
