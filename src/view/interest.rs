@@ -148,6 +148,11 @@ impl Interest {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.buckets.is_empty() && self.everything.is_empty()
+    }
+
     /// Takes a view in.
     pub(super) fn insert(&mut self, number: Number, place: &Place) {
         for stand in place {
@@ -169,9 +174,11 @@ impl Interest {
         bucket.get_mut().views.push(number);
     }
 
-    /// Lets a view go from its place. It is looked for among those that stand with it: an event that reaches these costs more.
-    pub(super) fn remove(&mut self, number: Number, place: &Place) {
+    /// Lets a view go from its place. It is looked for among those that stand with it; returns how many these are.
+    pub(super) fn remove(&mut self, number: Number, place: &Place) -> usize {
+        let mut searched = 0;
         if place.is_empty() {
+            searched += self.everything.len();
             let at = self.everything.iter().position(|other| *other == number);
             at.map(|at| self.everything.swap_remove(at));
         }
@@ -182,12 +189,14 @@ impl Interest {
                 continue;
             };
             let views = &mut bucket.get_mut().views;
+            searched += views.len();
             let at = views.iter().position(|other| *other == number);
             at.map(|at| views.swap_remove(at));
             if views.is_empty() {
                 bucket.remove();
             }
         }
+        searched
     }
 
     /// Shows the views that an event could concern: each at least once, and again where it stands under several values.

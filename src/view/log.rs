@@ -1,5 +1,6 @@
 //! A view: everything that watchers with one selector see, laid out once for all of them.
 
+mod cuts;
 mod firsts;
 
 use std::ops::ControlFlow;
@@ -18,6 +19,7 @@ use super::wake::{Seat, WakeList};
 use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
+pub(super) use cuts::Cuts;
 use firsts::Firsts;
 
 /// Events of one dispatch that a view shows, as one contiguous piece of its stream.
@@ -259,6 +261,8 @@ pub(super) struct ViewWriter {
     offered: Sequence,
     /// The batch being made; without memory between two batches.
     draft: Draft,
+    /// An event could not be shown: the view ends with the batch being made.
+    has_failed: bool,
 }
 
 /// Events that a view shows of a dispatch.
@@ -318,6 +322,7 @@ impl ViewWriter {
             batches,
             offered: parts.from,
             draft: Draft::new(),
+            has_failed: false,
         };
         (writer, view)
     }
@@ -331,14 +336,21 @@ impl ViewWriter {
         self.core.left.get().is_none()
     }
 
-    /// Takes an event in, if the view shows it. `spare` is memory to use. An event that is offered again is passed over.
-    pub(super) fn offer(&mut self, event: &Event, spare: &mut Vec<Draft>) -> Offered {
+    /// Takes an event in, if the view shows it. `spare` is memory to use, `cuts` what was cut out of this event for other views.
+    /// An event that is offered again is passed over.
+    pub(super) fn offer(
+        &mut self,
+        event: &Event,
+        spare: &mut Vec<Draft>,
+        cuts: &mut Cuts,
+    ) -> Offered {
         let core = &self.core;
         let mut offered = Offered {
             is_first: false,
             cost: 1,
         };
-        if event.sequence() < self.offered || core.is_closed() || !self.is_watched() {
+        let is_over = self.has_failed || core.is_closed() || !self.is_watched();
+        if event.sequence() < self.offered || is_over {
             return offered;
         }
         self.offered = event.sequence() + 1;
@@ -347,13 +359,21 @@ impl ViewWriter {
             return offered;
         };
         offered.is_first = self.draft.is_empty();
-        let per_term = core.cut.map_or(COPIED_PER_TERM, |_| CUT_PER_TERM);
-        offered.cost += event.object().frame_len() / per_term;
-        let Ok(frame) = core.frame(event, kind) else {
+        let len = event.object().frame_len();
+        let frame = match core.cut {
+            None => Ok(event.frame(kind)),
+            Some(cut) => {
+                let (frame, is_new) = cuts.frame(event, kind, cut);
+                offered.cost += if is_new { len / CUT_PER_TERM } else { 0 };
+                frame
+            }
+        };
+        let Ok(frame) = frame else {
             // As upstream ends a stream when an event fails to encode; what came before it is still shown.
-            core.close();
+            self.has_failed = true;
             return offered;
         };
+        offered.cost += frame.len() / COPIED_PER_TERM;
         if offered.is_first {
             self.draft = spare.pop().unwrap_or_default();
         }
@@ -365,13 +385,18 @@ impl ViewWriter {
     /// Lays out what was taken in; returns how many events, and the memory of before. If any, there is a new batch.
     pub(super) fn finish(&mut self, now: Instant) -> (usize, Draft) {
         let mut draft = std::mem::take(&mut self.draft);
-        let Some(batch) = joined(&draft, now) else {
-            return (0, draft);
-        };
-        draft.clear();
-        let (len, count) = (batch.frames.len(), batch.count);
-        self.core.firsts().push(batch.first);
-        self.batches.append(batch, len, now);
+        let mut count = 0;
+        if let Some(batch) = joined(&draft, now) {
+            draft.clear();
+            count = batch.count;
+            let len = batch.frames.len();
+            self.core.firsts().push(batch.first);
+            self.batches.append(batch, len, now);
+        }
+        if self.has_failed {
+            // Only now: a watcher that finds the view closed does not look for another batch.
+            self.core.close();
+        }
         (count, draft)
     }
 

@@ -8,12 +8,15 @@ use slab::Slab;
 use super::directory::Changes;
 use crate::cache::Event;
 use crate::view::interest::{Hasher, Interest, Number};
-use crate::view::log::{Draft, ViewCore, ViewWriter};
+use crate::view::log::{Cuts, Draft, ViewCore, ViewWriter};
 
 /// Views that are swept with each batch for what they no longer need. Each is in no cache of the processor.
 const SWEPT_PER_BATCH: usize = 1;
-/// Views that nobody watches and that are let go with one batch. The others wait, and nothing is evaluated for them.
-const DROPPED_PER_BATCH: usize = 1_024;
+/// What letting go of views that nobody watches may cost with one batch, in views searched for them in the index: a
+/// millisecond or two. The others wait, and nothing is evaluated for them.
+const DROP_COST: usize = 1 << 21;
+/// What each costs besides, so that 1,024 go with one batch at most.
+const DROP_COST_EACH: usize = 1 << 11;
 
 /// Drafts kept for the next batch: as many as views usually show something of one.
 const SPARES: usize = 64;
@@ -68,9 +71,11 @@ impl Roster {
             self.insert(writer);
         }
         self.left.extend(changes.left);
-        let kept = self.left.len().saturating_sub(DROPPED_PER_BATCH);
-        for core in self.left.split_off(kept) {
-            self.remove(&core);
+        let mut cost = 0;
+        while cost < DROP_COST
+            && let Some(core) = self.left.pop()
+        {
+            cost += DROP_COST_EACH + self.remove(&core);
         }
     }
 
@@ -83,11 +88,13 @@ impl Roster {
         entry.insert(writer);
     }
 
-    fn remove(&mut self, core: &ViewCore) {
-        if let Some(number) = core.number.get() {
-            self.views.try_remove(*number as usize);
-            self.interest.remove(*number, core.place());
-        }
+    /// Returns how many views were searched for it.
+    fn remove(&mut self, core: &ViewCore) -> usize {
+        let Some(number) = core.number.get() else {
+            return 0;
+        };
+        self.views.try_remove(*number as usize);
+        self.interest.remove(*number, core.place())
     }
 
     /// Lays out a batch, or its first part, in every view that shows some of it, and adds those to `shown`.
@@ -105,10 +112,12 @@ impl Roster {
             ..
         } = self;
         let (mut laid_out, mut cost) = (LaidOut::default(), 0);
+        let mut cuts = Cuts::default();
         for event in events {
+            cuts.clear();
             cost += EVENT_COST + event.object().frame_len() / LABELS_PER_TERM;
             interest.concerned(event, |number| {
-                let offered = views[number as usize].offer(event, spare);
+                let offered = views[number as usize].offer(event, spare, &mut cuts);
                 cost += offered.cost;
                 if offered.is_first {
                     touched.push(number);

@@ -194,6 +194,34 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
     assert_eq!(lines(&all), lines(&x));
 }
 
+/// An object may be large, and the selectors that show it many.
+#[test]
+fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
+    let (mut world, hub) = scene(1);
+    let metadata = Rendition {
+        form: Form::Metadata(MetaVersion::V1),
+        ..Rendition::default()
+    };
+    let selectors = [Selector::default(), tier("x"), named("a", tier("x"))];
+    let entries = selectors.map(|selector| {
+        let entry = hub.join_as(&selector, metadata, Peer::UNKNOWN);
+        entry.unwrap()
+    });
+    let change = world.write("a/1", Some("x"));
+    world.apply(vec![change]);
+    let frames = entries.map(|entry| {
+        let mut frames = Vec::new();
+        let read = entry.view.read(entry.cursor, |batch| {
+            frames.push(batch.frames.as_ptr());
+            ControlFlow::Continue(())
+        });
+        assert_eq!(read, Ok(1));
+        frames
+    });
+    assert_eq!(frames[0], frames[1]);
+    assert_eq!(frames[0], frames[2]);
+}
+
 #[test]
 fn equal_selectors_share_a_view_however_they_are_written() {
     let (_, hub) = scene(1);

@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::tests::samples::{Recorder, keep, kind};
+use crate::cache::tests::samples::{Recorder, World, keep, kind, uncuttable};
 use crate::cache::{Change, Sequence, Writer};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
 use crate::view::hub::directory::{Directory, Room, Wish};
 use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
-use crate::view::{Batch, Crowded, View, seen_as};
+use crate::view::{Batch, Crowded, Cut, Form, MetaVersion, Rendition, View, seen_as};
 
 /// Pods and their history.
 struct Pods {
@@ -362,9 +362,28 @@ fn nothing_is_evaluated_for_views_that_nobody_watches() {
     entered.truncate(10);
     // More than one batch lets go of.
     assert_eq!(evaluated(&mut views), 2 * 10 * 5);
-    evaluated(&mut views);
-    evaluated(&mut views);
+    let left = views.roster.views.len();
+    assert!((1_000..3_000).contains(&left), "{left}");
+    (0..10).for_each(|_| _ = evaluated(&mut views));
     assert_eq!(views.roster.views.len(), 10);
+}
+
+/// Each is searched for among all that are under its values.
+#[test]
+fn the_more_views_are_alike_the_fewer_go_with_one_batch() {
+    let mut views = Views::new();
+    // One term, so that they weigh nothing, however many there are.
+    let set = |index| labelled(&format!("app in (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,x{index})"));
+    let entered: Vec<_> = (0..2_000).map(|index| views.enter(&set(index))).collect();
+    views.settle();
+    drop(entered);
+    views.settle();
+    let gone = 2_000 - views.roster.views.len();
+    assert!((20..200).contains(&gone), "{gone}");
+    while !views.roster.left.is_empty() {
+        views.settle();
+    }
+    assert!(views.roster.views.is_empty() && views.roster.interest.is_empty());
 }
 
 #[test]
@@ -448,6 +467,39 @@ fn one_client_leaves_room_for_the_selectors_of_others() {
         drop((first, shared, held));
         views.try_enter(&new(1), Room::Bounded(greedy)).unwrap();
     }
+}
+
+#[test]
+fn a_view_is_closed_by_an_event_only_when_all_before_it_can_be_read() {
+    let recorder = Arc::new(Recorder::default());
+    let mut world = World::new(1, 100, Arc::clone(&recorder) as _);
+    let shown = world.write("a/1", None);
+    let hidden = Change::Put(uncuttable("a/2", world.version + 1));
+    world.apply(vec![shown, hidden]);
+    let told = recorder.take().into_iter();
+    let events: Vec<_> = told.flat_map(|(events, _)| events).collect();
+
+    let mut directory = Directory::new(&Hasher::default());
+    let metadata = Rendition {
+        form: Form::Metadata(MetaVersion::V1),
+        ..Rendition::default()
+    };
+    let wish = Wish {
+        selector: &Selector::default(),
+        cut: Cut::new(metadata, &kind(Layout::Typed)),
+    };
+    let view = directory.enter(wish, Encoding::Json, bounded()).unwrap();
+    let mut writer = directory.take_changes().arrived.remove(0);
+    for event in &events {
+        writer.offer(event, &mut Vec::new(), &mut Cuts::default());
+        assert!(
+            !view.is_closed(),
+            "a watcher would end without the first event"
+        );
+    }
+    writer.finish(world.now);
+    assert!(view.is_closed());
+    assert_eq!(view.head(), 1);
 }
 
 /// Others get their turn between two slices.
