@@ -3,6 +3,7 @@
 //! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
 //! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
 
+mod bookmarks;
 mod follower;
 mod initial;
 
@@ -21,7 +22,7 @@ use super::admission::{ListPlace, WatchPlace};
 use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::{Entry, Marker, Seat, Served};
-pub(in crate::downstream) use follower::{Follower, Timed};
+pub(in crate::downstream) use follower::{Follower, Next, Timed};
 
 /// What one frame of a stream holds.
 #[derive(Debug)]
@@ -32,19 +33,22 @@ pub(in crate::downstream) struct FrameLimits {
     pub(in crate::downstream) initial_len: usize,
     /// Slices.
     pub(in crate::downstream) slices: usize,
+    /// What looking for its events may cost, in terms of selectors, before others have their turn.
+    pub(in crate::downstream) cost: usize,
 }
 
 impl FrameLimits {
-    fn are_reached(&self, pieces: &Pieces) -> bool {
-        pieces.len() >= self.len || pieces.count() >= self.slices
+    fn are_reached(&self, pieces: &Pieces, cost: usize) -> bool {
+        pieces.len() >= self.len || pieces.count() >= self.slices || cost >= self.cost
     }
 }
 
-/// Tests have smaller ones. hyper writes 64 slices at once.
+/// Tests have smaller ones. hyper writes 64 slices at once. A term takes some 30 ns: a search takes a quarter of a millisecond.
 pub(in crate::downstream) static FRAMES: FrameLimits = FrameLimits {
     len: 64 << 10,
     initial_len: 256 << 10,
     slices: 60,
+    cost: 8_192,
 };
 
 /// Why a watch ended.
@@ -205,35 +209,36 @@ impl Body for WatchBody {
     ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
         let this = self.get_mut();
         let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
-        if this.follower.end().is_some() || this.is_overdue(context) {
+        if this.is_overdue(context) {
             return Poll::Ready(None);
         }
-        if let Some(pieces) = this.follower.gather() {
-            return frame(pieces);
-        }
-        if this.follower.end().is_some() {
-            return Poll::Ready(None);
-        }
-        // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
-        this.seat.arm(context.waker());
-        this.follower.arm(context.waker());
-        if let Some(pieces) = this.follower.gather() {
-            return frame(pieces);
-        }
-        if this.follower.view().is_closed() {
-            return Poll::Ready(this.follower.close().map(|pieces| Ok(Frame::data(pieces))));
-        }
-        while this.arm_timer(context).is_ready() {
+        let mut is_armed = false;
+        loop {
+            match this.follower.next() {
+                Next::Frame(pieces) => return frame(pieces),
+                Next::Over => return Poll::Ready(None),
+                Next::Unfinished => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
+                Next::Nothing if !is_armed => {
+                    this.seat.arm(context.waker());
+                    this.follower.arm(context.waker());
+                    is_armed = true;
+                    continue;
+                }
+                Next::Nothing => {}
+            }
+            if this.arm_timer(context).is_pending() {
+                return Poll::Pending;
+            }
             match this.follower.on_time(Instant::now()) {
                 Timed::Ended => return Poll::Ready(None),
                 Timed::Bookmark(line) => return frame(line.into()),
                 Timed::Nothing => {}
             }
-            if let Some(pieces) = this.follower.gather() {
-                return frame(pieces);
-            }
         }
-        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
@@ -241,5 +246,7 @@ impl Body for WatchBody {
     }
 }
 
+#[cfg(all(test, fanout_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -168,6 +168,14 @@ impl View {
             .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
     }
 
+    /// What looking at an object of `len` bytes costs one watcher, in terms of selectors; more if it `is_shown`, and its
+    /// frame has to be made.
+    #[must_use]
+    pub fn cost(&self, len: usize, is_shown: bool) -> usize {
+        let cut = self.cut().filter(|_| is_shown);
+        1 + self.selector().term_count() + cut.map_or(0, |_| len / CUT_PER_TERM)
+    }
+
     #[cfg(test)]
     pub(super) const fn core(&self) -> &Arc<ViewCore> {
         &self.core
@@ -432,7 +440,8 @@ fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) 
     })
 }
 
-/// Shows the part of the history from `from` on, and below `through`, that a selector lets pass.
+/// Shows a range of the history to a watcher with this selector, each event with what it is to the watcher; `None` for those
+/// that it must not hear of.
 ///
 /// Returns the sequence to read next.
 ///
@@ -442,7 +451,7 @@ pub fn filtered(
     history: &Ring<Arc<Event>>,
     selector: &Selector,
     range: std::ops::Range<Sequence>,
-    mut visit: impl FnMut(&Event, EventKind) -> ControlFlow<()>,
+    mut visit: impl FnMut(&Event, Option<EventKind>) -> ControlFlow<()>,
 ) -> Result<Sequence, Lagged> {
     if range.is_empty() {
         return Ok(range.end.max(range.start));
@@ -451,8 +460,7 @@ pub fn filtered(
         if sequence >= range.end {
             return ControlFlow::Break(());
         }
-        let flow =
-            seen_as(event, selector).map_or(ControlFlow::Continue(()), |kind| visit(event, kind));
+        let flow = visit(event, seen_as(event, selector));
         if sequence + 1 == range.end {
             ControlFlow::Break(())
         } else {

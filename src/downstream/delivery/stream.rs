@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::chunk::{LAST, SharedChunk, chunked};
 use crate::downstream::Pieces;
 use crate::downstream::transport::Transport;
-use crate::downstream::watch::{Follower, Timed};
+use crate::downstream::watch::{Follower, Next, Timed};
 
 /// When a bookmark is tried again that could not be sent between events.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
@@ -34,6 +34,8 @@ pub(super) struct Stream {
     pub(super) place: usize,
     /// What its timer is set to.
     pub(super) wake_at: Instant,
+    /// The number of its entry in the worker's backlog, while it has one.
+    pub(super) backlog_entry: Option<u64>,
 }
 
 /// ```text
@@ -59,7 +61,7 @@ pub(super) enum Flow {
     Behind,
     /// Its connection takes nothing now; it will be woken.
     Blocked,
-    /// It has had its turn, and there is more.
+    /// It has had its turn, and there is more to send or to look through.
     Again,
     /// The watch is over, and all is written.
     Over,
@@ -85,6 +87,7 @@ impl Stream {
             done,
             group: 0,
             place: 0,
+            backlog_entry: None,
         }
     }
 
@@ -177,7 +180,7 @@ impl Stream {
         self.follower.arm(&self.waker);
         if self.phase == Phase::Head {
             // What there is leaves with the head.
-            if let Some(pieces) = self.follower.gather() {
+            if let Next::Frame(pieces) = self.follower.next() {
                 self.out.append(chunked(pieces));
             }
             self.phase = Phase::Open;
@@ -191,23 +194,15 @@ impl Stream {
             if self.phase == Phase::Ending {
                 return Flow::Over;
             }
-            // Asked before looking: what came before the end is still shown.
-            let is_closed = self.follower.view().is_closed();
-            if self.follower.end().is_none() {
-                if let Some(pieces) = self.follower.gather() {
-                    self.out = chunked(pieces);
-                    continue;
-                }
-                if is_closed && let Some(pieces) = self.follower.close() {
-                    self.out = chunked(pieces);
-                    continue;
+            match self.follower.next() {
+                Next::Frame(pieces) => self.out = chunked(pieces),
+                Next::Nothing => return Flow::Idle,
+                Next::Unfinished => return Flow::Again,
+                Next::Over => {
+                    self.out = Bytes::from_static(LAST).into();
+                    self.phase = Phase::Ending;
                 }
             }
-            if self.follower.end().is_none() {
-                return Flow::Idle;
-            }
-            self.out = Bytes::from_static(LAST).into();
-            self.phase = Phase::Ending;
         }
         Flow::Again
     }

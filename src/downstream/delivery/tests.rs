@@ -273,6 +273,21 @@ async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() 
 }
 
 #[tokio::test]
+async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() {
+    let mut scene = Scene::new(WIDE, 1);
+    let begun = scene.world.version;
+    let mut client = scene.client(1 << 16, HOUR);
+    client.read().await;
+    scene.put("a/1");
+    scene.served.hub.expire();
+    let mut expected = scene.told_since(begun);
+    expected.push("ERROR 410".to_owned());
+    assert_eq!(client.read_to_end().await, expected);
+    assert!(client.watch.await.unwrap().is_some());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Closed);
+}
+
+#[tokio::test]
 async fn the_connection_comes_back_with_what_was_said_meanwhile() {
     let scene = Scene::new(WIDE, 1);
     let mut client = scene.client(1 << 16, HOUR);

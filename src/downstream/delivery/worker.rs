@@ -25,6 +25,8 @@ use crate::view::{Seat, View};
 
 /// Timers of streams that are gone: so many may wait for their time besides as many as there are streams.
 const TIMERS_SPARE: usize = 64;
+/// Streams that are behind have this part of a turn at least: one of them goes on in each, whatever else there is to do.
+const BACKLOG_SHARE: usize = 8;
 /// An idle worker looks at the clock so often.
 const IDLE: Duration = Duration::from_secs(3_600);
 
@@ -57,6 +59,10 @@ pub(super) struct Worker {
     woken: Vec<Name>,
     arrivals: VecDeque<Box<Arrival>>,
     tasks: VecDeque<Task>,
+    /// Streams that have had a turn and have more to send or to look through, each with the number of its entry. They have what
+    /// others leave of a turn, and a share of their own.
+    backlog: VecDeque<(usize, u64)>,
+    backlog_entries: u64,
     streams: Slab<Stream>,
     groups: Slab<Group>,
     /// Groups by the address of their view, which they keep alive.
@@ -74,6 +80,8 @@ impl Worker {
             woken: Vec::new(),
             arrivals: VecDeque::new(),
             tasks: VecDeque::new(),
+            backlog: VecDeque::new(),
+            backlog_entries: 0,
             streams: Slab::new(),
             groups: Slab::new(),
             by_view: HashMap::default(),
@@ -145,13 +153,41 @@ impl Worker {
             Flow::Idle | Flow::Blocked => {}
             Flow::Behind => self.groups[self.streams[key].group].repeat(),
             Flow::Again => {
-                self.tasks.push_back(Task::Stream(key));
+                self.put_off(key);
                 return self.limits.stream_turn;
             }
             Flow::Over => self.remove(key).give_back(),
             Flow::Gone => drop(self.remove(key)),
         }
         1
+    }
+
+    /// Lets a stream go on in a later turn. However often it is looked at in between, it stands in the backlog once.
+    fn put_off(&mut self, key: usize) {
+        let stream = &mut self.streams[key];
+        if stream.backlog_entry.is_none() {
+            self.backlog_entries += 1;
+            stream.backlog_entry = Some(self.backlog_entries);
+            self.backlog.push_back((key, self.backlog_entries));
+        }
+    }
+
+    /// Goes on with the streams in the backlog, for `left` looks; each has one turn at most.
+    fn go_on(&mut self, now: Instant, mut left: usize) {
+        for _ in 0..self.backlog.len() {
+            if left == 0 {
+                break;
+            }
+            let Some((key, entry)) = self.backlog.pop_front() else {
+                break;
+            };
+            let stream = self.streams.get_mut(key);
+            // Keys are used again.
+            if let Some(stream) = stream.filter(|stream| stream.backlog_entry == Some(entry)) {
+                stream.backlog_entry = None;
+                left = left.saturating_sub(self.look_at(key, now));
+            }
+        }
     }
 
     fn remove(&mut self, key: usize) -> Stream {
@@ -169,7 +205,14 @@ impl Worker {
     /// Does one thing; returns how many streams were looked at.
     fn perform(&mut self, task: Task, now: Instant, left: usize) -> usize {
         match task {
-            Task::Stream(key) => self.look_at(key, now),
+            Task::Stream(key) => {
+                // One in the backlog hears its client when it goes on.
+                let stream = self.streams.get(key);
+                if stream.is_some_and(|stream| stream.backlog_entry.is_some()) {
+                    return 1;
+                }
+                self.look_at(key, now)
+            }
             Task::Group(key) => {
                 if self.groups.get_mut(key).is_some_and(Group::begin) {
                     return self.pass(key, left);
@@ -204,12 +247,19 @@ impl Worker {
             };
             let stream = &mut self.streams[member];
             let cursor = stream.follower().cursor();
-            if !stream.is_level() || cursor == head && !is_closed {
+            let goes_on_itself = !stream.is_level() || stream.backlog_entry.is_some();
+            if goes_on_itself || cursor == head && !is_closed {
                 looked_at += 1;
                 continue;
             }
             let flow = alone(|| {
-                let taken = chunks.at(&view, cursor).and_then(|(chunk, takers)| {
+                // Nobody will be woken again for a view that is closed: each goes on to its own end.
+                let chunk = if is_closed {
+                    None
+                } else {
+                    chunks.at(&view, cursor)
+                };
+                let taken = chunk.and_then(|(chunk, takers)| {
                     let flow = stream.take(chunk)?;
                     *takers += 1;
                     Some(flow)
@@ -299,8 +349,10 @@ impl Future for Worker {
             left = left.saturating_sub(this.perform(task, now, left));
             tasks -= 1;
         }
+        let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
+        this.go_on(now, left.max(share));
         this.set_timer(now, context);
-        if !this.tasks.is_empty() || !this.arrivals.is_empty() {
+        if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
             context.waker().wake_by_ref();
         }
         Poll::Pending

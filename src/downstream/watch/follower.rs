@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::bookmarks::Bookmarks;
 use super::initial::Initial;
 use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchTally, WatchTotals};
 use crate::cache::Sequence;
@@ -18,10 +19,6 @@ use crate::downstream::status::Status;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
 use crate::view::{Marker, Reached, Seat, Served, View, filtered};
-
-/// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// One client's place.
 #[derive(Debug)]
@@ -54,11 +51,17 @@ pub(in crate::downstream) struct Follower {
     place: Option<WatchPlace>,
 }
 
+/// What there is for a client.
 #[derive(Debug)]
-pub(super) struct Bookmarks {
-    next_at: Instant,
-    /// Bookmarks must speak of something later than the watch began with.
-    beyond: ResourceVersion,
+pub(in crate::downstream) enum Next {
+    /// To be sent.
+    Frame(Pieces),
+    /// Nothing until it is woken.
+    Nothing,
+    /// Nothing so far. There is more to look through, after others had their turn; nobody wakes it for that.
+    Unfinished,
+    /// The stream is over.
+    Over,
 }
 
 /// What is to be done at a time that was waited for.
@@ -97,10 +100,7 @@ impl Follower {
         let is_ahead = initial.is_none() && known > reached.version;
         let ahead = is_ahead.then(|| Box::new(served.hub.progress_seat()));
         let deadline = timing.started + timing.timeout;
-        let bookmarks = timing.bookmarks.then(|| Bookmarks {
-            next_at: next_bookmark(timing.started, deadline),
-            beyond: known,
-        });
+        let bookmarks = (timing.bookmarks).then(|| Bookmarks::new(timing.started, deadline, known));
         Self {
             served,
             tally,
@@ -188,15 +188,18 @@ impl Follower {
     }
 
     /// Ends it.
-    pub(in crate::downstream) fn end_as(&mut self, end: WatchEnd) {
+    fn end_as(&mut self, end: WatchEnd) {
         self.end.get_or_insert(end);
     }
 
-    /// Ends it because its view is closed; gives the last event of a client that must list again.
-    pub(in crate::downstream) fn close(&mut self) -> Option<Pieces> {
-        let error = (self.end.is_none() && self.served.hub.is_expired()).then(|| self.expired());
+    /// Ends it because its view is closed, with an event for a client that must list again.
+    fn close(&mut self) -> Next {
         self.end_as(WatchEnd::Closed);
-        error
+        if self.served.hub.is_expired() {
+            Next::Frame(self.expired())
+        } else {
+            Next::Over
+        }
     }
 
     /// When it wants to be looked at though nothing happens.
@@ -234,36 +237,44 @@ impl Follower {
         self.view.selector()
     }
 
-    /// What can be sent now; `None` if nothing can, or the stream is over.
-    pub(in crate::downstream) fn gather(&mut self) -> Option<Pieces> {
+    /// What can be sent now.
+    pub(in crate::downstream) fn next(&mut self) -> Next {
+        if self.end.is_some() {
+            return Next::Over;
+        }
+        // Asked before looking: what came before the end is still shown.
+        let is_closed = self.view.is_closed();
+        let next = self.gather();
+        if is_closed && matches!(next, Next::Nothing) {
+            return self.close();
+        }
+        next
+    }
+
+    fn gather(&mut self) -> Next {
         if self.ahead.is_some() {
             match self.level() {
                 Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => return Some(error),
+                Ok(false) => return Next::Nothing,
+                Err(error) => return Next::Frame(error),
             }
         }
         loop {
             if let Some(initial) = &mut self.initial {
                 match initial.next_frame(&self.view, &self.served, self.limits) {
-                    Ok((Some(pieces), count)) => return Some(self.counted(pieces, count)),
-                    Ok((None, _)) => self.initial = None,
+                    Ok((Some(pieces), count)) => return self.counted(pieces, count),
+                    Ok((None, _)) if initial.is_done() => self.initial = None,
+                    Ok((None, _)) => return Next::Unfinished,
                     Err(_) => return self.unfit(),
                 }
             }
-            if self.position < self.history_end {
-                match self.gather_history() {
-                    Ok(Some(pieces)) => return Some(pieces),
-                    Ok(None) => {}
-                    Err(error) => return Some(error),
-                }
+            if self.position < self.history_end
+                && let Some(next) = self.gather_history()
+            {
+                return next;
             }
-            if self.position >= self.history_end {
-                match self.gather_batches() {
-                    Gathered::Pieces(pieces) => return Some(pieces),
-                    Gathered::Nothing => return None,
-                    Gathered::ReadHistory => {}
-                }
+            if let Some(next) = self.gather_batches() {
+                return next;
             }
         }
     }
@@ -285,10 +296,10 @@ impl Follower {
         Ok(true)
     }
 
-    /// Reads this client's own way through the history, up to where the view goes on.
-    fn gather_history(&mut self) -> Result<Option<Pieces>, Pieces> {
-        let (mut pieces, mut count, known) = (Pieces::default(), 0, self.known);
-        let limits = self.limits;
+    /// Reads this client's own way through the history. `None` once it is where the view goes on.
+    fn gather_history(&mut self) -> Option<Next> {
+        let (mut pieces, mut count, mut cost) = (Pieces::default(), 0, 0);
+        let (known, limits) = (self.known, self.limits);
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
         let (view, mut unfit) = (&self.view, None);
@@ -297,7 +308,9 @@ impl Follower {
             self.selector(),
             range,
             |event, kind| {
-                if event.resource_version() > known {
+                let kind = kind.filter(|_| event.resource_version() > known);
+                cost += view.cost(event.object().frame_len(), kind.is_some());
+                if let Some(kind) = kind {
                     let Ok(frame) = view.frame(event, kind) else {
                         unfit = Some(event.sequence());
                         return ControlFlow::Break(());
@@ -308,7 +321,7 @@ impl Follower {
                         oldest.get_or_insert_with(|| event.published_at());
                     }
                 }
-                if limits.are_reached(&pieces) {
+                if limits.are_reached(&pieces, cost) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -317,20 +330,23 @@ impl Follower {
         );
         match read {
             Ok(next) => self.position = unfit.unwrap_or(next),
-            Err(_) => return Err(self.lagged()),
-        }
-        if unfit.is_some() && pieces.is_empty() {
-            // A client that resumed here would meet the same event again and again; after a list it resumes behind it.
-            return Err(self.lagged());
+            Err(_) => return Some(Next::Frame(self.lagged())),
         }
         if let Some(oldest) = oldest {
             self.tally.delayed(since(oldest), 1);
         }
-        Ok((!pieces.is_empty()).then(|| self.counted(pieces, count)))
+        if !pieces.is_empty() {
+            return Some(self.counted(pieces, count));
+        }
+        if unfit.is_some() {
+            // A client that resumed here would meet the same event again and again; after a list it resumes behind it.
+            return Some(Next::Frame(self.lagged()));
+        }
+        (self.position < self.history_end).then_some(Next::Unfinished)
     }
 
-    /// Takes the batches that wait in the view, shared with all its watchers.
-    fn gather_batches(&mut self) -> Gathered {
+    /// Takes the batches that wait in the view, shared with all its watchers. `None` if the history has to be read first.
+    fn gather_batches(&mut self) -> Option<Next> {
         let (mut pieces, mut count) = (Pieces::default(), 0);
         let (mut position, mut detour) = (self.position, None);
         let (known, tally, limits) = (self.known, &self.tally, self.limits);
@@ -351,7 +367,7 @@ impl Follower {
             pieces.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
             tally.delayed(now.saturating_duration_since(batch.published_at), 1);
-            if limits.are_reached(&pieces) {
+            if limits.are_reached(&pieces, 0) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -362,7 +378,7 @@ impl Follower {
             Err(_) => {
                 // The view keeps little; what it no longer has the history may have.
                 self.rejoin();
-                return Gathered::ReadHistory;
+                return None;
             }
         }
         self.position = position;
@@ -370,9 +386,9 @@ impl Follower {
             self.history_end = end;
         }
         match (pieces.is_empty(), detour) {
-            (false, _) => Gathered::Pieces(self.counted(pieces, count as u64)),
-            (true, Some(_)) => Gathered::ReadHistory,
-            (true, None) => Gathered::Nothing,
+            (false, _) => Some(self.counted(pieces, count as u64)),
+            (true, Some(_)) => None,
+            (true, None) => Some(Next::Nothing),
         }
     }
 
@@ -388,18 +404,18 @@ impl Follower {
         self.history_end = reached.through;
     }
 
-    fn counted(&mut self, pieces: Pieces, events: u64) -> Pieces {
+    fn counted(&mut self, pieces: Pieces, events: u64) -> Next {
         let bytes = pieces.len() as u64;
         self.events += events;
         self.bytes += bytes;
         self.tally.delivered(events, bytes);
-        pieces
+        Next::Frame(pieces)
     }
 
     /// Ends the stream where an event cannot be made fit for it, as upstream does.
-    fn unfit(&mut self) -> Option<Pieces> {
+    fn unfit(&mut self) -> Next {
         self.end = Some(WatchEnd::Closed);
-        None
+        Next::Over
     }
 
     /// The last event of a client that fell out of the history.
@@ -421,7 +437,7 @@ impl Follower {
     /// A bookmark, if one is due and the client has everything that it speaks of.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
         if self.ahead.is_some() {
-            self.bookmarks.as_mut()?.next_at = next_bookmark(now, self.deadline);
+            self.bookmarks.as_mut()?.wait(now, self.deadline);
             return None;
         }
         let due = self
@@ -441,7 +457,7 @@ impl Follower {
         self.position = self.position.max(reached.through);
         self.history_end = self.position;
         let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
-        bookmarks.next_at = next_bookmark(now, self.deadline);
+        bookmarks.wait(now, self.deadline);
         if reached.version <= bookmarks.beyond || reached.version < self.known {
             return None;
         }
@@ -452,28 +468,9 @@ impl Follower {
     }
 }
 
-enum Gathered {
-    Pieces(Pieces),
-    Nothing,
-    ReadHistory,
-}
-
 /// How long ago that was.
 fn since(moment: std::time::Instant) -> Duration {
     Instant::now().into_std().saturating_duration_since(moment)
-}
-
-/// 60 s from now, or 2 s before the deadline if that comes first and is still ahead.
-fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
-    let last = deadline
-        .checked_sub(BOOKMARK_BEFORE_DEADLINE)
-        .unwrap_or(now);
-    let regular = now + BOOKMARK_PERIOD;
-    if last > now {
-        regular.min(last)
-    } else {
-        deadline + BOOKMARK_PERIOD
-    }
 }
 
 impl Drop for Follower {

@@ -47,7 +47,7 @@ impl Initial {
         self.done
     }
 
-    /// The next frame and the number of its events; no frame when all is sent.
+    /// The next frame and the number of its events; no frame when all is sent, or none was found so far.
     ///
     /// # Errors
     /// An object cannot be cut.
@@ -68,8 +68,11 @@ impl Initial {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
         let shows_all = view.cut().is_none() && selector.is_scope();
-        let (mut pieces, mut count) = (Pieces::default(), 0);
-        while pieces.len() < limits.initial_len && pieces.count() < limits.slices {
+        let (mut pieces, mut count, mut cost) = (Pieces::default(), 0, 0);
+        while pieces.len() < limits.initial_len
+            && pieces.count() < limits.slices
+            && cost < limits.cost
+        {
             if self.begun.is_none() && shows_all {
                 let chunk = walk.next_chunk(&self.snapshot.objects);
                 self.begun = chunk.map(|chunk| (Arc::clone(chunk), 0));
@@ -94,15 +97,18 @@ impl Initial {
                 }
                 break;
             };
-            if selector.matches(object) {
+            let is_shown = selector.matches(object);
+            cost += view.cost(object.frame_len(), is_shown);
+            if is_shown {
                 push_added(&mut pieces, object, view)?;
                 count += 1;
             }
         }
-        if let Some(place) = &self.place {
+        let frame = (!pieces.is_empty()).then_some(pieces);
+        if let (Some(place), Some(_)) = (&self.place, &frame) {
             place.gave_frame();
         }
-        Ok(((!pieces.is_empty()).then_some(pieces), count))
+        Ok((frame, count))
     }
 }
 

@@ -37,6 +37,7 @@ impl Wake for Wakes {
     }
 }
 
+mod slices;
 mod uncuttable;
 
 /// What one poll gave.

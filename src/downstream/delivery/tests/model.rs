@@ -30,6 +30,7 @@ use crate::cache::tests::samples::{Dice, World, kind};
 use crate::downstream::watch::{FRAMES, FrameLimits, Start, Timing, WatchBody, WatchTally};
 use crate::downstream::websocket::{Framing, Talk};
 use crate::resource::{Layout, ResourceVersion};
+use crate::view::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Entry, Hub, Marker, Served};
 
 const SEEDS: u64 = 1_500;
@@ -44,11 +45,13 @@ const TINY_FRAMES: [&FrameLimits; 3] = [
         len: 1,
         slices: 1,
         initial_len: 1,
+        cost: 1,
     },
     &FrameLimits {
         len: 200,
         slices: 3,
         initial_len: 500,
+        cost: 7,
     },
     &FRAMES,
 ];
@@ -150,6 +153,7 @@ impl<'a> Model<'a> {
             since,
             initial: told,
             has_marker,
+            must_end: false,
             excuses: Excuses {
                 may_lag: self.may_lag,
                 may_end: is_short,
@@ -188,6 +192,7 @@ impl<'a> Model<'a> {
             since: version,
             initial: Vec::new(),
             has_marker: false,
+            must_end: false,
             excuses: Excuses::default(),
         };
         if let Some(wire) = client.wire() {
@@ -351,6 +356,17 @@ impl<'a> Model<'a> {
         self.check()
     }
 
+    /// The resource is no longer served: everybody has what came before that, and ends.
+    fn close(&mut self) -> Result<(), String> {
+        self.stage.publish(1 + self.dice.below(3));
+        self.served.hub.close();
+        for client in &mut self.clients {
+            client.must_end = true;
+        }
+        self.settle()?;
+        self.check()
+    }
+
     /// Everybody runs until nobody is woken any more.
     fn settle(&mut self) -> Result<(), String> {
         let mut polls = 0;
@@ -402,7 +418,7 @@ fn play(seed: u64, runtime: &Runtime) -> Result<(), String> {
         }
         model.quiet(round == 0)?;
     }
-    Ok(())
+    model.close()
 }
 
 fn runtime() -> Runtime {
@@ -442,6 +458,47 @@ fn arrivals_without_end_do_not_keep_events_from_open_streams() {
     }
     model.clients.truncate(1);
     model.check().unwrap();
+}
+
+/// A search takes terms of selectors, of which a watch may have many, times events of the history.
+#[test]
+fn searches_through_the_history_do_not_keep_events_from_open_streams() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let mut model = Model::new(0, &runtime);
+    let version = {
+        let mut world = model.stage.world.lock().unwrap();
+        for _ in 0..1_000 {
+            let change = world.write("a/1", None);
+            world.apply(vec![change]);
+        }
+        world.version
+    };
+    model.enter(version, false);
+    model.quiet(false).unwrap();
+    let absent: Vec<_> = (0..50).map(|index| format!("!absent{index}")).collect();
+    let selector = Selector {
+        labels: LabelSelector::parse(&format!("{},tier=none", absent.join(","))).unwrap(),
+        ..Selector::default()
+    };
+    let mut searching = Vec::new();
+    for _ in 0..200 {
+        let entry = model.served.hub.join(&selector);
+        let version = ResourceVersion(10);
+        let sequence = model.served.cache.resume_after(version).unwrap();
+        let body = model.body(entry, Start::After { sequence, version }, 36_000);
+        searching.push(model.delivered(body));
+    }
+    for _ in 0..100 {
+        EVALUATED.set(0);
+        assert!(model.turn(), "searches go on");
+        assert!(EVALUATED.get() < 300_000, "{}", EVALUATED.get());
+    }
+    model.stage.publish(1);
+    model.turn();
+    model.check().unwrap();
+    assert!(model.turn(), "searches go on");
+    model.settle().unwrap();
 }
 
 /// A list anew that shows no difference wakes no watcher of the view.

@@ -63,6 +63,8 @@ pub(super) struct Client {
     /// Initial events, and whether a marker follows them.
     pub(super) initial: Vec<Vec<u8>>,
     pub(super) has_marker: bool,
+    /// Its view is closed.
+    pub(super) must_end: bool,
     pub(super) excuses: Excuses,
 }
 
@@ -244,8 +246,9 @@ impl Client {
             Rest::Cut => return Err("an event in part".into()),
         }
         match end {
+            End::Open if self.must_end && !left => Err("not ended".into()),
             End::Open => Ok(()),
-            End::Clean if is_free => Ok(()),
+            End::Clean if is_free || self.must_end => Ok(()),
             End::Clean => Err("ended".into()),
             End::Cut if left || blocked => Ok(()),
             End::Cut => Err("cut".into()),

@@ -1,0 +1,40 @@
+//! When a watch that wants bookmarks gets them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::resource::ResourceVersion;
+
+/// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
+const PERIOD: Duration = Duration::from_secs(60);
+const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(super) struct Bookmarks {
+    pub(super) next_at: Instant,
+    /// Bookmarks must speak of something later than the watch began with.
+    pub(super) beyond: ResourceVersion,
+}
+
+impl Bookmarks {
+    pub(super) fn new(started: Instant, deadline: Instant, beyond: ResourceVersion) -> Self {
+        let next_at = next_at(started, deadline);
+        Self { next_at, beyond }
+    }
+
+    /// Waits for the next time after `now`.
+    pub(super) fn wait(&mut self, now: Instant, deadline: Instant) {
+        self.next_at = next_at(now, deadline);
+    }
+}
+
+/// 60 s from now, or 2 s before the deadline if that comes first and is still ahead.
+fn next_at(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(BEFORE_DEADLINE).unwrap_or(now);
+    if last > now {
+        last.min(now + PERIOD)
+    } else {
+        deadline + PERIOD
+    }
+}
