@@ -152,7 +152,7 @@ impl Metrics {
         self.passthrough.clone()
     }
 
-    /// Ends of tasks that have none, by task.
+    /// Tasks that panicked, or ended although they have no end.
     #[must_use]
     pub fn task_ends(&self) -> ByLabel<Task> {
         self.task_ends.clone()
@@ -178,7 +178,7 @@ impl Metrics {
 fn task_ends(registry: &Registry) -> Result<ByLabel<Task>, MetricsError> {
     let family = families::Register(registry).counters(
         "task_unexpected_ends_total",
-        "Ends of tasks of the gateway that have none, by return or by panic; each begins anew.",
+        "Tasks of the gateway that panicked, or that ended although they have no end.",
         &["task"],
     )?;
     Ok(ByLabel::resolve(&family, &[]))

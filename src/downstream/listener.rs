@@ -18,13 +18,12 @@ use http::{HeaderValue, Request, Response, Version};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus::IntCounter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::admission::Admission;
 use super::conduct::{Conduct, Verdict, failure};
@@ -38,7 +37,7 @@ use super::stall::{Ending, Reach, Streams};
 use super::transport::{Gathered, Metered, Transport, Turns};
 use super::watch::WatchBody;
 use crate::fairness::{Peer, Permits};
-use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused, Task};
 use crate::shutdown::Drain;
 use accept_errors::AcceptErrors;
 use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
@@ -77,7 +76,8 @@ pub async fn run<R: Resources>(
     drain: Drain,
 ) {
     let tls = tls.map(TlsAcceptor::from);
-    let delivery = delivery(service.resources().listener_metrics());
+    let metrics = service.resources().listener_metrics();
+    let delivery = delivery(metrics);
     let connections_max = service
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
@@ -90,7 +90,10 @@ pub async fn run<R: Resources>(
         // Both branches are safe to cancel: accept loses no connection, joining reaps finished ones.
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next() => {
+                note_panic(ended, metrics);
+                continue;
+            }
             () = &mut begun => break,
         };
         match accepted {
@@ -129,7 +132,7 @@ pub async fn run<R: Resources>(
                 });
             }
             Err(error) => {
-                if let Some(metrics) = service.resources().listener_metrics() {
+                if let Some(metrics) = metrics {
                     metrics.connections_failed.inc(ConnectionFailure::Accept);
                 }
                 accept_errors.note(&error, Instant::now());
@@ -138,12 +141,27 @@ pub async fn run<R: Resources>(
         }
     }
     drop(listener);
-    finish(connections, &drain).await;
+    finish(connections, &drain, metrics).await;
+}
+
+/// Counts a connection whose task panicked; the client finds it closed.
+fn note_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
+    let Some(panic) = ended.err().filter(JoinError::is_panic) else {
+        return;
+    };
+    error!(%panic, "the task of a connection panicked; the connection is closed");
+    if let Some(metrics) = metrics {
+        metrics.task_ends.inc(Task::Connection);
+    }
 }
 
 /// Waits until all connections have ended. Those that have not by the deadline are cut.
-async fn finish(mut connections: JoinSet<()>, drain: &Drain) {
-    let all = async { while connections.join_next().await.is_some() {} };
+async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&ListenerMetrics>) {
+    let all = async {
+        while let Some(ended) = connections.join_next().await {
+            note_panic(ended, metrics);
+        }
+    };
     tokio::select! {
         () = all => {}
         () = drain.expired() => connections.shutdown().await,
@@ -306,7 +324,7 @@ impl<R: Resources> Connection<R> {
             Err(_) => return Err(ConnectionFailure::Timeout),
         };
         let metrics = self.service.resources().listener_metrics();
-        let builder = http2_builder(metrics.map(|metrics| metrics.streams_stalled.clone()));
+        let builder = http2_builder(Streams::new(metrics));
         let conduct = self.conduct();
         let service = self.answering(&conduct, None);
         let gathered = Gathered::new(Metered::new(stream, PREFACE.len(), conduct.clone()));
@@ -338,8 +356,8 @@ impl<R: Resources> Connection<R> {
 
 /// HTTP/2 with the limits of this listener. What hyper bounds by itself is not set: resets of streams that nobody has
 /// looked at yet (20), of streams with mistakes (1,024), tiny and empty DATA frames, CONTINUATION frames.
-fn http2_builder(stalled: Option<IntCounter>) -> http2::Builder<Streams> {
-    let mut builder = http2::Builder::new(Streams { stalled });
+fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)

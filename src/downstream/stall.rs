@@ -1,5 +1,6 @@
-//! Ends the streams of an HTTP/2 connection whose client takes nothing of what waits for it. Requests that are not yet
-//! answered, watches without events and whatever upstream gives are not judged here.
+//! Runs the streams of an HTTP/2 connection, and ends those whose client takes nothing of what waits for it. Requests that are
+//! not yet answered, watches without events and whatever upstream gives are not judged here. A stream that panics is reset, and
+//! counted.
 //!
 //! While a stream's window is shut hyper asks its body for nothing, so a body cannot notice. What can is the task around
 //! the stream: it knows from the body's last word who waits for whom.
@@ -8,6 +9,7 @@ mod ending;
 
 use std::cell::Cell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use hyper::rt::Executor;
 use prometheus::IntCounter;
 use tokio::time::Sleep;
 
+use crate::metrics::{ByLabel, ListenerMetrics, Task};
 pub(super) use ending::{Ending, Pauses, Reach};
 
 /// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
@@ -42,10 +45,22 @@ pub(super) fn say(waits: Waits) {
 }
 
 /// Spawns the streams of connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     /// Streams that were ended.
-    pub(super) stalled: Option<IntCounter>,
+    stalled: Option<IntCounter>,
+    /// Those that panicked.
+    panics: Option<ByLabel<Task>>,
+}
+
+impl Streams {
+    /// Streams that are counted here.
+    pub(super) fn new(metrics: Option<&ListenerMetrics>) -> Self {
+        Self {
+            stalled: metrics.map(|metrics| metrics.streams_stalled.clone()),
+            panics: metrics.map(|metrics| metrics.task_ends.clone()),
+        }
+    }
 }
 
 impl<F> Executor<F> for Streams
@@ -58,7 +73,7 @@ where
             stream: Box::pin(stream),
             waits: Waits::Client,
             timer: None,
-            stalled: self.stalled.clone(),
+            streams: self.clone(),
         });
     }
 }
@@ -69,7 +84,7 @@ struct Stream<F> {
     waits: Waits,
     /// Runs while we wait for the client. A client that keeps up never makes us wait.
     timer: Option<Pin<Box<Sleep>>>,
-    stalled: Option<IntCounter>,
+    streams: Streams,
 }
 
 impl<F: Future> Future for Stream<F> {
@@ -78,7 +93,16 @@ impl<F: Future> Future for Stream<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         LAST_WORD.set(None);
-        if this.stream.as_mut().poll(context).is_ready() {
+        // What is left half done belongs to the stream, and goes with it.
+        let polled = catch_unwind(AssertUnwindSafe(|| this.stream.as_mut().poll(context)));
+        let Ok(polled) = polled else {
+            tracing::error!("a request over HTTP/2 panicked; its stream is reset");
+            if let Some(panics) = &this.streams.panics {
+                panics.inc(Task::Http2Stream);
+            }
+            return Poll::Ready(());
+        };
+        if polled.is_ready() {
             return Poll::Ready(());
         }
         if let Some(waits) = LAST_WORD.take() {
@@ -95,7 +119,7 @@ impl<F: Future> Future for Stream<F> {
         if timer.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        if let Some(stalled) = &this.stalled {
+        if let Some(stalled) = &this.streams.stalled {
             stalled.inc();
         }
         Poll::Ready(())

@@ -201,7 +201,7 @@ pub struct ListenerMetrics {
     pub request_aborts: IntCounter,
     /// Streams cut because their clients took nothing.
     pub streams_stalled: IntCounter,
-    /// Ends of tasks that have none, by task.
+    /// Tasks that panicked, or ended although they have no end.
     pub task_ends: ByLabel<Task>,
 }
 

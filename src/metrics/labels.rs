@@ -181,15 +181,19 @@ impl Label for GiveUpReason {
     }
 }
 
-/// A task of the gateway that has no end but the process's, or that of what it serves.
+/// A task of the gateway: one that has no end but the process's, or one that ends with the client or the watch that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// The port of metrics and health.
     Admin,
+    /// Serves one connection of a client.
+    Connection,
     /// Brings events to watches over HTTP/1.1.
     DeliveryWorker,
     /// Reads again what upstream offers.
     Discovery,
+    /// Serves one request over HTTP/2.
+    Http2Stream,
     /// Ends caches that nobody wants.
     IdleCaches,
     /// Follows one shared watch of tables.
@@ -199,8 +203,10 @@ pub enum Task {
 impl Label for Task {
     const ALL: &'static [Self] = &[
         Self::Admin,
+        Self::Connection,
         Self::DeliveryWorker,
         Self::Discovery,
+        Self::Http2Stream,
         Self::IdleCaches,
         Self::TableWatch,
     ];
@@ -208,8 +214,10 @@ impl Label for Task {
     fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
+            Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",
+            Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
             Self::TableWatch => "table_watch",
         }

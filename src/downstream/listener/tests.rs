@@ -1,6 +1,7 @@
 //! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
 
-use http_body_util::Full;
+use http_body_util::{Empty, Full};
+use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
@@ -9,6 +10,7 @@ use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::downstream::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
 use crate::view::{Hub, Served};
 
@@ -256,4 +258,73 @@ async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     client.read_to_string(&mut read).await.unwrap();
     assert!(read.ends_with("0\r\n\r\n"), "{read}");
     assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+/// Panics when it forwards `/panic`.
+struct Fragile(ListenerMetrics);
+
+impl Resources for Fragile {
+    type Forwarded = Full<Bytes>;
+
+    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+        Availability::Forwarded(None)
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Response<Self::Forwarded> {
+        assert_ne!(request.uri().path(), "/panic", "planted");
+        Response::new(Full::from("whole"))
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        Some(&self.0)
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
+    let metrics = Metrics::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let drain = Drain::new();
+    let service = Service::new(Arc::new(Fragile(metrics.listener())));
+    let running = tokio::spawn(run(listener, None, service, drain.clone()));
+
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client
+        .write_all(b"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.is_empty());
+
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let mut get = |path: &str| {
+        let request = Request::get(format!("http://a{path}"));
+        sender.send_request(request.body(Empty::<Bytes>::new()).unwrap())
+    };
+    get("/panic").await.expect_err("its stream is reset");
+    assert_eq!(get("/version").await.unwrap().status(), 200);
+
+    drain.begin();
+    connection.await.unwrap().unwrap();
+    running.await.unwrap();
+    let ends = metrics.task_ends();
+    assert_eq!(ends.count(Task::Connection), 1);
+    assert_eq!(ends.count(Task::Http2Stream), 1);
 }

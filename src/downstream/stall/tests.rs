@@ -58,6 +58,7 @@ where
     let (client, server) = tokio::io::duplex(1 << 20);
     let streams = Streams {
         stalled: Some(stalled.clone()),
+        panics: None,
     };
     let service = service_fn(move |request| {
         std::future::ready(Ok::<_, Infallible>(Response::new(answer(&request))))
@@ -139,6 +140,7 @@ async fn only_waiting_for_the_client_is_bounded() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
     let streams = Streams {
         stalled: Some(stalled.clone()),
+        panics: None,
     };
     use Waits::{Client, Server};
     streams.execute(told(vec![]));
