@@ -12,6 +12,7 @@ mod kept;
 mod stream;
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::task::caught;
 use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::status::NO_CACHE;
 use crate::downstream::watch::WatchTally;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{ByLabel, Metrics, Task};
 use crate::resource::{CacheKey, ResourceVersion};
 use crate::upstream::client::Client;
 use ask::Key;
@@ -172,13 +173,7 @@ impl Tables {
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let followed = caught(follow(follower, &stream, &shelf)).await;
-            if let Err(panic) = followed {
-                error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
-                ends.inc(Task::TableWatch);
-            }
-            stream.close(End::Closed);
-            shelf.shelved().take(&stream);
+            run(follow(follower, &stream, &shelf), (&stream, &shelf), &ends).await;
         });
         Some(member)
     }
@@ -200,6 +195,20 @@ impl Tables {
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs what feeds a stream. However that ends, the stream's clients end with it, and the next one begins another.
+async fn run(
+    work: impl Future<Output = ()>,
+    (stream, shelf): (&Arc<Stream>, &Shelf),
+    ends: &ByLabel<Task>,
+) {
+    if let Err(panic) = caught(work).await {
+        error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
+        ends.inc(Task::TableWatch);
+    }
+    stream.close(End::Closed);
+    shelf.shelved().take(stream);
 }
 
 /// Keeps a stream going for as long as somebody watches.

@@ -14,6 +14,8 @@ use tokio::time::{Instant, Sleep};
 use super::Tables;
 use super::ask::Ask;
 use super::kept::{Refused, refused};
+#[cfg(test)]
+use super::stream::Stream;
 use super::stream::{End, Member};
 use crate::cache::Sequence;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
@@ -91,6 +93,11 @@ impl TableBody {
             events: 0,
             bytes: 0,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        self.place.member.stream()
     }
 
     fn gather(&mut self) -> Gathered {

@@ -311,6 +311,32 @@ async fn a_client_that_falls_out_of_the_ring_is_ended() {
 }
 
 #[tokio::test]
+async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    client.expect(Some(added(6, COLUMNS))).await;
+    let (stream, tables) = (Arc::clone(client.0.stream()), Arc::clone(&upstream.tables));
+    let ends = Metrics::new().unwrap().task_ends();
+    let work = async {
+        tokio::task::yield_now().await;
+        panic!("planted")
+    };
+    run(work, (&stream, &tables.shelf), &ends).await;
+    assert_eq!(ends.count(Task::TableWatch), 1);
+    client.expect(None).await;
+    let next = upstream.client(6, "");
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 6);
+    let lines = asked.grant();
+    let mut next = opened(next).await;
+    lines.send(added(7, COLUMNS)).await.unwrap();
+    next.expect(Some(added(7, COLUMNS))).await;
+}
+
+#[tokio::test]
 async fn closing_ends_all_and_starts_no_more() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
