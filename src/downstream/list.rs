@@ -4,27 +4,31 @@ mod compressed;
 mod envelope;
 mod measure;
 mod run;
+mod search;
 mod spliced;
+mod step;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::Pieces;
-use super::continue_token::ContinueToken;
 use super::pieces::Stretch;
-use super::walk::{Walk, prefix_of};
-use crate::cache::{Chunk, Kept, Measured, ObjectMap, Snapshot};
+use super::walk::Walk;
+use crate::cache::{Chunk, Kept, Measured, Snapshot};
 use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
-pub use compressed::{BlockCounts, CompressedList};
+pub use compressed::{BlockCounts, CompressedList, LengthCheck};
 use envelope::{Envelope, IndentedItem, ListMeta};
 pub use measure::Measure;
+use run::PartialRun;
+pub use search::PageSearch;
 use spliced::Spliced;
+use step::Budget;
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
@@ -66,58 +70,6 @@ enum Items {
 }
 
 impl Page {
-    /// Decides the page. Without a limit nothing is looked at yet.
-    #[must_use]
-    pub fn of(snapshot: Arc<Snapshot>, request: &PageRequest<'_>) -> Self {
-        let selector = request.selector;
-        let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
-        let version = snapshot.resource_version;
-        let shard = selector.shard.as_ref().map(ToString::to_string);
-        let Some(limit) = request.limit else {
-            let items = Items::Rest {
-                snapshot,
-                walk,
-                selector: selector.clone(),
-            };
-            let meta = ListMeta {
-                version,
-                continue_token: None,
-                remaining: None,
-                shard,
-            };
-            return Self { meta, items };
-        };
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let ahead = walk.count_ahead(&snapshot.objects);
-        let found = limited(&snapshot.objects, walk, selector, limit);
-        let unfiltered = selector.labels.is_empty() && selector.fields.is_empty();
-        let more = found.last.filter(|_| found.more);
-        let remaining = (more.is_some() && unfiltered).then(|| ahead - limit);
-        let prefix_len = prefix_of(selector).len();
-        let continue_token =
-            more.map(|last| ContinueToken::after(&last[prefix_len..], version).encode());
-        let mut items = found.items;
-        items.reverse();
-        let meta = ListMeta {
-            version,
-            continue_token,
-            remaining,
-            shard,
-        };
-        Self {
-            meta,
-            items: Items::Found(items),
-        }
-    }
-
-    fn next(&mut self) -> Option<Object> {
-        loop {
-            if let Some(object) = self.look()? {
-                return Some(object);
-            }
-        }
-    }
-
     /// Looks at the next object in scope; `Some(None)` if it is not on the page.
     fn look(&mut self) -> Option<Option<Object>> {
         match &mut self.items {
@@ -191,7 +143,7 @@ impl ItemForm {
     }
 
     /// One item as it is sent, in parts of bounded length.
-    fn parts(self, object: &Object) -> Result<impl Iterator<Item = Bytes>, CutError> {
+    fn parts(self, object: &Object) -> Result<impl Iterator<Item = Bytes> + use<>, CutError> {
         let item = self.item(object)?;
         let (plain, indented) = match self.indented {
             true => (None, Some(IndentedItem::new(item))),
@@ -224,33 +176,6 @@ impl ItemForm {
     }
 }
 
-struct Limited {
-    items: Vec<Object>,
-    /// Key of the last object looked at.
-    last: Option<String>,
-    /// Objects lie behind it, matching or not (protocol.md §3.3).
-    more: bool,
-}
-
-fn limited(objects: &ObjectMap, mut walk: Walk, selector: &Selector, limit: usize) -> Limited {
-    let mut found = Limited {
-        items: Vec::new(),
-        last: None,
-        more: false,
-    };
-    while let Some(object) = walk.next(objects) {
-        if found.items.len() == limit {
-            found.more = true;
-            break;
-        }
-        if selector.matches(object) {
-            found.items.push(object.clone());
-        }
-        found.last = Some(object.key().to_string());
-    }
-    found
-}
-
 /// Streams a page: envelope, items as they are in memory or cut out of it, envelope.
 #[derive(Clone, Debug)]
 pub struct ListBody {
@@ -262,6 +187,10 @@ pub struct ListBody {
     broken: Option<CutError>,
     /// Items sent, for metrics.
     items: usize,
+    /// What of the next frame is made.
+    partial_frame: Pieces,
+    /// What of the next run is found, where the list is compressed.
+    partial_run: PartialRun,
     /// The rest of an item that is indented.
     begun_item: Option<IndentedItem>,
     /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
@@ -292,6 +221,8 @@ impl ListBody {
             place: Place::Head,
             broken: None,
             items: 0,
+            partial_frame: Pieces::default(),
+            partial_run: PartialRun::default(),
             begun_item: None,
             begun: None,
             spliced,
@@ -307,17 +238,22 @@ impl ListBody {
         self
     }
 
-    /// The next frame; `None` when the list is complete.
-    fn next_frame(&mut self) -> Option<Pieces> {
-        let mut pieces = Pieces::default();
+    /// Goes on a little with the next frame: it is there when it is whole, `None` when the list is complete.
+    pub fn step(&mut self) -> Poll<Option<Pieces>> {
         match self.place {
-            Place::Head => pieces.push(self.envelope.head.clone()),
+            Place::Head => self.partial_frame.push(self.envelope.head.clone()),
             Place::Items => {}
-            Place::End => return None,
+            Place::End => return Poll::Ready(None),
         }
         self.place = Place::Items;
+        let mut pieces = std::mem::take(&mut self.partial_frame);
+        let mut budget = Budget::default();
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            match self.push_next(&mut pieces) {
+            if budget.is_spent() {
+                self.partial_frame = pieces;
+                return Poll::Pending;
+            }
+            match self.push_next(&mut pieces, &mut budget) {
                 Ok(true) => continue,
                 Ok(false) => pieces.push(self.tail()),
                 // A list without its end is no list; one that left an object out would say that it is gone.
@@ -326,21 +262,27 @@ impl ListBody {
             self.place = Place::End;
             break;
         }
-        Some(pieces)
+        Poll::Ready(Some(pieces))
     }
 
-    /// Adds a chunk's items or one; false if there are no more.
-    fn push_next(&mut self, pieces: &mut Pieces) -> Result<bool, CutError> {
+    /// Looks at what is next, a chunk or one object, and adds what of it is on the page; false if there is no more.
+    fn push_next(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
         if let Some(part) = self.begun_item.as_mut().and_then(Iterator::next) {
             pieces.push(part);
             return Ok(true);
         }
-        if self.push_chunk(pieces)? {
+        if self.push_chunk(pieces, budget)? {
             return Ok(true);
         }
-        let Some(object) = self.page.next() else {
-            return Ok(false);
+        budget.look();
+        let object = match self.page.look() {
+            Some(Some(object)) => object,
+            Some(None) => return Ok(true),
+            None => return Ok(false),
         };
+        if self.form.cut.is_some() {
+            budget.write(&object);
+        }
         let item = self.form.item(&object)?;
         pieces.push(self.before_next());
         self.items += 1;
@@ -356,7 +298,7 @@ impl ListBody {
     ///
     /// # Errors
     /// One of them cannot be cut.
-    fn push_chunk(&mut self, pieces: &mut Pieces) -> Result<bool, CutError> {
+    fn push_chunk(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
         if !self.form.is_as_kept() && self.spliced.is_none() {
             return Ok(false);
         }
@@ -367,6 +309,9 @@ impl ListBody {
         };
         let is_begun = self.items > 0;
         let count = if let Some(spliced) = &self.spliced {
+            if !chunk.has_metadata() {
+                budget.read(&chunk);
+            }
             let room = FRAME_LEN.saturating_sub(pieces.len());
             let items = spliced.items(&chunk, start, (is_begun, room));
             let (items, count) = items.ok_or(CutError::NoMetadata)?;
@@ -407,12 +352,12 @@ impl ListBody {
         }
     }
 
-    /// The whole list in one piece, with the number of its items, if it is short enough to carry its length; else the body to stream.
+    /// The whole list in one piece, with the number of its items, if its first frame is that and short enough to carry its length;
+    /// else the body to stream.
     ///
     /// # Errors
-    /// The body, with its first frame made already, when the list is longer.
-    pub fn sized(mut self) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
-        let first = self.next_frame().unwrap_or_default();
+    /// The body, with its first frame, when the list is longer.
+    pub fn sized(self, first: Pieces) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
         if self.place == Place::End && self.broken.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
@@ -452,9 +397,12 @@ impl Body for StreamedList {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, CutError>>> {
-        let next = self.first.take().or_else(|| self.rest.next_frame());
+        let next = match self.first.take() {
+            Some(first) => Some(first),
+            None => ready!(step::in_turn(self.rest.step(), context)),
+        };
         let next = next.map(|pieces| Ok(Frame::data(pieces)));
         Poll::Ready(next.or_else(|| self.rest.broken.take().map(Err)))
     }

@@ -4,8 +4,8 @@
 mod body;
 mod deadline;
 mod fresh;
-mod length;
 mod state;
+mod steps;
 mod unhandled;
 mod wishes;
 
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::admission::{Admission, ListPlace};
 use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
-use super::list::{CompressedList, ListBody, Page, PageRequest, StreamedList};
+use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
 use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, ListRead, PathForm, Plan, Query, Read, Refusal,
     ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout, is_routed,
@@ -40,8 +40,8 @@ use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::{Patience, overdue};
 pub use fresh::wait_until;
-use length::items_len;
 use state::is_at_hand;
+use steps::in_steps;
 use unhandled::unhandled;
 use wishes::Wishes;
 
@@ -339,34 +339,41 @@ impl<R: Resources> Service<R> {
             (snapshot, self.list_place(asked, is_short).await?)
         };
         let start = plan.start.as_deref();
-        let page = Page::of(
+        let kind = served.cache.kind();
+        let mut search = PageSearch::new(
             snapshot,
             &PageRequest {
-                kind: served.cache.kind(),
+                kind,
                 selector,
                 start,
                 limit: plan.limit,
             },
         );
+        let page = in_steps(|| search.step()).await;
         let tally = self.resources.list_tally(&asked.key);
         let media_type = asked.rendition.encoding.media_type();
-        let items_len = items_len(&page, served.cache.kind(), asked.rendition).await?;
-        let mut list = ListBody::new(page, served.cache.kind(), asked.rendition, items_len);
+        let mut measure = page.measure(kind, asked.rendition);
+        let measured = in_steps(|| measure.step()).await;
+        // Upstream is to answer if an object cannot be written: later the list could only be broken off.
+        let items_len = measured.map_err(|_| Refusal::Forward)?;
+        let mut list = ListBody::new(page, kind, asked.rendition, items_len);
         if asked.is_indented {
             list = list.indented();
         }
-        let measured = |list, tally| {
+        let streamed = |list, tally| {
             let list = MeasuredList::new(list, asked.started, tally, place);
             AnswerBody::List(Box::new(list))
         };
-        if asked.takes_gzip && list.is_longer_than(PLAIN_LEN_MAX) {
-            let list = CompressedList::new(list, self.maker.clone());
-            return Ok(gzipped(typed(
-                media_type,
-                measured(Listing::Compressed(list), tally),
-            )));
+        if asked.takes_gzip {
+            let mut check = list.length_check(PLAIN_LEN_MAX);
+            if in_steps(|| check.step()).await {
+                let list = CompressedList::new(list, self.maker.clone());
+                let body = streamed(Listing::Compressed(list), tally);
+                return Ok(gzipped(typed(media_type, body)));
+            }
         }
-        let body = match list.sized() {
+        let first = in_steps(|| list.step()).await.unwrap_or_default();
+        let body = match list.sized(first) {
             Ok((whole, items)) => {
                 // So little is as good as sent.
                 if let Some(tally) = tally {
@@ -374,7 +381,7 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(streamed) => measured(Listing::Plain(StreamedList::from(streamed)), tally),
+            Err(rest) => streamed(Listing::Plain(StreamedList::from(rest)), tally),
         };
         Ok(typed(media_type, body))
     }

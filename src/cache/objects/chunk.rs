@@ -133,6 +133,12 @@ impl Chunk {
         found.as_deref()
     }
 
+    /// Whether [`Self::metadata`] costs nothing any more.
+    #[must_use]
+    pub fn has_metadata(&self) -> bool {
+        self.made.metadata.get().is_some()
+    }
+
     /// Whether [`Self::lens`] costs nothing any more.
     #[must_use]
     pub fn is_measured(&self, form: Measured) -> bool {

@@ -35,6 +35,18 @@ impl Encoder {
         }
     }
 
+    /// How many bytes were added.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.deflate.total_in()
+    }
+
+    /// Whether none were.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Adds bytes.
     pub fn write(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);

@@ -124,32 +124,34 @@ impl BlockMaker {
         Ok((self.run(make).await?, true))
     }
 
-    /// A block for one client.
+    /// A block for one client, and what `encode` gives back.
     ///
     /// # Errors
     /// See [`NotMade`].
-    pub async fn once<E>(self, len: usize, encode: E) -> Result<Block, NotMade>
+    pub async fn once<E, R>(self, len: usize, encode: E) -> Result<(Block, R), NotMade>
     where
-        E: FnOnce(&mut Encoder) -> Result<(), NotMade> + Send + 'static,
+        E: FnOnce(&mut Encoder) -> Result<R, NotMade> + Send + 'static,
+        R: Send + 'static,
     {
         let make = move || {
             let mut encoder = Encoder::new(len);
-            encode(&mut encoder)?;
-            Ok(encoder.finish())
+            let given = encode(&mut encoder)?;
+            Ok((encoder.finish(), given))
         };
         self.run(make).await
     }
 
-    async fn run<M>(&self, make: M) -> Result<Block, NotMade>
+    async fn run<M, R>(&self, make: M) -> Result<R, NotMade>
     where
-        M: FnOnce() -> Result<Block, NotMade> + Send + 'static,
+        M: FnOnce() -> Result<R, NotMade> + Send + 'static,
+        R: Send + 'static,
     {
         let permits = Arc::clone(&self.0.permits);
         let permit = permits.acquire_owned().await.map_err(|_| NotMade)?;
         let made = tokio::task::spawn_blocking(move || {
-            let block = make();
+            let made = make();
             drop(permit);
-            block
+            made
         });
         made.await.unwrap_or(Err(NotMade))
     }

@@ -5,11 +5,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::run::Run;
+use super::step::{Budget, in_turn};
 use super::{FRAME_LEN, FRAME_SLICES, ItemForm, ListBody, Place};
 use crate::cache::Block;
 use crate::downstream::Pieces;
@@ -39,8 +41,53 @@ pub struct CompressedList {
 /// A block that is not there yet, and whether it was made for us.
 struct Waiting(Pin<Box<dyn Future<Output = Made> + Send>>);
 
-/// A block, and whether it was made for this list.
-type Made = Result<(Block, bool), NotMade>;
+/// A block, whether it was made for this list, and what of its run does not stand in it.
+type Made = Result<(Block, bool, Option<RunRest>), NotMade>;
+
+/// Bytes of a block that is made for one list, about: more than a run has, as long as its objects are not indented.
+const BLOCK_LEN: usize = 1 << 20;
+
+/// What of a run is not compressed yet. Indented, objects can be thousands of times as long as they are in memory, and whoever
+/// compresses holds up others.
+struct RunRest {
+    objects: std::vec::IntoIter<Object>,
+    /// Of the object that was begun.
+    parts: Box<dyn Iterator<Item = Bytes> + Send>,
+    is_begun: bool,
+}
+
+impl RunRest {
+    fn new(objects: Vec<Object>) -> Self {
+        Self {
+            objects: objects.into_iter(),
+            parts: Box::new(std::iter::empty()),
+            is_begun: false,
+        }
+    }
+
+    /// Adds items, with what stands between them, until it is enough for a block; whether there may be more.
+    fn write(
+        &mut self,
+        form: ItemForm,
+        between: &[u8],
+        encoder: &mut Encoder,
+    ) -> Result<bool, NotMade> {
+        while encoder.len() < BLOCK_LEN as u64 {
+            if let Some(part) = self.parts.next() {
+                encoder.write(&part);
+                continue;
+            }
+            let Some(object) = self.objects.next() else {
+                return Ok(false);
+            };
+            if std::mem::replace(&mut self.is_begun, true) {
+                encoder.write(between);
+            }
+            self.parts = Box::new(form.parts(&object).map_err(|_| NotMade)?);
+        }
+        Ok(true)
+    }
+}
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,39 +95,66 @@ impl fmt::Debug for Waiting {
     }
 }
 
+/// Whether more than a number of bytes of a list are still to come, which is found out in steps. Looks at so many only.
+#[derive(Debug)]
+pub struct LengthCheck {
+    ahead: ListBody,
+    seen: usize,
+    len: usize,
+}
+
 impl ListBody {
-    /// Whether more than `len` bytes are still to come. Looks at so many only.
+    /// Begins to find out whether more than `len` bytes are still to come.
     #[must_use]
-    pub fn is_longer_than(&self, len: usize) -> bool {
-        let mut ahead = self.clone();
-        let mut seen = ahead.envelope.head.len();
-        while seen <= len {
-            let Some(run) = ahead.page.next_run(ahead.form.kept()) else {
-                return seen + ahead.tail().len() > len;
-            };
-            if let Run::Chunk(chunk, kept) = &run
-                && let Some(block) = chunk.block(*kept)
-            {
-                let block_len = usize::try_from(block.len).unwrap_or(usize::MAX);
-                seen = seen
-                    .saturating_add(ahead.before_next().len())
-                    .saturating_add(block_len);
-                ahead.items += chunk.objects().len();
-                continue;
+    pub fn length_check(&self, len: usize) -> LengthCheck {
+        LengthCheck {
+            ahead: self.clone(),
+            seen: self.envelope.head.len(),
+            len,
+        }
+    }
+}
+
+impl LengthCheck {
+    /// Goes on a little.
+    pub fn step(&mut self) -> Poll<bool> {
+        let mut budget = Budget::default();
+        while self.seen <= self.len {
+            if budget.is_spent() {
+                return Poll::Pending;
             }
-            for object in run.objects() {
-                let before = ahead.before_next();
-                ahead.items += 1;
-                seen += before.len();
-                for part in ahead.form.parts(object).into_iter().flatten() {
-                    seen += part.len();
-                    if seen > len {
-                        return true;
-                    }
+            match ready!(self.ahead.next_run(&mut budget)) {
+                Some(run) => self.add(&run, &mut budget),
+                None => return Poll::Ready(self.seen + self.ahead.tail().len() > self.len),
+            }
+        }
+        Poll::Ready(true)
+    }
+
+    /// Adds a run's bytes, or the first of them if they are enough.
+    fn add(&mut self, run: &Run, budget: &mut Budget) {
+        let ahead = &mut self.ahead;
+        if let Run::Chunk(chunk, kept) = run
+            && let Some(block) = chunk.block(*kept)
+        {
+            budget.reuse();
+            let block_len = usize::try_from(block.len).unwrap_or(usize::MAX);
+            self.seen = self.seen.saturating_add(ahead.before_next().len());
+            self.seen = self.seen.saturating_add(block_len);
+            ahead.items += chunk.objects().len();
+            return;
+        }
+        for object in run.objects() {
+            budget.write(object);
+            self.seen += ahead.before_next().len();
+            ahead.items += 1;
+            for part in ahead.form.parts(object).into_iter().flatten() {
+                self.seen += part.len();
+                if self.seen > self.len {
+                    return;
                 }
             }
         }
-        true
     }
 }
 
@@ -109,25 +183,29 @@ impl CompressedList {
         self.counts
     }
 
-    /// Adds to `pieces` until they are a frame, a block must be waited for, or the list is complete.
+    /// Adds to `pieces` until they are a frame, a block must be waited for, others must have their turn, or the list is complete.
     fn fill(&mut self, context: &mut Context<'_>, pieces: &mut Pieces) -> Result<(), NotMade> {
+        let mut budget = Budget::default();
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
             if let Some(waiting) = &mut self.waiting {
                 let Poll::Ready(made) = waiting.0.as_mut().poll(context) else {
                     return Ok(());
                 };
                 self.waiting = None;
-                let (block, is_ours) = made?;
-                self.push_block(&block, is_ours, pieces);
-            } else if !self.go_on(pieces) {
+                let (block, is_ours, rest) = made?;
+                if block.len > 0 {
+                    self.push_block(&block, is_ours, pieces);
+                }
+                self.waiting = rest.map(|rest| self.compress(rest, BLOCK_LEN));
+            } else if !self.go_on(pieces, &mut budget) {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// What can be sent at once; false at the end.
-    fn go_on(&mut self, pieces: &mut Pieces) -> bool {
+    /// What can be sent at once; false if that is nothing.
+    fn go_on(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> bool {
         match self.list.place {
             Place::Head => {
                 pieces.push(Member::header());
@@ -135,13 +213,14 @@ impl CompressedList {
                 self.push_stored(&head, pieces);
                 self.list.place = Place::Items;
             }
-            Place::Items => match self.list.page.next_run(self.list.form.kept()) {
-                Some(run) => {
+            Place::Items => match self.list.next_run(budget) {
+                Poll::Pending => return false,
+                Poll::Ready(Some(run)) => {
                     self.push_stored(&self.list.before_next(), pieces);
                     self.list.items += run.objects().len();
                     self.push_run(run, pieces);
                 }
-                None => {
+                Poll::Ready(None) => {
                     let tail = self.list.tail();
                     self.push_stored(&tail, pieces);
                     self.list.place = Place::End;
@@ -173,24 +252,37 @@ impl CompressedList {
     }
 
     fn push_run(&mut self, run: Run, pieces: &mut Pieces) {
-        let (form, between) = (self.list.form, self.list.envelope.between.clone());
-        let maker = self.maker.clone();
         self.waiting = Some(match run {
             Run::Chunk(chunk, kept) => {
                 if let Some(block) = chunk.block(kept) {
                     return self.push_block(block, false, pieces);
                 }
+                let (form, between) = (self.list.form, self.list.envelope.between.clone());
                 let encode = move |objects: &[_], encoder: &mut Encoder| {
                     write_items(form, &between, objects, encoder)
                 };
-                Waiting(Box::pin(maker.shared(chunk, kept, encode)))
+                let made = self.maker.clone().shared(chunk, kept, encode);
+                Waiting(Box::pin(async move {
+                    let (block, is_ours) = made.await?;
+                    Ok((block, is_ours, None))
+                }))
             }
-            Run::Objects(objects, len) => Waiting(Box::pin(async move {
-                let encode =
-                    move |encoder: &mut Encoder| write_items(form, &between, &objects, encoder);
-                Ok((maker.once(len, encode).await?, true))
-            })),
+            Run::Objects(objects, len) => self.compress(RunRest::new(objects), len),
         });
+    }
+
+    /// Makes one block of `rest`, of which about `len` bytes are expected.
+    fn compress(&self, mut rest: RunRest, len: usize) -> Waiting {
+        let (form, between) = (self.list.form, self.list.envelope.between.clone());
+        let encode = move |encoder: &mut Encoder| {
+            let more = rest.write(form, &between, encoder)?;
+            Ok(more.then_some(rest))
+        };
+        let made = self.maker.clone().once(len, encode);
+        Waiting(Box::pin(async move {
+            let (block, rest) = made.await?;
+            Ok((block, true, rest))
+        }))
     }
 }
 
@@ -227,7 +319,8 @@ impl Body for CompressedList {
         match (pieces.is_empty(), &self.waiting) {
             (false, _) => Poll::Ready(Some(Ok(Frame::data(pieces)))),
             (true, Some(_)) => Poll::Pending,
-            (true, None) => Poll::Ready(None),
+            (true, None) if self.list.place == Place::End => Poll::Ready(None),
+            (true, None) => in_turn(Poll::Pending, context),
         }
     }
 

@@ -1,19 +1,13 @@
 //! How long a page's items are together, which a list in protobuf says before the first of them. Found out in steps, so that
 //! other requests get their turn between them, and kept with the chunks of the snapshot. Pure.
 
+use std::task::Poll;
+
+use super::step::Budget;
 use super::{ItemForm, Items, Page};
 use crate::cache::Chunk;
 use crate::resource::{Encoding, Object, ResourceKind};
 use crate::view::{CutError, Rendition};
-
-/// Bytes of objects that one step looks at, about: a millisecond or two where each has to be written.
-const STEP_LEN: usize = 512 << 10;
-/// What an object counts at least that has to be written: a short one takes time, too.
-const OBJECT_LEN: usize = 2 << 10;
-/// What an object counts that only the selector looks at.
-const SELECTED_LEN: usize = 256;
-/// What a chunk counts that is shown as a whole and whose lengths are known already.
-const KNOWN_LEN: usize = STEP_LEN / 128;
 
 /// A page that is being measured.
 #[derive(Debug)]
@@ -41,43 +35,57 @@ impl Measure {
     ///
     /// # Errors
     /// One of them cannot be written in this form.
-    pub fn step(&mut self) -> Result<Option<usize>, CutError> {
+    pub fn step(&mut self) -> Poll<Result<usize, CutError>> {
         if self.form.encoding() == Encoding::Json {
-            return Ok(Some(0));
+            return Poll::Ready(Ok(0));
         }
-        let mut looked = 0;
-        while looked < STEP_LEN {
-            looked += if let Some(chunk) = self.page.next_chunk() {
-                self.add_chunk(&chunk)?
-            } else {
-                match self.page.look() {
-                    Some(Some(object)) => {
-                        self.len += self.form.item_len(&object)?;
-                        object.frame_len().max(OBJECT_LEN)
-                    }
-                    Some(None) => SELECTED_LEN,
-                    None => return Ok(Some(self.len)),
-                }
-            };
+        let mut budget = Budget::default();
+        while !budget.is_spent() {
+            match self.add_next(&mut budget) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Ready(Ok(self.len)),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
         }
-        Ok(None)
+        Poll::Pending
     }
 
-    /// Adds what the page shows of a chunk; returns what that counts.
-    fn add_chunk(&mut self, chunk: &Chunk) -> Result<usize, CutError> {
+    /// Adds what is next, a chunk or one object; false if there is no more.
+    fn add_next(&mut self, budget: &mut Budget) -> Result<bool, CutError> {
+        if let Some(chunk) = self.page.next_chunk() {
+            self.add_chunk(&chunk, budget)?;
+            return Ok(true);
+        }
+        match self.page.look() {
+            Some(Some(object)) => {
+                self.len += self.form.item_len(&object)?;
+                budget.write(&object);
+            }
+            Some(None) => budget.look(),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Adds what the page shows of a chunk.
+    fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), CutError> {
         let (form, measured) = (self.form, self.form.measured());
-        let was_measured = chunk.is_measured(measured);
-        let looked = chunk.frames_len().max(chunk.objects().len() * OBJECT_LEN);
         let shown = |object: &&Object| match &self.page.items {
             Items::Rest { selector, .. } => selector.matches(object),
             Items::Found(_) => true,
         };
-        // Of a chunk of which little may be shown, not every object is written for the sake of those who come later.
-        if !was_measured && !self.page.shows_all() {
-            for object in chunk.objects().iter().filter(shown) {
-                self.len += form.item_len(object)?;
+        match (chunk.is_measured(measured), self.page.shows_all()) {
+            (true, true) => budget.reuse(),
+            (true, false) => budget.look_at_all(chunk),
+            (false, true) => budget.write_all(chunk),
+            (false, false) => {
+                budget.write_all(chunk);
+                // Of a chunk of which little may be shown, not every object is written for the sake of those who come later.
+                for object in chunk.objects().iter().filter(shown) {
+                    self.len += form.item_len(object)?;
+                }
+                return Ok(());
             }
-            return Ok(looked);
         }
         let len = |object: &Object| u32::try_from(form.item_len(object).ok()?).ok();
         let lens = chunk.lens(measured, len).ok_or(CutError::NoMetadata)?;
@@ -89,10 +97,6 @@ impl Measure {
                 .map(|(_, len)| *len as usize)
                 .sum()
         };
-        Ok(match (was_measured, self.page.shows_all()) {
-            (true, true) => KNOWN_LEN,
-            (true, false) => chunk.objects().len() * SELECTED_LEN,
-            (false, _) => looked,
-        })
+        Ok(())
     }
 }

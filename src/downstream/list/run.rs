@@ -1,8 +1,11 @@
 //! A page taken in runs: a whole chunk where the page shows all of it, else a bounded number of objects. Pure.
 
+use std::mem;
 use std::sync::Arc;
+use std::task::Poll;
 
-use super::{Items, Page};
+use super::step::Budget;
+use super::{Items, ListBody, Page};
 use crate::cache::{Chunk, Kept};
 use crate::resource::Object;
 
@@ -28,26 +31,46 @@ impl Run {
     }
 }
 
-impl Page {
-    /// The next items; by chunk only if blocks are kept of the form that is wanted.
-    pub(super) fn next_run(&mut self, kept: Option<Kept>) -> Option<Run> {
-        let kept = kept.filter(|_| self.shows_all());
-        if let Some(kept) = kept
-            && let Some(chunk) = self.next_chunk()
-        {
-            return Some(Run::Chunk(chunk, kept));
-        }
-        let (mut objects, mut len) = (Vec::new(), 0);
-        while len < RUN_LEN && !(kept.is_some() && !objects.is_empty() && self.is_at_chunk()) {
-            let Some(object) = self.next() else {
-                break;
-            };
-            len += object.frame_len();
-            objects.push(object);
-        }
-        (!objects.is_empty()).then_some(Run::Objects(objects, len))
-    }
+/// Objects of a run that is not whole yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PartialRun {
+    objects: Vec<Object>,
+    len: usize,
+}
 
+impl ListBody {
+    /// Goes on a little with the next run: it is there when it is whole, `None` when there are no more. By chunk only if blocks are
+    /// kept of the form that is wanted.
+    pub(super) fn next_run(&mut self, budget: &mut Budget) -> Poll<Option<Run>> {
+        let (page, run) = (&mut self.page, &mut self.partial_run);
+        let kept = self.form.kept().filter(|_| page.shows_all());
+        if let Some(kept) = kept.filter(|_| run.objects.is_empty())
+            && let Some(chunk) = page.next_chunk()
+        {
+            return Poll::Ready(Some(Run::Chunk(chunk, kept)));
+        }
+        while run.len < RUN_LEN
+            && !(kept.is_some() && !run.objects.is_empty() && page.is_at_chunk())
+        {
+            if budget.is_spent() {
+                return Poll::Pending;
+            }
+            budget.look();
+            match page.look() {
+                None => break,
+                Some(None) => {}
+                Some(Some(object)) => {
+                    run.len += object.frame_len();
+                    run.objects.push(object);
+                }
+            }
+        }
+        let PartialRun { objects, len } = mem::take(run);
+        Poll::Ready((!objects.is_empty()).then_some(Run::Objects(objects, len)))
+    }
+}
+
+impl Page {
     /// The next items, if they are all of a chunk.
     pub(super) fn next_whole_chunk(&mut self) -> Option<Arc<Chunk>> {
         self.shows_all().then(|| self.next_chunk()).flatten()

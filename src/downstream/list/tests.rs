@@ -52,17 +52,30 @@ pub(super) fn page(
         start,
         limit,
     };
-    Page::of(Arc::clone(snapshot), &request)
+    let mut search = PageSearch::new(Arc::clone(snapshot), &request);
+    last_step(|| search.step())
+}
+
+/// Takes steps until one is the last.
+pub(super) fn last_step<T>(step: impl FnMut() -> Poll<T>) -> T {
+    counted(step).1
+}
+
+/// The same, and how many steps it took.
+fn counted<T>(mut step: impl FnMut() -> Poll<T>) -> (usize, T) {
+    let mut count = 1;
+    loop {
+        if let Poll::Ready(done) = step() {
+            return (count, done);
+        }
+        count += 1;
+    }
 }
 
 /// The body of a page that was measured.
 pub(super) fn list_body(page: Page, kind: &ResourceKind, rendition: Rendition) -> ListBody {
     let mut measure = page.measure(kind, rendition);
-    let items_len = loop {
-        if let Some(len) = measure.step().unwrap() {
-            break len;
-        }
-    };
+    let items_len = last_step(|| measure.step()).unwrap();
     ListBody::new(page, kind, rendition, items_len)
 }
 
@@ -72,25 +85,25 @@ fn body(page: Page, layout: Layout) -> (String, bool) {
 }
 
 fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
-    let (bytes, sized) = match list_body(
-        page,
-        &kind(layout),
-        Rendition {
-            form,
-            ..Rendition::default()
-        },
-    )
-    .sized()
-    {
+    let rendition = Rendition {
+        form,
+        ..Rendition::default()
+    };
+    let (bytes, sized) = match sized(list_body(page, &kind(layout), rendition)) {
         Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
     (String::from_utf8(bytes).unwrap(), sized)
 }
 
+pub(super) fn sized(mut list: ListBody) -> Result<(Pieces, usize), Box<(Pieces, ListBody)>> {
+    let first = last_step(|| list.step()).unwrap();
+    list.sized(first)
+}
+
 /// The plain body of a list.
 pub(super) fn plain(list: ListBody) -> Vec<u8> {
-    match list.sized() {
+    match sized(list) {
         Ok((mut whole, _)) => whole.copy_to_bytes(whole.remaining()).to_vec(),
         Err(streamed) => streamed_bytes(StreamedList::from(streamed)),
     }
@@ -107,7 +120,8 @@ pub(super) fn changed(snapshot: &Snapshot, key: &str, version: u64) -> Arc<Snaps
 fn streamed_bytes(mut list: StreamedList) -> Vec<u8> {
     let mut context = Context::from_waker(std::task::Waker::noop());
     let mut bytes = Vec::new();
-    while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut list).poll_frame(&mut context) {
+    let mut next = || last_step(|| Pin::new(&mut list).poll_frame(&mut context));
+    while let Some(Ok(frame)) = next() {
         let mut pieces = frame.into_data().unwrap();
         assert!(pieces.has_remaining(), "an empty frame");
         assert!(
@@ -266,11 +280,7 @@ fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
     let steps = |selector: &Selector, start| {
         let page = page(&snapshot, selector, start, 0);
         let mut measure = page.measure(&kind(Layout::Dynamic), IN_PROTOBUF);
-        let mut steps = 1;
-        while measure.step().unwrap().is_none() {
-            steps += 1;
-        }
-        steps
+        counted(|| measure.step().map(Result::unwrap)).0
     };
     let frames_len = snapshot.objects.frames_len();
     let first = steps(&everything(), None);
@@ -288,6 +298,80 @@ fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
     }
 }
 
+/// Whatever is done with a list, others have their turn while a selector looks for what is rare.
+#[test]
+fn a_list_that_shows_little_of_much_is_made_in_steps() {
+    let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let kind = kind(Layout::Typed);
+    let snapshot = snapshot(Layout::Typed, &keys);
+    let last = Selector {
+        labels: LabelSelector::parse("tier=last").unwrap(),
+        ..Selector::default()
+    };
+    let mut objects = snapshot.objects.clone();
+    let mut rare = sample(Layout::Typed, "a/19999", 20_000);
+    rare.tier = Some("last");
+    objects.insert(rare.object());
+    let snapshot = Arc::new(Snapshot {
+        objects,
+        ..Snapshot::clone(&snapshot)
+    });
+    let is_stepwise = |what, steps| assert!(steps > 5, "{what} takes {steps} steps");
+    let request = PageRequest {
+        kind: &kind,
+        selector: &last,
+        start: None,
+        limit: Some(1),
+    };
+    let mut search = PageSearch::new(Arc::clone(&snapshot), &request);
+    let (steps, limited) = counted(|| search.step());
+    is_stepwise("a limited page", steps);
+    assert_eq!(outline(limited), (vec!["a/19999".into()], None, None));
+    let whole = page(&snapshot, &last, None, 0);
+    for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
+        let rendition = Rendition {
+            form,
+            ..Rendition::default()
+        };
+        let mut list = list_body(whole.clone(), &kind, rendition);
+        let mut check = list.length_check(1 << 20);
+        let (steps, is_longer) = counted(|| check.step());
+        is_stepwise("a look at its length", steps);
+        assert!(!is_longer);
+        let (steps, first) = counted(|| list.step());
+        is_stepwise("its first frame", steps);
+        let (_, items) = list.sized(first.unwrap()).unwrap();
+        assert_eq!(items, 1);
+    }
+    // A frame that is not the first is made by the body itself, which asks to be polled again.
+    let list = list_body(whole, &kind, Rendition::default());
+    let mut streamed = StreamedList {
+        first: Some(Pieces::default()),
+        rest: list,
+    };
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut streamed).poll_frame(&mut context).is_ready());
+    let (steps, _) = counted(|| Pin::new(&mut streamed).poll_frame(&mut context));
+    is_stepwise("a streamed frame", steps);
+    assert_eq!(
+        woken.0.load(std::sync::atomic::Ordering::Relaxed),
+        steps - 1
+    );
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// Objects that cannot be written are found before the head is.
 #[test]
 fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
@@ -298,11 +382,12 @@ fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
         let page = page(&Arc::new(snapshot.clone()), &everything(), None, limit);
         let kind = kind(Layout::Dynamic);
         for _ in 0..2 {
-            assert!(page.measure(&kind, IN_PROTOBUF).step().is_err());
+            let measured = page.measure(&kind, IN_PROTOBUF).step();
+            assert!(matches!(measured, Poll::Ready(Err(_))));
         }
         assert_eq!(
             page.measure(&kind, Rendition::default()).step(),
-            Ok(Some(0))
+            Poll::Ready(Ok(0))
         );
     }
 }
@@ -448,7 +533,7 @@ fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
         .take()
         .map(|token| ContinueToken::decode(&token).unwrap().start);
     let remaining = page.meta.remaining;
-    let keys = std::iter::from_fn(|| page.next());
+    let keys = std::iter::from_fn(|| page.look()).flatten();
     let keys = keys.map(|object| object.key().to_string()).collect();
     (keys, remaining, start)
 }
@@ -596,7 +681,7 @@ fn exact_versions_are_shown_by_undoing_what_came_after() {
         let version = ResourceVersion(version);
         let rewound = Arc::new(writer.cache().rewind(version).unwrap().finish());
         let mut page = page(&rewound, &everything(), None, 0);
-        let objects = std::iter::from_fn(|| page.next());
+        let objects = std::iter::from_fn(|| page.look()).flatten();
         let entry = |object: Object| format!("{} {}", object.key(), object.resource_version());
         assert_eq!(objects.map(entry).collect::<Vec<_>>(), expected);
     }

@@ -9,10 +9,12 @@ use super::*;
 use crate::cache::Snapshot;
 use crate::cache::tests::samples::kind;
 use crate::downstream::list::tests::{
-    LAYOUTS, changed, everything, list_body, namespace, page, plain, snapshot, tier_x,
+    LAYOUTS, changed, everything, last_step, list_body, namespace, page, plain, sized, snapshot,
+    tier_x,
 };
 use crate::downstream::list::{Page, Selector, StreamedList};
-use crate::resource::{Encoding, Layout};
+use crate::resource::{Encoding, FieldTable, Layout};
+use crate::view::selector::LabelSelector;
 use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
 
 /// Five chunks of 192, the last one shorter; namespace `b` has edges, and chunks of its own.
@@ -53,7 +55,7 @@ async fn decoded(list: ListBody, maker: &BlockMaker) -> (Vec<u8>, BlockCounts) {
     (out, body.counts())
 }
 
-fn frame_bytes(mut frame: Pieces) -> bytes::Bytes {
+fn frame_bytes(mut frame: Pieces) -> Bytes {
     use bytes::Buf;
     frame.copy_to_bytes(frame.remaining())
 }
@@ -174,8 +176,11 @@ async fn the_length_is_compared_before_anything_is_compressed() {
                 for rendition in [Rendition::default(), metadata(MetaVersion::V1)] {
                     let list = list(page(&snapshot, selector, None, 0), layout, rendition);
                     let len = plain(list.clone()).len();
-                    assert!(list.is_longer_than(len - 1), "{selector:?}");
-                    assert!(!list.is_longer_than(len), "{selector:?}");
+                    let is_longer = |than| {
+                        let mut check = list.length_check(than);
+                        last_step(|| check.step())
+                    };
+                    assert!(is_longer(len - 1) && !is_longer(len), "{selector:?}");
                     decoded(list, &maker).await;
                 }
             }
@@ -196,7 +201,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
     snapshot.objects.insert(broken);
     let page = page(&Arc::new(snapshot), &everything(), None, 0);
     let list = list(page, layout, metadata(MetaVersion::V1));
-    let mut plain = StreamedList::from(list.clone().sized().unwrap_err());
+    let mut plain = StreamedList::from(sized(list.clone()).unwrap_err());
     let mut plain_failed = false;
     while let Some(frame) = plain.frame().await {
         plain_failed |= frame.is_err();
@@ -208,4 +213,59 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
         failed |= frame.is_err();
     }
     assert!(failed && body.is_end_stream());
+}
+
+/// The compressed body looks for rare objects in steps as the plain one does, and puts them into one block.
+#[tokio::test]
+async fn a_compressed_list_that_shows_little_of_much_is_made_in_steps() {
+    let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let layout = Layout::Typed;
+    let snapshot = snapshot(layout, &keys);
+    let rare = Selector {
+        labels: LabelSelector::parse("tier=none").unwrap(),
+        ..Selector::default()
+    };
+    let whole = |selector| {
+        list(
+            page(&snapshot, selector, None, 0),
+            layout,
+            Rendition::default(),
+        )
+    };
+    let mut body = CompressedList::new(whole(&rare), BlockMaker::new(1));
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut pending_count = 0;
+    while !body.is_end_stream() {
+        let polled = Pin::new(&mut body).poll_frame(&mut context);
+        pending_count += usize::from(polled.is_pending());
+    }
+    assert!(pending_count > 5, "{pending_count} steps");
+    let selected = whole(&tier_x());
+    let plain = plain(selected.clone());
+    let (text, made) = decoded(selected, &BlockMaker::new(1)).await;
+    assert!(
+        text == plain && made.made <= plain.len() / (256 << 10) + 1,
+        "{made:?}"
+    );
+}
+
+/// One object whose blanks are a hundred times as long as itself occupies no compressor until it is through.
+#[tokio::test]
+async fn an_object_that_is_long_when_indented_is_compressed_in_many_blocks() {
+    let (open, close) = ("[".repeat(1_000), "]".repeat(1_000));
+    let numbers = vec!["0"; 5_000].join(",");
+    let metadata = r#""metadata":{"name":"x","namespace":"a","resourceVersion":"7"}"#;
+    let json = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Widget",{metadata},"spec":{open}{numbers}{close}}}"#
+    );
+    let parts = crate::decode::scan_object(json.as_bytes(), FieldTable::default()).unwrap();
+    let mut with_it = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "b/1"]));
+    with_it.objects.insert(Object::new(parts, json.as_bytes()));
+    let page = page(&Arc::new(with_it), &everything(), None, 0);
+    let list = list(page, Layout::Dynamic, Rendition::default()).indented();
+    let plain = plain(list.clone());
+    let (text, counts) = decoded(list, &BlockMaker::new(1)).await;
+    assert!(text == plain && plain.len() > 10 << 20, "{}", plain.len());
+    assert!(counts.made > plain.len() >> 21, "{counts:?}");
 }
