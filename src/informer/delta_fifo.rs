@@ -150,15 +150,19 @@ impl<V> DeltaFifo<V> {
         Ok(refused)
     }
 
-    /// Queues that objects are gone whose newest queued or known state is such: their last state, or their key, cannot be
-    /// told. Looks through all objects.
+    /// Queues that an object is gone whose last state, or whose key, cannot be told: the one whose newest queued or known state is
+    /// such. If that is not under `likely_key`, looks through all objects.
     ///
     /// # Errors
     /// The queue is closed.
-    pub(super) fn delete_such(&self, is_gone: impl Fn(&V) -> bool) -> Result<(), QueueError> {
+    pub(super) fn delete_such(
+        &self,
+        likely_key: &ObjectKey,
+        is_gone: impl Fn(&V) -> bool,
+    ) -> Result<(), QueueError> {
         let mut pending = self.open()?;
         pending.populate(0);
-        pending.delete_such(&*self.known, is_gone);
+        pending.delete_such(&*self.known, likely_key, is_gone);
         drop(pending);
         self.filled.notify_waiters();
         Ok(())

@@ -5,6 +5,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::task::JoinSet;
+
 use super::list_watch::Read;
 use super::shared_informer::{InformerOptions, SharedInformer};
 use super::{ListWatch, NotSynced};
@@ -24,6 +26,7 @@ trait AnyInformer: Send + Sync {
     fn start(&self);
     fn is_started(&self) -> bool;
     fn synced(&self) -> Done<'_, Result<(), NotSynced>>;
+    fn stop_reading(&self);
     fn shutdown(&self) -> Done<'_, ()>;
     fn as_any(&self) -> &dyn Any;
 }
@@ -39,6 +42,10 @@ impl<T: Send + Sync + 'static> AnyInformer for SharedInformer<T> {
 
     fn synced(&self) -> Done<'_, Result<(), NotSynced>> {
         Box::pin(Self::synced(self))
+    }
+
+    fn stop_reading(&self) {
+        Self::stop_reading(self);
     }
 
     fn shutdown(&self) -> Done<'_, ()> {
@@ -136,12 +143,19 @@ impl<F: Fetch> SharedInformerFactory<F> {
         Ok(())
     }
 
-    /// Ends all informers and waits until their tasks and the callbacks of their handlers are done.
+    /// Ends all informers and waits until their tasks and the callbacks of their handlers are done. All end at the same time, so
+    /// one whose handler does not return holds up nothing but the end of this. Safe to cancel.
     pub async fn shutdown(&self) {
         self.members().is_shut_down = true;
-        for informer in self.all() {
-            informer.shutdown().await;
+        let all = self.all();
+        for informer in &all {
+            informer.stop_reading();
         }
+        let ends = all
+            .into_iter()
+            .map(|informer| async move { informer.shutdown().await });
+        let mut ends: JoinSet<()> = ends.collect();
+        while ends.join_next().await.is_some() {}
     }
 
     fn all(&self) -> Vec<Arc<dyn AnyInformer>> {

@@ -110,7 +110,7 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
     /// For deletions of which nothing but namespace and name can be told. Queues may go by other keys.
     fn delete_by_name(&self, key: &ObjectKey) {
         // A closed queue needs to know nothing.
-        let _ = self.queue.delete_such(|last| last.key() == key);
+        let _ = self.queue.delete_such(key, |last| last.key() == key);
     }
 
     fn tell_key(&self, object: &Cached<T>, source: KeyError) {

@@ -221,6 +221,11 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         self.telling.processor().shutdown(HANDLER_GRACE).await;
     }
 
+    /// Reads nothing more; what was read is still told. [`SharedInformer::shutdown`] is to follow.
+    pub(super) fn stop_reading(&self) {
+        self.telling.close();
+    }
+
     /// Ends an informer that was never started; what [`SharedInformer::shutdown`] does, without anything to wait for.
     pub(super) fn end_unstarted(&self) {
         self.telling.close();

@@ -1,6 +1,6 @@
 //! Informers shared through a factory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_fanout::informer::{ListWatch, Notification, SharedInformerFactory};
@@ -106,4 +106,30 @@ async fn the_end_of_a_factory_is_the_end_of_its_informers() {
     stage.put("a0", "1").await;
     assert_eq!(stage.server.watch_count(), 0);
     soon("the end, again", factory.shutdown()).await;
+}
+
+/// It holds up the end of all, but not that of what the others read.
+#[tokio::test]
+async fn a_handler_that_does_not_return_keeps_no_other_informer_from_ending() {
+    let stage = Stage::with_objects(1).await;
+    let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
+    let maps = factory.informer(ListWatch::<ConfigMap>::of_kind());
+    let pods = factory.informer(ListWatch::<Pod>::of_kind());
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    maps.add_handler(move |_: &Notification<ConfigMap>| {
+        // Returns with an error when the sender is gone.
+        let _ = released.lock().unwrap().recv();
+    });
+    let registration = pods.add_handler(|_: &Notification<Pod>| {});
+    factory.start();
+    soon("both lists", factory.wait_for_cache_sync())
+        .await
+        .unwrap();
+    let ending = tokio::spawn(async move { factory.shutdown().await });
+    soon("the end of the pods' handler", registration.removed()).await;
+    until("the watches' end", || stage.server.watch_count() == 0).await;
+    assert!(!ending.is_finished());
+    drop(release);
+    soon("the end", ending).await.unwrap();
 }

@@ -116,8 +116,16 @@ impl<V> Pending<V> {
     pub(super) fn delete_such(
         &mut self,
         known: &dyn KnownObjects<V>,
+        likely_key: &ObjectKey,
         is_gone: impl Fn(&V) -> bool,
     ) {
+        let likely = match self.contains(likely_key) {
+            true => self.newest(likely_key),
+            false => known.object(likely_key),
+        };
+        if likely.as_deref().is_some_and(&is_gone) {
+            return self.vanish(likely_key.clone(), likely);
+        }
         let queued: Vec<ObjectKey> = self.order.iter().cloned().collect();
         let known_keys = known.keys();
         let known_only = known_keys.into_iter().filter(|key| !self.contains(key));

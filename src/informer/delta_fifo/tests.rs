@@ -513,3 +513,43 @@ fn a_replacement_takes_all_objects_that_have_a_key() {
     assert_eq!(rig.drained(), ["a*: Replaced 2", "b*: Replaced 2"]);
     assert!(rig.fifo.has_synced());
 }
+
+/// Knows one object, and must not be asked for all.
+struct OneKnown(Arc<Item>);
+
+impl KnownObjects<Item> for OneKnown {
+    fn keys(&self) -> Vec<ObjectKey> {
+        panic!("all objects are looked through");
+    }
+
+    fn object(&self, key: &ObjectKey) -> Option<Arc<Item>> {
+        (key.name() == self.0.name).then(|| Arc::clone(&self.0))
+    }
+}
+
+/// Whoever may write objects that cannot be read could else make each deletion cost as much as there are objects.
+#[test]
+fn an_object_whose_last_state_is_unknown_is_found_under_its_usual_key() {
+    let fifo = DeltaFifo::new(name_key(), Arc::new(OneKnown(item("a", 1))) as _);
+    let is_a = |last: &Item| last.name == "a";
+    fifo.delete_such(&ObjectKey::new("", "a"), is_a).unwrap();
+    let deleted = fifo.pop(|key, deltas, _| {
+        assert_eq!((key.name(), deltas.len()), ("a", 1));
+        assert_eq!(deltas[0].subject.object(), Some(&item("a", 1)));
+        Ok::<_, ()>(())
+    });
+    assert_eq!(deleted, Some(Ok(())));
+}
+
+#[test]
+fn an_object_whose_last_state_is_unknown_is_found_under_any_key() {
+    let rig = Rig::knowing([("a", 1), ("b", 1)]);
+    let is_b = |last: &Item| last.name == "b";
+    let elsewhere = ObjectKey::new("n", "b");
+    rig.fifo.delete_such(&elsewhere, is_b).unwrap();
+    let deleted = rig.fifo.pop(|key, _, _| {
+        assert_eq!(key.name(), "b");
+        Ok::<_, ()>(())
+    });
+    assert_eq!((deleted, rig.fifo.len()), (Some(Ok(())), 0));
+}

@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use slab::Slab;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 
 /// Handlers may block for a while without being stuck: then workers are doubled up to this many, besides those overdue.
 const WIDTH_MAX: usize = 64;
@@ -42,15 +43,16 @@ pub(super) enum Look {
     End,
 }
 
-/// A worker's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WorkerId(usize);
+/// A worker, by a number that no other one is given: what is done twice for one that has ended meets nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WorkerId(u64);
 
 /// Handlers that wait for a worker, and the workers.
 #[derive(Debug)]
 pub(super) struct Roster<L> {
     ready: VecDeque<L>,
-    workers: Slab<Stay>,
+    workers: HashMap<WorkerId, Stay, RandomState>,
+    last_worker: u64,
     overdue: usize,
     starting: usize,
     standby: bool,
@@ -64,7 +66,8 @@ impl<L> Roster<L> {
     pub(super) fn new(width_min: usize) -> Self {
         Self {
             ready: VecDeque::new(),
-            workers: Slab::new(),
+            workers: HashMap::default(),
+            last_worker: 0,
             overdue: 0,
             starting: 0,
             standby: false,
@@ -82,7 +85,10 @@ impl<L> Roster<L> {
     /// A worker begins that was called for.
     pub(super) fn begin(&mut self) -> WorkerId {
         self.starting = self.starting.saturating_sub(1);
-        WorkerId(self.workers.insert(Stay::Fresh))
+        self.last_worker += 1;
+        let worker = WorkerId(self.last_worker);
+        self.workers.insert(worker, Stay::Fresh);
+        worker
     }
 
     /// A worker is done with its handler, which may have more waiting, or has begun: whom it serves next. None if it ends.
@@ -103,9 +109,9 @@ impl<L> Roster<L> {
         (next, self.call())
     }
 
-    /// A worker ends.
+    /// A worker ends; of one that has ended already nothing.
     pub(super) fn end(&mut self, worker: WorkerId) {
-        if let Some(stay) = self.workers.try_remove(worker.0) {
+        if let Some(stay) = self.workers.remove(&worker) {
             self.overdue -= usize::from(stay == Stay::Overdue);
         }
     }
@@ -118,7 +124,7 @@ impl<L> Roster<L> {
             return Look::End;
         }
         let mut newly_overdue = 0;
-        for (_, stay) in &mut self.workers {
+        for stay in self.workers.values_mut() {
             *stay = match stay {
                 Stay::Fresh => Stay::Seen,
                 Stay::Seen => {
@@ -163,11 +169,11 @@ impl<L> Roster<L> {
     }
 
     fn stay(&self, worker: WorkerId) -> Option<Stay> {
-        self.workers.get(worker.0).copied()
+        self.workers.get(&worker).copied()
     }
 
     fn set_stay(&mut self, worker: WorkerId, now: Stay) {
-        if let Some(stay) = self.workers.get_mut(worker.0) {
+        if let Some(stay) = self.workers.get_mut(&worker) {
             self.overdue -= usize::from(*stay == Stay::Overdue);
             *stay = now;
             self.overdue += usize::from(now == Stay::Overdue);

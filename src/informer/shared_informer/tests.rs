@@ -312,12 +312,13 @@ async fn a_resync_that_becomes_due_cuts_off_none_that_runs() {
     let slow = scene.informer.add_handler_with(slow, holds_back);
     tokio::time::advance(Duration::from_millis(5)).await;
     let wants = HandlerOptions::named("other").with_resync(period);
-    scene.informer.add_handler_with(other.handler(), wants);
+    let told = scene.informer.add_handler_with(other.handler(), wants);
     let list: Vec<_> = (0..count)
         .map(|number| event("ADDED", &format!("x{number}"), 3 + number))
         .collect();
     say(&feed, &[list.concat(), marker(2_000)]).await;
     slow.synced().await.unwrap();
+    told.synced().await.unwrap();
     assert_eq!(entered.try_iter().count() as u64, count);
     assert_eq!(other.take().len() as u64, count);
     // The one is due, then the other.

@@ -20,6 +20,23 @@ fn one_ready_handler_calls_one_worker_which_ends_when_nothing_is_left() {
 }
 
 #[test]
+fn a_worker_that_ends_twice_takes_no_other_worker_s_place() {
+    let mut roster = Roster::new(2);
+    roster.push([1]);
+    let first = roster.begin();
+    assert_eq!(next(&mut roster, first), Some(1));
+    assert_eq!(next(&mut roster, first), None);
+    // Called before the thread of the first one is through with leaving.
+    roster.push([2]);
+    let second = roster.begin();
+    assert_eq!(next(&mut roster, second), Some(2));
+    roster.end(first);
+    assert!(!roster.is_idle(), "a handler is being served");
+    assert_eq!(next(&mut roster, second), None);
+    assert!(roster.is_idle());
+}
+
+#[test]
 fn a_thousand_ready_handlers_call_two_workers_and_a_standby() {
     let mut roster = Roster::new(2);
     assert_eq!(roster.push(0..1_000), Call::Worker);
