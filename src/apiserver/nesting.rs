@@ -76,9 +76,15 @@ pub(super) fn text_depth(json: &[u8]) -> usize {
 
 /// How deep a value is nested: 0 for a scalar.
 pub(super) fn depth(value: &Value) -> usize {
-    let mut deepest = 0;
+    measure(value).0
+}
+
+/// The same, and how many values it took to find out: itself and all inside.
+pub(super) fn measure(value: &Value) -> (usize, usize) {
+    let (mut deepest, mut count) = (0, 0);
     let mut waiting = vec![(value, 0)];
     while let Some((value, above)) = waiting.pop() {
+        count += 1;
         let inside = above + 1;
         match value {
             Value::Object(map) => waiting.extend(map.values().map(|value| (value, inside))),
@@ -87,7 +93,7 @@ pub(super) fn depth(value: &Value) -> usize {
         }
         deepest = deepest.max(inside);
     }
-    deepest
+    (deepest, count)
 }
 
 /// Reads a value, nested up to [`DEPTH_MAX`] deep.

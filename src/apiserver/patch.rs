@@ -6,6 +6,7 @@ pub mod strategic;
 
 use serde_json::Value;
 
+use self::strategic::StrategicError;
 use super::body::{REJECTED, go_name};
 use super::kinds::ServedKind;
 use super::{nesting, refusal};
@@ -65,7 +66,7 @@ impl Patch {
     /// Changes `object` as the patch says; on failure it may be left half changed.
     ///
     /// # Errors
-    /// 422 for a patch that does not apply, 500 for an unknown directive, as the API server does.
+    /// 422 for a patch that does not apply or is too much work, 500 for an unknown directive, as the API server does.
     pub fn apply(&self, object: &mut Value) -> Result<(), Status> {
         match self {
             Self::Merge(patch) => {
@@ -75,7 +76,12 @@ impl Patch {
             Self::Json(operations) => json::apply(object, operations)
                 .map_err(|_| refusal::generic(422, "Invalid", REJECTED)),
             Self::Strategic(patch) => {
-                strategic::apply(object, patch).map_err(|fault| Status::untyped(fault.to_string()))
+                strategic::apply(object, patch).map_err(|fault| match fault {
+                    StrategicError::UnknownDirective(_) => Status::untyped(fault.to_string()),
+                    StrategicError::Compared => {
+                        refusal::generic(422, "Invalid", &fault.to_string())
+                    }
+                })
             }
         }
     }

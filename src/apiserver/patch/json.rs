@@ -10,7 +10,8 @@ use crate::downstream::status::Status;
 /// The API server's own bounds on the work of one patch: operations, and bytes of JSON that it copies.
 const OPERATION_COUNT_MAX: usize = 10_000;
 const COPIED_MAX: usize = 3 << 20;
-/// List items that one patch may shift: less than a second's work. The API server has no such bound, and no lock there.
+/// List items that one patch may shift, and values that it may look through for their depth: less than a second's work. The API
+/// server has no such bound, and no lock there.
 const SHIFTED_MAX: usize = 64 << 20;
 
 /// One step of a patch. Paths are JSON pointers, split and unescaped.
@@ -74,8 +75,8 @@ pub enum ApplyError {
     /// More is copied than one patch may.
     #[error("the patch copies too much")]
     Copied,
-    /// More list items are shifted than one patch may.
-    #[error("the patch shifts too many list items")]
+    /// More list items are shifted, or values looked through, than one patch may.
+    #[error("the patch moves too much about")]
     Shifted,
 }
 
@@ -156,12 +157,13 @@ fn operation(step: &Value) -> Result<Operation, Status> {
     }
 }
 
-/// Splits a JSON pointer; `""` is the whole document.
+/// Splits a JSON pointer; `""` is the whole document. As in the API server's library, what stands before the first slash does not
+/// count, though RFC 6901 has nothing there.
 fn split(text: &str) -> Pointer {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    let rest = text.strip_prefix('/')?;
+    let (_, rest) = text.split_once('/')?;
     Some(
         rest.split('/')
             .map(|part| part.replace("~1", "/").replace("~0", "~"))
@@ -176,7 +178,7 @@ struct Document<'a> {
     depth: usize,
     /// Bytes that were copied.
     copied: usize,
-    /// List items that made room or moved up.
+    /// List items that made room or moved up, and values that were looked through.
     shifted: usize,
 }
 
@@ -214,8 +216,11 @@ impl Document<'_> {
             }
             Operation::Move(from, path) => self.relocate(followed(from)?, followed(path)?),
             Operation::Copy(from, path) => {
-                let path = followed(path)?;
-                let value = find_mut(self.root, followed(from)?)?;
+                let (from, path) = (followed(from)?, followed(path)?);
+                if from.is_empty() {
+                    return Err(ApplyError::Root);
+                }
+                let value = find_mut(self.root, from)?;
                 self.copied += render::json(value).len();
                 if self.copied > COPIED_MAX {
                     return Err(ApplyError::Copied);
@@ -224,14 +229,21 @@ impl Document<'_> {
                 self.deepen(path, nesting::depth(&value))?;
                 self.add(path, value)
             }
-            Operation::Test(path, wanted) => match find_mut(self.root, followed(path)?) {
-                Ok(found) if found == wanted => Ok(()),
-                Ok(_) => Err(ApplyError::Differs),
-                // The API server's library takes an absent member for null.
-                Err(ApplyError::Missing) if wanted.is_null() => Ok(()),
-                Err(fault) => Err(fault),
-            },
+            Operation::Test(path, wanted) => self.test(followed(path)?, wanted),
         }
+    }
+
+    fn test(&mut self, path: &[String], wanted: &Value) -> Result<(), ApplyError> {
+        // The API server's library takes an absent member for null.
+        static ABSENT: Value = Value::Null;
+        let found = match path.split_last() {
+            None => &*self.root,
+            Some((last, parents)) => match find_mut(self.root, parents)? {
+                Value::Object(map) => map.get(last).unwrap_or(&ABSENT),
+                parent => child_mut(parent, last)?,
+            },
+        };
+        (found == wanted).then_some(()).ok_or(ApplyError::Differs)
     }
 
     /// Moves a value.
@@ -242,14 +254,21 @@ impl Document<'_> {
         // Looked at only where the bound is not good enough: a document can be moved about ten thousand times.
         let at_most = self.depth.saturating_sub(from.len());
         if path.len() + at_most > DEPTH_MAX {
-            let moved = nesting::depth(find_mut(self.root, from)?);
-            self.depth = nesting::depth(self.root);
+            let moved = self.measure(from)?;
+            self.depth = self.measure(&[])?;
             self.deepen(path, moved)?;
         } else {
             self.deepen(path, at_most)?;
         }
         let value = self.remove(from)?;
         self.add(path, value)
+    }
+
+    /// How deep the value at a path is nested.
+    fn measure(&mut self, path: &[String]) -> Result<usize, ApplyError> {
+        let (depth, count) = nesting::measure(find_mut(self.root, path)?);
+        self.shift(count)?;
+        Ok(depth)
     }
 
     /// Something as deep as this is put at a path.
@@ -312,7 +331,12 @@ fn followed(pointer: &Pointer) -> Result<&[String], ApplyError> {
 }
 
 fn find_mut<'a>(document: &'a mut Value, path: &[String]) -> Result<&'a mut Value, ApplyError> {
-    path.iter().try_fold(document, |value, part| match value {
+    path.iter()
+        .try_fold(document, |value, part| child_mut(value, part))
+}
+
+fn child_mut<'a>(value: &'a mut Value, part: &str) -> Result<&'a mut Value, ApplyError> {
+    match value {
         Value::Object(map) => map.get_mut(part).ok_or(ApplyError::Missing),
         Value::Array(items) => {
             let index = index(part, items.len())?;
@@ -321,7 +345,7 @@ fn find_mut<'a>(document: &'a mut Value, path: &[String]) -> Result<&'a mut Valu
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             Err(ApplyError::Missing)
         }
-    })
+    }
 }
 
 /// A list index below `bound`, as the API server's library reads it: leading zeros and a sign may stand there, and what is

@@ -31,16 +31,49 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 const RETAIN_KEYS: &str = "$retainKeys";
 
-/// A directive that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown patch type: {0}")]
-pub struct UnknownDirective(pub String);
+/// Pairs of list items or keys that one patch may compare: less than a second's work. The API server has no such bound, and no
+/// lock there.
+const COMPARED_MAX: usize = 4 << 20;
 
-/// Merges `patch` into `target`.
+/// Why a patch cannot be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StrategicError {
+    /// A `$patch` directive other than `delete`, `merge` and `replace`.
+    #[error("unknown patch type: {0}")]
+    UnknownDirective(String),
+    /// Its lists and those of the object are so long that too many items have to be compared.
+    #[error("the patch compares too many list items")]
+    Compared,
+}
+
+/// Merges `patch` into `target`; on failure it may be left half changed.
 ///
 /// # Errors
-/// A `$patch` directive other than `delete`, `merge` and `replace`.
-pub fn apply(target: &mut Value, patch: &Value) -> Result<(), UnknownDirective> {
+/// See [`StrategicError`].
+pub fn apply(target: &mut Value, patch: &Value) -> Result<(), StrategicError> {
+    merge(target, patch, &mut Comparisons::default())
+}
+
+/// What was compared so far.
+#[derive(Default)]
+struct Comparisons(usize);
+
+impl Comparisons {
+    /// Each of so many is compared with each of so many others.
+    fn add(&mut self, count: usize, with: usize) -> Result<(), StrategicError> {
+        self.0 = self.0.saturating_add(count.saturating_mul(with));
+        if self.0 > COMPARED_MAX {
+            return Err(StrategicError::Compared);
+        }
+        Ok(())
+    }
+}
+
+fn merge(
+    target: &mut Value,
+    patch: &Value,
+    compared: &mut Comparisons,
+) -> Result<(), StrategicError> {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);
         return Ok(());
@@ -64,21 +97,23 @@ pub fn apply(target: &mut Value, patch: &Value) -> Result<(), UnknownDirective> 
         Directive::Merge => {}
     }
     if let Some(Value::Array(kept)) = patch.get(RETAIN_KEYS) {
+        compared.add(kept.len(), target.len())?;
         target.retain(|key, _| kept.iter().any(|kept| kept.as_str() == Some(key)));
     }
     for (key, value) in patch {
-        member(target, key, value)?;
+        member(target, (key, value), compared)?;
     }
     Ok(())
 }
 
 fn member(
     target: &mut Map<String, Value>,
-    key: &str,
-    value: &Value,
-) -> Result<(), UnknownDirective> {
+    (key, value): (&str, &Value),
+    compared: &mut Comparisons,
+) -> Result<(), StrategicError> {
     if let Some(list) = key.strip_prefix(DELETE_FROM) {
         if let (Some(Value::Array(items)), Value::Array(gone)) = (target.get_mut(list), value) {
+            compared.add(items.len(), gone.len())?;
             items.retain(|item| !gone.contains(item));
         }
         return Ok(());
@@ -91,15 +126,16 @@ fn member(
             target.remove(key);
             return Ok(());
         }
-        return apply(target.entry(key).or_insert(Value::Null), value);
+        return merge(target.entry(key).or_insert(Value::Null), value, compared);
     };
     let target = target
         .entry(key)
         .or_insert_with(|| Value::Array(Vec::new()));
     if let (Some(merge_key), Value::Array(target)) = (merge_key(key, items), &mut *target) {
-        return keyed(target, items, merge_key);
+        return keyed(target, (items, merge_key), compared);
     }
     if let (true, Value::Array(target)) = (SETS.contains(&key), &mut *target) {
+        compared.add(items.len(), target.len())?;
         let new: Vec<_> = items
             .iter()
             .filter(|item| !target.contains(item))
@@ -113,7 +149,11 @@ fn member(
 }
 
 /// Merges items into a list by the value of one key.
-fn keyed(target: &mut Vec<Value>, items: &[Value], key: &str) -> Result<(), UnknownDirective> {
+fn keyed(
+    target: &mut Vec<Value>,
+    (items, key): (&[Value], &str),
+    compared: &mut Comparisons,
+) -> Result<(), StrategicError> {
     let replaces = |item: &Value| {
         item.get(DIRECTIVE).is_some_and(|word| word == "replace") && item.get(key).is_none()
     };
@@ -127,6 +167,7 @@ fn keyed(target: &mut Vec<Value>, items: &[Value], key: &str) -> Result<(), Unkn
     }
     for item in items {
         let Value::Object(map) = item else { continue };
+        compared.add(1, target.len())?;
         let at = target
             .iter()
             .position(|known| known.get(key) == item.get(key));
@@ -135,10 +176,12 @@ fn keyed(target: &mut Vec<Value>, items: &[Value], key: &str) -> Result<(), Unkn
                 target.remove(at);
             }
             (Directive::Delete, None) => {}
-            (Directive::Merge | Directive::Replace, Some(at)) => apply(&mut target[at], item)?,
+            (Directive::Merge | Directive::Replace, Some(at)) => {
+                merge(&mut target[at], item, compared)?;
+            }
             (Directive::Merge | Directive::Replace, None) => {
                 let mut new = Value::Null;
-                apply(&mut new, item)?;
+                merge(&mut new, item, compared)?;
                 target.push(new);
             }
         }
@@ -152,14 +195,14 @@ enum Directive {
     Replace,
 }
 
-fn directive(patch: &Map<String, Value>) -> Result<Directive, UnknownDirective> {
+fn directive(patch: &Map<String, Value>) -> Result<Directive, StrategicError> {
     match patch.get(DIRECTIVE) {
         None => Ok(Directive::Merge),
         Some(word) => match word.as_str().unwrap_or_default() {
             "merge" => Ok(Directive::Merge),
             "delete" => Ok(Directive::Delete),
             "replace" => Ok(Directive::Replace),
-            other => Err(UnknownDirective(other.to_owned())),
+            other => Err(StrategicError::UnknownDirective(other.to_owned())),
         },
     }
 }

@@ -171,11 +171,31 @@ fn json_patches_fail_where_the_api_server_s_library_fails() {
         r#"[{"op":"move","from":"/a","path":"/a/b"}]"#,
         Err(ApplyError::IntoItself),
     );
-    check_json(
-        "{}",
-        r#"[{"op":"test","path":"/a","value":null}]"#,
-        Ok("{}"),
-    );
+    for (document, patch, wanted) in [
+        ("{}", r#"{"op":"test","path":"/a","value":null}"#, Ok("{}")),
+        (
+            "{}",
+            r#"{"op":"test","path":"/a/b","value":null}"#,
+            Err(ApplyError::Missing),
+        ),
+        (
+            r#"{"a":"x"}"#,
+            r#"{"op":"test","path":"/a/b","value":null}"#,
+            Err(ApplyError::Missing),
+        ),
+        (
+            "{}",
+            r#"{"op":"copy","from":"","path":"/a"}"#,
+            Err(ApplyError::Root),
+        ),
+        (
+            r#"{"a":{}}"#,
+            r#"{"op":"add","path":"x/a/b","value":1}"#,
+            Ok(r#"{"a":{"b":1}}"#),
+        ),
+    ] {
+        check_json(document, &format!("[{patch}]"), wanted);
+    }
 }
 
 #[test]
@@ -266,6 +286,29 @@ fn a_patch_shifts_a_bounded_number_of_list_items() {
     check_repeated(&document, append, 10_000, Ok(()));
 }
 
+/// How deep a document is has to be looked up where a move may make it too deep.
+#[test]
+fn a_patch_looks_through_a_bounded_number_of_values() {
+    let deep = format!("{}{}", "[".repeat(9_990), "]".repeat(9_990));
+    let wide = vec!["0"; 100_000].join(",");
+    let nest = format!("{}{{}}{}", r#"{"c":"#.repeat(12), "}".repeat(12));
+    let document = format!(r#"{{"deep":{deep},"wide":[{wide}],"a":{{}},"b":{nest}}}"#);
+    let inside = format!("/b{}/a", "/c".repeat(12));
+    let to_and_fro = format!(
+        r#"{{"op":"move","from":"/a","path":"{inside}"}},{{"op":"move","from":"{inside}","path":"/a"}}"#
+    );
+    nesting::with_stack(DEPTH_MAX, || {
+        for (times, wanted) in [(10, Ok(())), (1_000, Err(ApplyError::Shifted))] {
+            let mut document = nesting::parse(document.as_bytes()).unwrap();
+            let operations = json::decode(format!("[{to_and_fro}]").as_bytes()).unwrap();
+            let operations = vec![operations; times].concat();
+            assert_eq!(json::apply(&mut document, &operations), wanted);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 #[track_caller]
 fn check_strategic(target: Value, patch: Value, wanted: Value) {
     let mut target = target;
@@ -325,6 +368,38 @@ fn strategic_patches_know_sets_and_directives() {
         json!({"args": ["b"]}),
         json!({"args": ["b"]}),
     );
+}
+
+/// Items are looked for one by one, while the store is locked.
+#[test]
+fn a_strategic_patch_compares_a_bounded_number_of_items() {
+    let named = |count: usize| -> Value {
+        let item = |at| json!({"name": format!("{at:06}")});
+        (0..count).map(item).collect()
+    };
+    let texts = |count: usize| -> Value { (0..count).map(|at| at.to_string()).collect() };
+    for (count, wanted) in [(1_000, Ok(())), (5_000, Err(StrategicError::Compared))] {
+        for (target, patch) in [
+            (
+                json!({"containers": named(count)}),
+                json!({"containers": named(count)}),
+            ),
+            (
+                json!({"finalizers": texts(count)}),
+                json!({"finalizers": texts(count)}),
+            ),
+            (
+                json!({"finalizers": texts(count)}),
+                json!({"$deleteFromPrimitiveList/finalizers": texts(count)}),
+            ),
+        ] {
+            let outcome = strategic::apply(&mut target.clone(), &patch);
+            assert_eq!(outcome, wanted, "{count}");
+        }
+        let keys: Value = (0..count).map(|at| (at.to_string(), Value::Null)).collect();
+        let outcome = strategic::apply(&mut keys.clone(), &json!({"$retainKeys": texts(count)}));
+        assert_eq!(outcome, wanted, "{count} keys");
+    }
 }
 
 #[track_caller]

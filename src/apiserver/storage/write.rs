@@ -1,5 +1,6 @@
 //! The rules of one write: what the next state of an object is, or why there is none. Looks at one object at a time.
 
+use hashbrown::HashSet;
 use serde_json::{Map, Value};
 
 use super::super::body::text;
@@ -192,11 +193,13 @@ fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
     if metadata_text(old, "deletionTimestamp").is_empty() {
         return Vec::new();
     }
-    let known = finalizers(old);
+    // A set: both lists may be as long as a body.
+    let known: HashSet<&str> = finalizers(old).iter().filter_map(Value::as_str).collect();
     let added: Vec<_> = finalizers(new)
         .iter()
+        .filter_map(Value::as_str)
         .filter(|name| !known.contains(name))
-        .map(|name| format!("\"{}\"", name.as_str().unwrap_or_default()))
+        .map(|name| format!("\"{name}\""))
         .collect();
     if added.is_empty() {
         return Vec::new();
