@@ -125,10 +125,11 @@ async fn after_trouble_all_hold_what_the_server_holds_fourth_part() {
 
 #[tokio::test(start_paused = true)]
 async fn a_seed_gives_the_same_run_again() {
-    let seeds = option_env!("CHAOS_SEED").map_or(5..10, |seed| {
-        let seed = seed.parse().unwrap();
-        seed..seed + 1
-    });
+    // The last one has large objects, whose lists are read on another thread.
+    let seeds = option_env!("CHAOS_SEED").map_or_else(
+        || vec![5, 6, 7, 8, 9, 117],
+        |seed| vec![seed.parse().unwrap()],
+    );
     for seed in seeds {
         let first = play(seed, Plant::Nothing).await;
         let first = first.unwrap_or_else(|why| panic!("seed {seed}: {why}"));

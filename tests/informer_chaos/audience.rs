@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use kube_fanout::informer::{
-    Cached, FailureKind, Filtered, HandlerOptions, InformerOptions, ListWatch, Overflow,
+    Cached, FailureKind, Filtered, HandlerOptions, InformerOptions, ListWatch, OnFailure, Overflow,
     Registration, SharedInformer, Subscription,
 };
 use kube_fanout::upstream::driver::Fetch;
@@ -67,10 +67,9 @@ fn share(name: &str, expected: &SeenAll) -> SeenAll {
 
 impl<T: Content> Audience<T> {
     /// Not started.
-    pub(crate) fn new<F: Fetch>(fetch: F, list_watch: ListWatch<T>) -> Self {
+    pub(crate) fn new<F: Fetch>(fetch: F, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
         let options = InformerOptions {
-            // Failures are what this is about: nobody needs to read of each.
-            on_failure: Some(Arc::new(|_| {})),
+            on_failure: Some(on_failure),
             ..InformerOptions::default()
         };
         let informer = SharedInformer::with_options(Arc::new(fetch), list_watch, options);

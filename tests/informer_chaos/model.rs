@@ -112,6 +112,9 @@ pub(crate) struct Model {
     /// After a restored backup, until the client has noticed: versions are given again, so that later it could not tell
     /// anything by them, as nobody can, client-go included.
     pub(crate) writes_wait: bool,
+    /// The client was given a whole list, and has not yet shown what came of it by a failure or by what it asks for next.
+    /// It reads long lists on another thread, which no clock of ours moves.
+    pub(crate) list_is_read: bool,
     pub(crate) plant: Plant,
     /// Objects are of all sizes, and writes come in bursts.
     pub(crate) large: bool,
@@ -132,6 +135,7 @@ impl Model {
             timeline: 0,
             setbacks: Vec::new(),
             writes_wait: false,
+            list_is_read: false,
             plant: Plant::Nothing,
             large: seed % 23 == 2,
             struck: BTreeMap::new(),

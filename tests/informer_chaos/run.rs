@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kube_fanout::informer::ListWatch;
+use kube_fanout::informer::{ListWatch, OnFailure};
 use kube_fanout::resource::replay_random;
 
 use crate::audience::{Audience, Totals, hash};
@@ -21,8 +21,8 @@ const QUIET_SECONDS: u64 = 100;
 const PATIENCE_SECONDS: u64 = 600;
 /// After the last write everybody has everything within this time, by the clock of the run.
 const LEVEL_WITHIN: Duration = Duration::from_secs(1);
-/// Handlers run on threads of their own, which no clock of ours moves: real time for a loaded machine. Nothing waits so long
-/// by design, and nothing comes that could push on what is stuck, since the run's clock stands.
+/// Handlers run, and long lists are read, on threads of their own, which no clock of ours moves: real time for a loaded
+/// machine. Nothing waits so long by design, and nothing comes that could push on what is stuck, since the run's clock stands.
 const GUARD: Duration = Duration::from_secs(30);
 
 /// What a run was like.
@@ -56,8 +56,10 @@ pub(crate) async fn run<T: Content>(
 ) -> Result<Report, String> {
     replay_random(seed);
     let model = Arc::new(Mutex::new(Model::new(seed)));
+    let failed = Arc::clone(&model);
+    let on_failure: OnFailure = Arc::new(move |_| failed.lock().unwrap().list_is_read = false);
     let mut run = Run {
-        audience: Audience::new(Server(Arc::clone(&model)), list_watch),
+        audience: Audience::new(Server(Arc::clone(&model)), list_watch, on_failure),
         model,
         script: Dice(!seed),
         left_with: 0,
@@ -94,7 +96,7 @@ impl<T: Content> Run<T> {
             self.model(|model| (0..writes).for_each(|_| model.write()));
             let time = self.script.one_of(&[50, 300, 300, 1_000, 4_000, 15_000]);
             for _ in 0..=time / 1_000 {
-                pass(Duration::from_millis(time.min(1_000))).await;
+                self.pass(Duration::from_millis(time.min(1_000))).await?;
             }
             if at == STEPS / 3 {
                 self.audience.join("late");
@@ -135,9 +137,8 @@ impl<T: Content> Run<T> {
             1 | 2 => model.turn(Mood::Rough),
             3 => model.restart(),
             4 => model.compact(),
-            // A server that goes back is told by its version, so there must be one that is held. Of large objects some may
-            // still be on their way then, and be taken for what the restored server holds, which nobody can notice.
-            5 if audience.informer.has_synced() && !model.large => model.restore(),
+            // A server that goes back is told by its version, so there must be one that is held.
+            5 if audience.informer.has_synced() => model.restore(),
             6 => audience.gate.turn(true),
             7 | 8 => audience.gate.turn(false),
             _ => {}
@@ -180,7 +181,7 @@ impl<T: Content> Run<T> {
         self.model(|model| (0..burst).for_each(|_| model.write()));
         let expected = self.expected();
         let give_up_at = std::time::Instant::now() + GUARD;
-        pass(LEVEL_WITHIN).await;
+        self.pass(LEVEL_WITHIN).await?;
         loop {
             let behind = self.audience.behind(&expected);
             if behind.is_empty() {
@@ -198,7 +199,7 @@ impl<T: Content> Run<T> {
     /// Waits for so long, and until the store is what the server holds.
     async fn settle(&mut self, quiet_seconds: u64) -> Result<(), String> {
         for second in 0..PATIENCE_SECONDS {
-            pass(Duration::from_secs(1)).await;
+            self.pass(Duration::from_secs(1)).await?;
             self.audience.read();
             let agree = || hash(&self.audience.held()) == hash(&self.expected());
             if second >= quiet_seconds && agree() {
@@ -207,6 +208,24 @@ impl<T: Content> Run<T> {
         }
         let (held, expected) = (self.audience.held(), self.expected());
         Err(format!("the store holds {held:?} instead of {expected:?}"))
+    }
+
+    /// Lets tasks run while so much time goes by. The clock is moved by hand: it does not move by itself while a handler is
+    /// held up. A list that the client reads on another thread is waited for, or time would go by without it.
+    async fn pass(&self, time: Duration) -> Result<(), String> {
+        tokio::time::advance(time).await;
+        let give_up_at = std::time::Instant::now() + GUARD;
+        loop {
+            for _ in 0..12 {
+                tokio::task::yield_now().await;
+            }
+            if !self.model(|model| model.list_is_read) {
+                return Ok(());
+            }
+            if std::time::Instant::now() > give_up_at {
+                return Err("nothing came of a list".into());
+            }
+        }
     }
 
     async fn end(self) -> Result<Report, String> {
@@ -220,14 +239,5 @@ impl<T: Content> Run<T> {
             requests: std::mem::take(&mut model.requests),
             totals,
         })
-    }
-}
-
-/// Lets tasks run while so much time goes by. The clock is moved by hand: it does not move by itself while a handler is held
-/// up.
-async fn pass(time: Duration) {
-    tokio::time::advance(time).await;
-    for _ in 0..12 {
-        tokio::task::yield_now().await;
     }
 }

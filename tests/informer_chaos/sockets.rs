@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -112,7 +113,8 @@ struct Followed<T: Content> {
 
 impl<T: Content> Followed<T> {
     fn start(way: Way, list_watch: ListWatch<T>) -> Box<dyn Follower> {
-        let audience = Audience::new(way, list_watch);
+        // Failures are what this is about: nobody needs to read of each.
+        let audience = Audience::new(way, list_watch, Arc::new(|_| {}));
         audience.informer.start();
         Box::new(Self {
             audience,

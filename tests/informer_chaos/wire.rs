@@ -69,6 +69,8 @@ impl Fetch for Server {
         let asked = Asked::of(&path, purpose);
         let mut model = self.0.lock().unwrap();
         model.requests.push(path.clone());
+        // While it reads a page it asks for the next one.
+        model.list_is_read &= asked.token.is_some();
         if model.mood == Mood::Away {
             return Err(FetchError("connection refused".into()));
         }
@@ -77,7 +79,7 @@ impl Fetch for Server {
             None => Ok(match (asked.watch, asked.initial_events) {
                 (true, true) => self.initial_stream(&mut model, &asked),
                 (true, false) => self.stream(&mut model, &asked),
-                (false, _) => list(&mut model, &asked),
+                (false, _) => list(&self.0, &mut model, &asked),
             }),
         }
     }
@@ -165,7 +167,7 @@ fn version_for(model: &mut Model, version: Option<&str>) -> Option<u64> {
     Some(version)
 }
 
-fn list(model: &mut Model, asked: &Asked<'_>) -> Response<Answer> {
+fn list(shared: &Shared, model: &mut Model, asked: &Asked<'_>) -> Response<Answer> {
     let (version, start) = match asked.token {
         Some(token) => {
             let mut parts = token.split('.');
@@ -214,6 +216,7 @@ fn list(model: &mut Model, asked: &Asked<'_>) -> Response<Answer> {
         items.join(",")
     );
     let mut answer = Answer::whole(String::new());
+    answer.list_of = Some(Arc::clone(shared));
     if model.trouble(10, "list cut short") {
         let len = model.dice.below(text.len() as u64 - 2);
         text.truncate(usize::try_from(len).unwrap());
@@ -275,6 +278,8 @@ impl Server {
 pub(crate) struct Answer {
     text: Vec<u8>,
     watching: Option<Watching>,
+    /// The model, if this is a list.
+    list_of: Option<Shared>,
     over: bool,
     /// The error that ends it, if it does not end well.
     last: Option<&'static str>,
@@ -295,6 +300,7 @@ impl Answer {
         Self {
             text: text.into(),
             watching: None,
+            list_of: None,
             over: false,
             last: None,
         }
@@ -352,7 +358,11 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
         let this = &mut *self;
         if this.text.is_empty() && this.over {
-            return Poll::Ready(this.last.take().map(Err));
+            let last = this.last.take();
+            if let (None, Some(shared)) = (last, this.list_of.take()) {
+                shared.lock().unwrap().list_is_read = true;
+            }
+            return Poll::Ready(last.map(Err));
         }
         let Some(watching) = &mut this.watching else {
             this.over = true;
