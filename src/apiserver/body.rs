@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
-use super::{nesting, object_meta, refusal, render};
+use super::{nesting, object_meta, render};
 use crate::downstream::status::{Cause, Details, Status};
 use crate::resource::Layout;
 
@@ -46,20 +46,54 @@ pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Status> {
     }
     check_type(kind, map).map_err(|mismatch| mismatch.of_body())?;
     fill_type(kind, &mut value);
-    check_metadata_types(kind, &value)?;
+    check_metadata_types(kind, &value).map_err(|why| {
+        Status::bad_request(format!(
+            "{name} in version \"{version}\" cannot be handled as a {name}: {why}",
+            name = kind.resource.kind,
+            version = kind.resource.gvr.version,
+        ))
+    })?;
+    object_meta::fill_nulls(&mut value);
     Ok(value)
 }
 
-/// Checks what a patch has made of an object, as [`decode`] does for a body.
+/// Checks what a patch has made of an object, as [`decode`] does for a body. The words are those for JSON and merge patches; of a
+/// strategic merge patch the API server names others.
 ///
 /// # Errors
-/// 422 for another kind or version, 400 for metadata of wrong types.
-pub(super) fn check_patched(kind: &ServedKind, value: &Value) -> Result<(), Status> {
-    let Value::Object(map) = value else {
-        return Err(refusal::generic(422, "Invalid", REJECTED));
+/// 422 for another kind or version, or metadata of wrong types.
+pub(super) fn check_patched(kind: &ServedKind, value: &mut Value) -> Result<(), Status> {
+    let Value::Object(map) = &*value else {
+        return Err(unreadable_patch(
+            kind,
+            value,
+            &format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {TYPE_STRUCT}",
+                go_name(value)
+            ),
+        ));
     };
+    if kind.resource.layout == Layout::Dynamic && text(map, "kind").is_empty() {
+        let object = render::json(value);
+        let object = String::from_utf8_lossy(&object);
+        let why = format!("Object 'Kind' is missing in '{object}'");
+        return Err(unreadable_patch(kind, value, &why));
+    }
     check_type(kind, map).map_err(|mismatch| mismatch.of_patch(kind, value))?;
-    check_metadata_types(kind, value)
+    check_metadata_types(kind, value).map_err(|why| unreadable_patch(kind, value, &why))?;
+    object_meta::fill_nulls(value);
+    Ok(())
+}
+
+/// The refusal of a patch whose result cannot be read.
+fn unreadable_patch(kind: &ServedKind, value: &Value, why: &str) -> Status {
+    let object = render::object(kind.resource.layout, value);
+    let quoted = format!("{:?}", String::from_utf8_lossy(&object));
+    let details = Details {
+        causes: vec![Cause::invalid("patch", &quoted, why)],
+        ..Details::default()
+    };
+    Status::invalid("", details)
 }
 
 /// The words for a patch that does not apply.
@@ -81,13 +115,7 @@ impl Mismatch {
         if kind.resource.layout == Layout::Dynamic {
             return self.body;
         }
-        let object = render::object(Layout::Typed, value);
-        let quoted = format!("{:?}", String::from_utf8_lossy(&object));
-        let details = Details {
-            causes: vec![Cause::invalid("patch", &quoted, &self.registration)],
-            ..Details::default()
-        };
-        Status::invalid("", details)
+        unreadable_patch(kind, value, &self.registration)
     }
 }
 
@@ -148,19 +176,12 @@ fn fill_type(kind: &ServedKind, value: &mut Value) {
 }
 
 /// Metadata is read into Go structs; what does not fit there is refused before anything else.
-fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), Status> {
-    let root = match kind.resource.layout {
-        Layout::Typed => "metadata.",
-        Layout::Dynamic => "",
+fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), String> {
+    let within = match kind.resource.layout {
+        Layout::Typed => Some(kind.resource.kind.as_str()),
+        Layout::Dynamic => None,
     };
-    let metadata = value.get("metadata").unwrap_or(&Value::Null);
-    object_meta::check(metadata, root).map_err(|why| {
-        Status::bad_request(format!(
-            "{name} in version \"{version}\" cannot be handled as a {name}: {why}",
-            name = kind.resource.kind,
-            version = kind.resource.gvr.version,
-        ))
-    })
+    object_meta::check(value.get("metadata").unwrap_or(&Value::Null), within)
 }
 
 /// A text member; `""` when absent or of another type.

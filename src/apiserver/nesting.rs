@@ -48,13 +48,20 @@ pub(super) fn with_stack<R: Send>(
 
 /// How deep a JSON text is nested; of a text that is no JSON, any number.
 pub(super) fn text_depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut deepest = 0;
+    each_level(json, |_, depth| deepest = deepest.max(depth));
+    deepest
+}
+
+/// Tells of each opening bracket how deep it leads.
+fn each_level(json: &[u8], mut tell: impl FnMut(u8, usize)) {
+    let mut depth = 0_usize;
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
         match byte {
             b'{' | b'[' => {
                 depth += 1;
-                deepest = deepest.max(depth);
+                tell(*byte, depth);
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
@@ -71,7 +78,6 @@ pub(super) fn text_depth(json: &[u8]) -> usize {
             _ => {}
         }
     }
-    deepest
 }
 
 /// How deep a value is nested: 0 for a scalar.
@@ -104,7 +110,14 @@ pub(super) fn parse(json: &[u8]) -> Result<Value, String> {
     let words = |fault: serde_json::Error| syntax(&fault, json);
     let depth = text_depth(json);
     if depth > DEPTH_MAX {
-        return Err("exceeded max depth".to_owned());
+        let mut culprit = None;
+        each_level(json, |bracket, depth| {
+            if depth > DEPTH_MAX {
+                culprit.get_or_insert(bracket);
+            }
+        });
+        let culprit = char::from(culprit.unwrap_or(b'['));
+        return Err(format!("invalid character {culprit:?} exceeded max depth"));
     }
     if depth <= ORDINARY_DEPTH {
         return serde_json::from_slice(json).map_err(words);

@@ -218,7 +218,7 @@ impl Storage {
         let old = self.parsed(target)?;
         let mut new = old.clone();
         patch.apply(&mut new)?;
-        super::body::check_patched(kind, &new)?;
+        super::body::check_patched(kind, &mut new)?;
         checks::check_names(kind, &target.key, &new)?;
         checks::check_version_text(&new)?;
         checks::check_patch_conflict(kind, &target.key, &new, &old)?;

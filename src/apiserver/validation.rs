@@ -97,7 +97,17 @@ pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
     faults
 }
 
-/// The broken rules of a label's key: `[dns.prefix/]name`.
+/// The faults of names in `metadata.finalizers`.
+pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array);
+    let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
+    let faults = names.flat_map(|name| key_rules(name).into_iter().map(move |rule| (name, rule)));
+    faults
+        .map(|(name, rule)| Cause::invalid("metadata.finalizers", &format!("{name:?}"), &rule))
+        .collect()
+}
+
+/// The broken rules of a label's key, or of a finalizer: `[dns.prefix/]name`.
 fn key_rules(key: &str) -> Vec<String> {
     let mut broken = Vec::new();
     let name = match key.split_once('/') {

@@ -1,6 +1,6 @@
 //! Informers shared through a factory.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_fanout::informer::{ListWatch, Notification, SharedInformerFactory};
@@ -115,11 +115,10 @@ async fn a_handler_that_does_not_return_keeps_no_other_informer_from_ending() {
     let factory = SharedInformerFactory::new(Arc::clone(&stage.client));
     let maps = factory.informer(ListWatch::<ConfigMap>::of_kind());
     let pods = factory.informer(ListWatch::<Pod>::of_kind());
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = Mutex::new(released);
+    let (release, released) = crossbeam_channel::bounded::<()>(1);
     maps.add_handler(move |_: &Notification<ConfigMap>| {
         // Returns with an error when the sender is gone.
-        let _ = released.lock().unwrap().recv();
+        let _ = released.recv();
     });
     let registration = pods.add_handler(|_: &Notification<Pod>| {});
     factory.start();

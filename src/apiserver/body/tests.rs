@@ -94,6 +94,38 @@ fn metadata_of_wrong_types_is_refused_in_go_s_words() {
     );
 }
 
+#[track_caller]
+fn check_patch_refused(plural: &str, patched: &str, message: &str) {
+    let mut patched = serde_json::from_str(patched).unwrap();
+    let refusal = check_patched(&kind(plural), &mut patched).unwrap_err();
+    assert_eq!((refusal.code, refusal.message.as_str()), (422, message));
+}
+
+/// The words of a real server.
+#[test]
+fn what_a_patch_made_unreadable_is_refused_with_what_it_made() {
+    check_patch_refused(
+        "configmaps",
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":1,"data":{"a":"1"}}"#,
+        r#" "" is invalid: patch: Invalid value: "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":1,\"data\":{\"a\":\"1\"}}": json: cannot unmarshal number into Go struct field ConfigMap.metadata of type v1.ObjectMeta"#,
+    );
+    check_patch_refused(
+        "widgets",
+        r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":{"x":1}}}"#,
+        r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{\"labels\":{\"x\":1}}}": json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#,
+    );
+    check_patch_refused(
+        "widgets",
+        "{}",
+        r#" "" is invalid: patch: Invalid value: "{}": Object 'Kind' is missing in '{}'"#,
+    );
+    check_patch_refused(
+        "configmaps",
+        "[]",
+        r#" "" is invalid: patch: Invalid value: "[]": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#,
+    );
+}
+
 #[test]
 fn broken_json_is_told_in_go_s_words() {
     for (body, wanted) in [

@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902): reading operations, walking pointers (RFC 6901), applying them in order.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::body::go_name;
 use super::super::{nesting, render};
@@ -111,11 +111,17 @@ pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Status> {
 }
 
 fn operation(step: &Value) -> Result<Operation, Status> {
-    let Value::Object(map) = step else {
-        return Err(Status::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
-            go_name(step)
-        )));
+    // To Go, null is as good as nothing everywhere.
+    let nothing = Map::new();
+    let map = match step {
+        Value::Object(map) => map,
+        Value::Null => &nothing,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            return Err(Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+                go_name(step)
+            )));
+        }
     };
     let refuse = |why: &str| {
         Status::bad_request(format!(
@@ -123,12 +129,19 @@ fn operation(step: &Value) -> Result<Operation, Status> {
             String::from_utf8_lossy(&render::json(step))
         ))
     };
-    let pointer = |key: &str| match map.get(key) {
-        Some(Value::String(text)) => Ok(split(text)),
-        Some(found) => Err(Status::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{key} of type string",
-            go_name(found)
-        ))),
+    for key in ["op", "from", "path"] {
+        if let Some(found) = map.get(key)
+            && !found.is_string()
+            && !found.is_null()
+        {
+            return Err(Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{key} of type string",
+                go_name(found)
+            )));
+        }
+    }
+    let pointer = |key: &str| match map.get(key).and_then(Value::as_str) {
+        Some(text) => Ok(split(text)),
         None => {
             let comma = if key == "path" { "" } else { "," };
             Err(refuse(&format!(
@@ -210,6 +223,10 @@ impl Document<'_> {
             Operation::Remove(path) => self.remove(followed(path)?).map(drop),
             Operation::Replace(path, value) => {
                 let path = followed(path)?;
+                if path.is_empty() && !value.is_object() && !value.is_array() {
+                    // The API server's library does nothing then, and says so to nobody.
+                    return Ok(());
+                }
                 self.deepen(path, nesting::depth(value))?;
                 *find_mut(self.root, path)? = value.clone();
                 Ok(())
@@ -238,10 +255,14 @@ impl Document<'_> {
         static ABSENT: Value = Value::Null;
         let found = match path.split_last() {
             None => &*self.root,
-            Some((last, parents)) => match find_mut(self.root, parents)? {
-                Value::Object(map) => map.get(last).unwrap_or(&ABSENT),
-                parent => child_mut(parent, last)?,
-            },
+            Some((last, parents)) => {
+                let parent = find_mut(self.root, parents)?;
+                if let Value::Object(map) = &*parent {
+                    map.get(last).unwrap_or(&ABSENT)
+                } else {
+                    child_mut(parent, last)?
+                }
+            }
         };
         (found == wanted).then_some(()).ok_or(ApplyError::Differs)
     }

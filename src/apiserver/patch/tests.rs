@@ -188,6 +188,7 @@ fn json_patches_fail_where_the_api_server_s_library_fails() {
             r#"{"op":"copy","from":"","path":"/a"}"#,
             Err(ApplyError::Root),
         ),
+        ("{}", r#"{"op":"replace","path":"","value":"x"}"#, Ok("{}")),
         (
             r#"{"a":{}}"#,
             r#"{"op":"add","path":"x/a/b","value":1}"#,
@@ -462,6 +463,24 @@ fn what_is_no_patch_is_refused_in_the_api_server_s_words() {
             "[5]",
             400,
             "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+        ),
+        (
+            json,
+            "[null]",
+            400,
+            "invalid operation null: unsupported operation",
+        ),
+        (
+            json,
+            r#"[{"op":1,"path":"/a"}]"#,
+            400,
+            "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+        ),
+        (
+            json,
+            r#"[{"op":"remove","path":null}]"#,
+            400,
+            r#"invalid operation {"op":"remove","path":null}: failed to decode 'path': operation missing path field: missing value"#,
         ),
         (
             json,

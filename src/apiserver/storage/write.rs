@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 use super::super::body::text;
 use super::super::kinds::{Generation, ServedKind, StatusPart};
 use super::super::refusal;
-use super::super::validation::{NameRule, label_faults, name_faults, owner_faults};
+use super::super::validation::{
+    NameRule, finalizer_name_faults, label_faults, name_faults, owner_faults,
+};
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
 use super::{Part, Stamp, Target};
@@ -86,6 +88,7 @@ pub(super) fn created(
         name_faults(name_rule(kind), &name),
         label_faults(metadata),
         owner_faults(metadata),
+        finalizer_name_faults(metadata),
     ]
     .concat();
     if !faults.is_empty() {
@@ -176,6 +179,7 @@ pub(super) fn updated(
     let faults = [
         label_faults(metadata),
         owner_faults(metadata),
+        finalizer_name_faults(metadata),
         finalizer_faults(old, &new),
     ]
     .concat();
