@@ -67,10 +67,17 @@ def annotate(api, target, count, length):
         return sorted(writers.map(change, range(count)))
 
 
+def carries(frame, version):
+    """Whether a frame, in JSON or protobuf, is an event of this version. A bookmark at it is not: it only claims that nothing older is left."""
+    text = str(version).encode()
+    is_of_version = b'"resourceVersion":"%b"' % text in frame or b"\x32%c%b" % (len(text), text) in frame
+    return is_of_version and b"BOOKMARK" not in frame[:32]
+
+
 def without(streams, versions):
     """Streams that lack the last of these versions among their newest frames; a bookmark may follow it."""
-    text = str(versions[-1]).encode()
-    return [f"{s.endpoint.name} {s.target}: {len(s.frames)} frames, {s.end or 'open'}" for s in streams if not any(text in frame for frame in s.frames[-3:])]
+    last = versions[-1]
+    return [f"{s.endpoint.name} {s.target}: {len(s.frames)} frames, {s.end or 'open'}" for s in streams if not any(carries(frame, last) for frame in s.frames[-3:])]
 
 
 def stream_bursts(report, name, api, target, streams):

@@ -21,5 +21,18 @@ class Settle(unittest.TestCase):
         self.assertGreater(took, quiet.BOUND_SECONDS)
 
 
+class Carries(unittest.TestCase):
+    def test_only_an_event_of_that_version_counts(self):
+        modified = b'{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"%b"},"data":{"at":"71234"}}}'
+        self.assertTrue(quiet.carries(modified % b"1234", 1234))
+        self.assertFalse(quiet.carries(modified % b"1233", 1234))
+        self.assertFalse(quiet.carries(modified % b"91234", 1234))
+        self.assertFalse(quiet.carries(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1234"}}}', 1234))
+        metadata = b"\n\x02p0\x12\x00\x2a\x04f123\x32\x041234\x38\x01"
+        self.assertTrue(quiet.carries(b"\n\x08MODIFIED\x12" + metadata, 1234))
+        self.assertFalse(quiet.carries(b"\n\x08MODIFIED\x12" + metadata, 12348))
+        self.assertFalse(quiet.carries(b"\n\x08BOOKMARK\x12" + metadata, 1234))
+
+
 if __name__ == "__main__":
     unittest.main()
