@@ -36,7 +36,16 @@ fn a_short_demo_ends_verified() {
     assert_eq!(ended.status.code(), Some(0), "{text}{errors}");
     assert_eq!(told(&text, "upstream watches"), "2");
     assert_eq!(told(&text, "downstream watches"), "50");
-    for name in ["lost", "doubled", "out of order", "lists that differ"] {
+    for name in [
+        "lost",
+        "doubled",
+        "out of order",
+        "watchers that differ",
+        "lists that differ",
+        // Who begins anew gets what was left behind.
+        "watchers told to relist",
+        "watches taken up again",
+    ] {
         assert_eq!(told(&text, name), "0", "{name}");
     }
     let number = |name| told(&text, name).replace(',', "").parse::<u64>().unwrap();
