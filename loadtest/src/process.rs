@@ -1,5 +1,7 @@
 //! What the system says about processes: CPU time, memory, open-file limits.
 
+pub mod piped;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};

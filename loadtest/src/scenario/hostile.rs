@@ -77,7 +77,7 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     let cpu = Usage::of(pid)?.cpu;
     let attack = now_ns();
     let begun = Instant::now();
-    let attacking = Attacking::begin(flags, reference, limit(flags)).await?;
+    let attacking = Attacking::begin(flags, reference, limit(flags))?;
     let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_begun()).await?;
     watch_memory(pid, &mut memory, flags.duration, || false).await?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -1,17 +1,17 @@
 //! A share of the watchers in a process of its own: one line of JSON tells it what to do, then orders go one way and counts the other.
 //! It ends when its input does, so also when this program is killed.
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
 
 use crate::cli::Server;
+use crate::process::piped::Piped;
 use crate::process::raise_open_files;
 use crate::recorder::{Control, Counts};
 use crate::scenario::crowd::Crowd;
@@ -25,6 +25,9 @@ use crate::watcher::Plan;
 const RELAY_EVERY: Duration = Duration::from_millis(10);
 /// How long an answer may take that is waited for: a verdict over millions of events.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// How soon a part that has answered must end.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// What a part has to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,9 +89,7 @@ enum Said {
 /// A part as its owner sees it.
 #[derive(Debug)]
 pub struct Part {
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    child: Piped,
 }
 
 impl Part {
@@ -110,25 +111,14 @@ impl Part {
             // Arguments can be read by others.
             command.env("LOADTEST_TOKEN", token);
         }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let input = child.stdin.take().context("invariant: stdin is piped")?;
-        let output = child.stdout.take().context("invariant: stdout is piped")?;
-        let mut part = Self {
-            child,
-            input,
-            output: BufReader::new(output).lines(),
-        };
-        part.tell(&serde_json::to_string(task)?).await?;
-        Ok(part)
+        let mut child = Piped::spawn(&mut command)?;
+        child.tell(&serde_json::to_string(task)?).await?;
+        Ok(Self { child })
     }
 
     /// The process, while it has not ended.
     pub fn pid(&self) -> Option<u32> {
-        self.child.id()
+        self.child.pid()
     }
 
     /// Passes on orders and counts until the part has stopped.
@@ -145,7 +135,7 @@ impl Part {
         loop {
             tokio::select! {
                 // Both can be cancelled without loss.
-                said = self.output.next_line() => match parse(said?)? {
+                said = self.child.line() => match parse(said?)? {
                     Said::Status(status) => {
                         status.add_since(&last, &control);
                         last = status;
@@ -156,7 +146,7 @@ impl Part {
                 _ = tick.tick() => {
                     let orders = Orders::of(&plans, &control);
                     if orders != told {
-                        self.tell(&serde_json::to_string(&orders)?).await?;
+                        self.child.tell(&serde_json::to_string(&orders)?).await?;
                         told = orders;
                     }
                 }
@@ -170,9 +160,9 @@ impl Part {
     /// If it does not answer in time.
     pub async fn judge(mut self, reference: &str) -> Result<Outcome> {
         let judging = async {
-            self.tell(reference).await?;
+            self.child.tell(reference).await?;
             loop {
-                match parse(self.output.next_line().await?)? {
+                match parse(self.child.line().await?)? {
                     Said::Outcome(outcome) => return Ok(outcome),
                     Said::Status(_) | Said::Stopped(_) => {}
                 }
@@ -181,14 +171,8 @@ impl Part {
         let outcome = tokio::time::timeout(ANSWER_WAIT, judging)
             .await
             .context("no verdict of a part")?;
-        self.child.wait().await?;
+        self.child.end(END_WAIT).await.context("a part")?;
         outcome
-    }
-
-    async fn tell(&mut self, line: &str) -> Result<()> {
-        self.input.write_all(line.as_bytes()).await?;
-        self.input.write_all(b"\n").await?;
-        Ok(self.input.flush().await?)
     }
 }
 

@@ -1,17 +1,17 @@
 //! The attacker's process as its owner sees it: it ends when its input does, or with its owner.
 
 use std::net::Ipv4Addr;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::Command;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::attack::Tally;
 use crate::cli::hostile::Hostile;
+use crate::process::piped::Piped;
 
 /// The address of an attacker that is not where the witness is.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -21,10 +21,10 @@ const END_WAIT: Duration = Duration::from_secs(5);
 /// An attack that goes on.
 #[derive(Debug)]
 pub struct Attacking {
-    child: Child,
-    input: ChildStdin,
     tally: Arc<Mutex<Tally>>,
-    reading: JoinHandle<()>,
+    /// Reads what the process says, until the input is closed; then ends it.
+    reading: JoinHandle<Result<()>>,
+    input: oneshot::Sender<()>,
     clients: u64,
 }
 
@@ -33,7 +33,7 @@ impl Attacking {
     ///
     /// # Errors
     /// If the process cannot be started.
-    pub async fn begin(flags: &Hostile, reference: &str, life: Duration) -> Result<Self> {
+    pub fn begin(flags: &Hostile, reference: &str, life: Duration) -> Result<Self> {
         let attack = flags.attack;
         let clients = flags.clients.unwrap_or(attack.clients());
         let rate = flags.rate.unwrap_or(attack.rate());
@@ -42,43 +42,23 @@ impl Attacking {
         } else {
             ELSEWHERE
         };
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        command
             .args(["attack", "--target", &flags.server.target])
             .args(["--reference", reference, "--attack", &attack.name()])
-            .args([
-                "--clients",
-                &clients.to_string(),
-                "--rate",
-                &rate.to_string(),
-            ])
-            .args([
-                "--source",
-                &source.to_string(),
-                "--life",
-                &life.as_secs().to_string(),
-            ])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let input = child.stdin.take().context("invariant: stdin is piped")?;
-        let output = child.stdout.take().context("invariant: stdout is piped")?;
+            .args(["--clients", &clients.to_string()])
+            .args(["--rate", &rate.to_string()])
+            .args(["--source", &source.to_string()])
+            .args(["--life", &life.as_secs().to_string()]);
+        let child = Piped::spawn(&mut command)?;
         let tally = Arc::<Mutex<Tally>>::default();
-        let kept = tally.clone();
-        // Ends with the process.
-        let reading = tokio::spawn(async move {
-            let mut lines = BufReader::new(output).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                if let Ok(told) = serde_json::from_str(&line) {
-                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = told;
-                }
-            }
-        });
+        let (input, over) = oneshot::channel();
+        // Ends with the process, or with the input's other end.
+        let reading = tokio::spawn(read(child, tally.clone(), over));
         Ok(Self {
-            child,
-            input,
             tally,
             reading,
+            input,
             clients: clients as u64,
         })
     }
@@ -95,13 +75,33 @@ impl Attacking {
     /// Ends it; what it came to.
     ///
     /// # Errors
-    /// If it failed.
-    pub async fn end(mut self) -> Result<Tally> {
-        drop(self.input);
-        let status = tokio::time::timeout(END_WAIT, self.child.wait()).await;
-        let status = status.context("the attacker does not end")??;
-        anyhow::ensure!(status.success(), "the attacker failed: {status}");
-        let _ = self.reading.await;
+    /// If it failed, or ended before.
+    pub async fn end(self) -> Result<Tally> {
+        // Who reads no more has failed, which is told next.
+        let _ = self.input.send(());
+        self.reading.await?.context("the attacker")?;
         Ok(*self.tally.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+async fn read(
+    mut child: Piped,
+    tally: Arc<Mutex<Tally>>,
+    mut over: oneshot::Receiver<()>,
+) -> Result<()> {
+    let keep = |line: &str| {
+        if let Ok(told) = serde_json::from_str(line) {
+            *tally.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+    };
+    loop {
+        tokio::select! {
+            // Both can be cancelled without loss.
+            line = child.line() => keep(&line?.context("it has ended by itself")?),
+            _ = &mut over => break,
+        }
+    }
+    let last = child.end(END_WAIT).await?;
+    last.iter().for_each(|line| keep(line));
+    Ok(())
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::Command;
 
 use crate::pods::Held;
+use crate::process::piped::Piped;
 
 /// How long a store may take to fill.
 const SYNC_WAIT: Duration = Duration::from_secs(300);
@@ -20,9 +20,7 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// A running informer.
 pub struct Informer {
     name: String,
-    process: Child,
-    input: Option<ChildStdin>,
-    output: Lines<BufReader<ChildStdout>>,
+    process: Piped,
 }
 
 /// What a process says it has used until now.
@@ -81,18 +79,8 @@ impl Informer {
     /// If it ends or does not get there in time.
     pub async fn start(name: String, mut command: Command) -> Result<(Self, Said, Duration)> {
         let begun = Instant::now();
-        let mut process = command.spawn().with_context(|| name.clone())?;
-        let input = process.stdin.take();
-        let output = process
-            .stdout
-            .take()
-            .context("invariant: its output is piped")?;
-        let mut informer = Self {
-            name,
-            process,
-            input,
-            output: BufReader::new(output).lines(),
-        };
+        let process = Piped::spawn(&mut command).with_context(|| name.clone())?;
+        let mut informer = Self { name, process };
         let said = informer.read("synced", SYNC_WAIT).await?;
         Ok((informer, said, begun.elapsed()))
     }
@@ -153,23 +141,14 @@ impl Informer {
     ///
     /// # Errors
     /// If it does not end.
-    pub async fn end(mut self) -> Result<()> {
-        drop(self.input.take());
-        let ended = tokio::time::timeout(END_WAIT, self.process.wait()).await;
-        let status = ended.with_context(|| format!("{}: does not end", self.name))??;
-        if !status.success() {
-            bail!("{}: {status}", self.name);
-        }
+    pub async fn end(self) -> Result<()> {
+        let Self { name, process } = self;
+        process.end(END_WAIT).await.context(name)?;
         Ok(())
     }
 
     async fn ask(&mut self, what: &str) -> Result<()> {
-        let input = self
-            .input
-            .as_mut()
-            .context("invariant: it has not been ended")?;
-        input.write_all(format!("{what}\n").as_bytes()).await?;
-        Ok(input.flush().await?)
+        self.process.tell(what).await
     }
 
     async fn read<T: for<'de> Deserialize<'de>>(
@@ -178,7 +157,7 @@ impl Informer {
         wait: Duration,
     ) -> Result<T> {
         let reading = async {
-            while let Some(line) = self.output.next_line().await? {
+            while let Some(line) = self.process.line().await? {
                 let said: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
                 if said["event"] == event {
                     return serde_json::from_value(said).context(line);

@@ -1,7 +1,5 @@
 //! The informers that are compared: what each is called, and how its program is started.
 
-use std::process::Stdio;
-
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::process::Command;
@@ -153,12 +151,7 @@ impl Row {
                 command
             }
         };
-        command
-            .arg("--kubeconfig")
-            .arg(&flags.kubeconfig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true);
+        command.arg("--kubeconfig").arg(&flags.kubeconfig);
         Ok(command)
     }
 }
