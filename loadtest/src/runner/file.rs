@@ -61,6 +61,8 @@ pub enum Server {
     Real,
     /// A gateway before that, TLS on both sides.
     GatewayReal,
+    /// The same, plain HTTP towards clients.
+    GatewayRealPlain,
 }
 
 /// The servers of one run.
@@ -150,12 +152,13 @@ impl Server {
             Self::GatewayTls => "gateway-tls",
             Self::Real => "real",
             Self::GatewayReal => "gateway-real",
+            Self::GatewayRealPlain => "gateway-real-plain",
         }
     }
 
     /// Whether a gateway stands before the API server.
     pub const fn has_gateway(self) -> bool {
-        matches!(self, Self::Gateway | Self::GatewayTls | Self::GatewayReal)
+        !matches!(self, Self::Embedded | Self::Real)
     }
 }
 

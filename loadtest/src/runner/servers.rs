@@ -83,7 +83,9 @@ impl Servers {
             Server::Embedded | Server::Gateway | Server::GatewayTls => {
                 self.embedded(planned).await?
             }
-            Server::Real | Server::GatewayReal => self.real_server().await?,
+            Server::Real | Server::GatewayReal | Server::GatewayRealPlain => {
+                self.real_server().await?
+            }
         };
         self.answers(&api, planned).await?;
         if self.real.is_some() {
