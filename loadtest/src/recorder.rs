@@ -1,13 +1,15 @@
 //! What one swarm thread counts: latencies, events, bytes, ends of streams.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::texts::Texts;
+use crate::wire::event::WriteTime;
 
 /// Longest latency that is told apart from longer ones.
 const LATENCY_MAX: Duration = Duration::from_secs(300);
@@ -44,6 +46,9 @@ pub struct Control {
     pub last_delivery_ns: AtomicU64,
     /// Body bytes delivered so far.
     pub bytes: AtomicU64,
+    /// How often a thread read something that was more than bookmarks. Those of thousands of watches never stop coming, so they say
+    /// nothing about whether events still come.
+    pub arrivals: AtomicU64,
     /// Orders carried out by all clients (rounds ended, goal reached); each thread keeps its own share up to date.
     pub progress: AtomicUsize,
     /// Open watches that have not reached the goal; each thread keeps its own share up to date.
@@ -61,14 +66,18 @@ impl Control {
         self.measure_from_ns.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// Adds what a thread has delivered since it last said so.
-    pub fn add_delivered(&self, events: u64, bytes: u64, now_ns: u64) {
-        if events > 0 {
-            self.delivered.fetch_add(events, Ordering::Relaxed);
-            self.last_delivery_ns.fetch_max(now_ns, Ordering::Relaxed);
+    /// Adds what a thread has read since it last said so.
+    pub fn add(&self, arrived: &Arrived) {
+        if arrived.events > 0 {
+            self.delivered.fetch_add(arrived.events, Ordering::Relaxed);
+            self.last_delivery_ns
+                .fetch_max(arrived.last_ns, Ordering::Relaxed);
         }
-        if bytes > 0 {
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if arrived.bytes > 0 {
+            self.bytes.fetch_add(arrived.bytes, Ordering::Relaxed);
+        }
+        if arrived.is_more_than_bookmarks() {
+            self.arrivals.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -78,20 +87,44 @@ impl Control {
     }
 }
 
-/// Nanoseconds since the epoch.
+/// What a thread has read in a while.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived {
+    /// Data events.
+    pub events: u64,
+    /// Bookmarks.
+    pub bookmarks: u64,
+    /// Body bytes.
+    pub bytes: u64,
+    /// When the last event had been decoded, nanoseconds since the epoch.
+    pub last_ns: u64,
+}
+
+impl Arrived {
+    /// Whether it was more than bookmarks: events, or a part of one.
+    fn is_more_than_bookmarks(self) -> bool {
+        self.bytes > 0 && (self.events > 0 || self.bookmarks == 0)
+    }
+}
+
+/// Nanoseconds since the epoch, by a clock that nobody sets: the wall clock's time when this process first asked, and the time since. So
+/// processes that began within one run agree, and a clock that is set during the run changes no latency.
 pub fn now_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-        })
+    static BEGINNING: LazyLock<(Duration, Instant)> = LazyLock::new(|| {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        (wall.unwrap_or_default(), Instant::now())
+    });
+    let (wall, begun) = &*BEGINNING;
+    u64::try_from((*wall + begun.elapsed()).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Counts of one thread.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    /// End-to-end latencies in microseconds.
+    /// From the moment a write was sent to its event, in microseconds.
     pub latency: Histogram<u64>,
+    /// The same from the moment the write was due: of a writer that falls behind, what its writes waited for each other counts too.
+    pub latency_from_due: Histogram<u64>,
     /// Data events.
     pub events: u64,
     /// Body bytes.
@@ -113,6 +146,7 @@ pub struct Recorder {
 pub struct Counts {
     /// Microseconds, and how many of them there were.
     latency: Vec<(u64, u64)>,
+    latency_from_due: Vec<(u64, u64)>,
     events: u64,
     bytes: u64,
     bookmarks: u64,
@@ -122,11 +156,14 @@ pub struct Counts {
 
 impl From<&Recorder> for Counts {
     fn from(recorder: &Recorder) -> Self {
-        let recorded = recorder.latency.iter_recorded();
-        Self {
-            latency: recorded
+        let values = |of: &Histogram<u64>| {
+            of.iter_recorded()
                 .map(|value| (value.value_iterated_to(), value.count_at_value()))
-                .collect(),
+                .collect()
+        };
+        Self {
+            latency: values(&recorder.latency),
+            latency_from_due: values(&recorder.latency_from_due),
             events: recorder.events,
             bytes: recorder.bytes,
             bookmarks: recorder.bookmarks,
@@ -149,6 +186,10 @@ impl From<&Counts> for Recorder {
         for (value, count) in &counts.latency {
             recorder.latency.saturating_record_n(*value, *count);
         }
+        for (value, count) in &counts.latency_from_due {
+            let latency = &mut recorder.latency_from_due;
+            latency.saturating_record_n(*value, *count);
+        }
         recorder
     }
 }
@@ -157,6 +198,7 @@ impl Default for Recorder {
     fn default() -> Self {
         Self {
             latency: latencies(),
+            latency_from_due: latencies(),
             events: 0,
             bytes: 0,
             bookmarks: 0,
@@ -177,7 +219,7 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 impl Recorder {
-    /// Reads the clock and the orders once for all that has just arrived on one connection.
+    /// Reads the clock and the orders before what has arrived on one connection.
     pub fn tick(&mut self, control: &Control) {
         self.now_ns = now_ns();
         self.window = (
@@ -191,11 +233,41 @@ impl Recorder {
         self.now_ns
     }
 
-    /// Counts the latency of an object written at this moment, if it is in the measured window.
-    pub fn written_at(&mut self, written_at_ns: u64) {
-        if written_at_ns >= self.window.0 && written_at_ns < self.window.1 {
-            self.latency
-                .saturating_record(self.now_ns.saturating_sub(written_at_ns) / 1_000);
+    /// Counts an event that has been decoded, and reads the clock: what came before it in the same piece, and was decrypted and decoded
+    /// first, is a part of its latency.
+    pub fn event(&mut self, version: u64) {
+        self.events += 1;
+        self.newest_version = self.newest_version.max(version);
+        self.now_ns = now_ns();
+    }
+
+    /// Counts the latency of the newest event, if it was sent in the measured window.
+    pub fn written(&mut self, write: WriteTime) {
+        if write.sent_ns >= self.window.0 && write.sent_ns < self.window.1 {
+            let us = |since_ns: u64| self.now_ns.saturating_sub(since_ns) / 1_000;
+            let (latency, from_due) = (us(write.sent_ns), us(write.due_ns()));
+            self.latency.saturating_record(latency);
+            self.latency_from_due.saturating_record(from_due);
+        }
+    }
+
+    /// What it has counted so far, to be given to [`Self::since`].
+    pub fn so_far(&self) -> Arrived {
+        Arrived {
+            events: self.events,
+            bookmarks: self.bookmarks,
+            bytes: self.bytes,
+            last_ns: self.now_ns,
+        }
+    }
+
+    /// What it has counted since then.
+    pub fn since(&self, then: &Arrived) -> Arrived {
+        Arrived {
+            events: self.events - then.events,
+            bookmarks: self.bookmarks - then.bookmarks,
+            bytes: self.bytes - then.bytes,
+            last_ns: self.now_ns,
         }
     }
 
@@ -227,6 +299,7 @@ impl Recorder {
     pub fn merge(&mut self, other: &Self) {
         // Equal bounds: cannot fail.
         let _ = self.latency.add(&other.latency);
+        let _ = self.latency_from_due.add(&other.latency_from_due);
         self.events += other.events;
         self.bytes += other.bytes;
         self.bookmarks += other.bookmarks;
@@ -250,11 +323,51 @@ mod tests {
         recorder.events = 7;
         for value in [3, 3, 900, 70_000] {
             recorder.latency.record(value).unwrap();
+            recorder.latency_from_due.record(value * 2).unwrap();
         }
         let text = serde_json::to_string(&Counts::from(&recorder)).unwrap();
         let counts: Counts = serde_json::from_str(&text).unwrap();
         let read = Recorder::from(&counts);
         assert_eq!(read.latency, recorder.latency);
+        assert_eq!(read.latency_from_due, recorder.latency_from_due);
         assert_eq!((read.events, read.ends), (7, recorder.ends));
+    }
+
+    #[test]
+    fn a_late_write_counts_from_when_it_was_due_too() {
+        let control = Control::default();
+        control.measure_from_now();
+        let mut recorder = Recorder::default();
+        recorder.tick(&control);
+        let sent_ns = now_ns();
+        recorder.event(1);
+        recorder.written(WriteTime {
+            sent_ns,
+            late_ns: 3_000_000_000,
+        });
+        let least = recorder.latency_from_due.min();
+        assert!(recorder.latency.max() < least && least >= 2_990_000);
+    }
+
+    #[test]
+    fn bookmarks_alone_are_no_sign_that_events_still_come() {
+        let control = Control::default();
+        let arrived = |events, bookmarks, bytes| Arrived {
+            events,
+            bookmarks,
+            bytes,
+            last_ns: 0,
+        };
+        // Nothing, a bookmark, a part of an event, an event and a bookmark.
+        for (of, arrivals) in [
+            (arrived(0, 0, 0), 0),
+            (arrived(0, 1, 90), 0),
+            (arrived(0, 0, 90), 1),
+            (arrived(1, 1, 400), 2),
+        ] {
+            control.add(&of);
+            assert_eq!(control.arrivals.load(Ordering::Relaxed), arrivals);
+        }
+        assert_eq!(control.bytes.load(Ordering::Relaxed), 580);
     }
 }

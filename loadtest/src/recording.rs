@@ -15,7 +15,7 @@ use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::verify::reference::{Entry, Reference, State, line_hash};
 use crate::watcher::state_entry;
-use crate::wire::event::{Event, Kind};
+use crate::wire::event::{Event, Kind, WriteTime};
 use crate::wire::lines::Lines;
 
 /// How long to wait before watching again.
@@ -31,17 +31,17 @@ pub struct Recording {
     task: JoinHandle<Result<()>>,
 }
 
-/// When events were written, nanoseconds since the epoch, and how much later they were seen here.
+/// When events were sent, nanoseconds since the epoch, and how much later they were seen here.
 #[derive(Debug, Default)]
 struct Delays {
     seen: Vec<(u64, u64)>,
 }
 
 impl Delays {
-    fn add(&mut self, written_at_ns: u64) {
+    fn add(&mut self, write: WriteTime) {
         if self.seen.len() < Reference::ENTRIES_MAX {
-            let delay_ns = now_ns().saturating_sub(written_at_ns);
-            self.seen.push((written_at_ns, delay_ns));
+            let delay_ns = now_ns().saturating_sub(write.sent_ns);
+            self.seen.push((write.sent_ns, delay_ns));
         }
     }
 }
@@ -188,10 +188,9 @@ impl Recorder {
                     );
                 }
                 // A deleted object still carries the moment of its last change.
-                if let (Some(at), Kind::Added | Kind::Modified) = (event.written_at_ns, event.kind)
-                {
+                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind) {
                     let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
-                    delays.add(at);
+                    delays.add(write);
                 }
             }
         }

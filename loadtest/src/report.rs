@@ -95,6 +95,9 @@ pub struct Run {
     pub columns: Vec<Column>,
     /// What was wrong with the server's answers.
     pub faults: Vec<String>,
+    /// Why its figures are not those of the scenario.
+    #[serde(default)]
+    pub invalid: Vec<String>,
     /// What is worth reading besides.
     pub notes: Vec<String>,
 }

@@ -125,6 +125,7 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
     match outcome {
         Ok(found) => {
             (run.columns, run.faults, run.notes) = (found.columns, found.faults, found.notes);
+            run.invalid = found.invalid;
             run.whole = servers.usage();
         }
         Err(error) => {

@@ -25,7 +25,7 @@ use anyhow::Result;
 
 use crate::cli::{Churning, Server, Setting, Watching};
 use crate::process::raise_open_files;
-use crate::swarm::{JSON, Wiring};
+use crate::swarm::{Accept, Wiring};
 use crate::target::Target;
 use crowd::Crowd;
 use watch_run::WatchRun;
@@ -61,7 +61,7 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
         threads: server.threads,
         streams_per_connection,
         websocket: false,
-        accept: JSON,
+        accept: Accept::Json,
         stream_window: None,
         impatient: false,
         source: server.source,

@@ -23,6 +23,7 @@ pub struct Sheet {
     rows: Vec<(String, Vec<Option<f64>>)>,
     distributions: Vec<Distribution>,
     faults: Texts,
+    invalid: Texts,
     notes: Texts,
 }
 
@@ -44,6 +45,7 @@ impl Sheet {
             rows: Vec::new(),
             distributions: Vec::new(),
             faults: Texts::new(TEXTS_MAX),
+            invalid: Texts::new(TEXTS_MAX),
             notes: Texts::new(TEXTS_MAX),
         }
     }
@@ -117,6 +119,11 @@ impl Sheet {
         self.faults.add(who, what);
     }
 
+    /// The run was not what it was to be, so that its figures are not those of what was asked for. No fault of the server's.
+    pub fn invalid(&mut self, text: String) {
+        self.invalid.add("", &text);
+    }
+
     /// Something worth reading that is no failure.
     pub fn note(&mut self, text: String) {
         self.notes.add("", &text);
@@ -147,7 +154,7 @@ impl Sheet {
         }
         let lines = |texts: &Texts| texts.lines().collect::<Vec<_>>();
         json!({
-            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": lines(&self.faults), "notes": lines(&self.notes),
+            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": lines(&self.faults), "invalid": lines(&self.invalid), "notes": lines(&self.notes),
             "passed": self.is_clean(),
         })
     }
@@ -210,10 +217,18 @@ impl fmt::Display for Sheet {
         for note in self.notes.lines() {
             writeln!(f, "note: {note}")?;
         }
+        for why in self.invalid.lines() {
+            writeln!(f, "INVALID: {why}")?;
+        }
         for fault in self.faults.lines() {
             writeln!(f, "FAULT: {fault}")?;
         }
-        write!(f, "{}", if self.is_clean() { "passed" } else { "FAILED" })
+        let verdict = match (self.is_clean(), self.invalid.is_empty()) {
+            (false, _) => "FAILED",
+            (true, false) => "passed, but the figures are not those of this scenario",
+            (true, true) => "passed",
+        };
+        write!(f, "{verdict}")
     }
 }
 

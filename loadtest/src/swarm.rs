@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use kube_fanout::resource::Encoding;
+use serde::{Deserialize, Serialize};
 
 use crate::recorder::{Control, Recorder};
 use crate::target::Target;
@@ -26,10 +28,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// How often threads look at their orders and count who is done.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Objects as they are, in JSON.
-pub const JSON: &str = "application/json";
-/// Their metadata alone, in JSON.
-pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 /// The status of requests that the server has no room for.
 pub const TOO_MANY: u16 = 429;
 
@@ -55,10 +53,43 @@ pub enum Ended<'a> {
     Left,
 }
 
+/// What members ask for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Accept {
+    /// Objects as they are, in JSON.
+    #[default]
+    Json,
+    /// Their metadata alone, in JSON.
+    Metadata,
+    /// Objects as they are, in protobuf.
+    Protobuf,
+}
+
+impl Accept {
+    /// The header's value.
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    /// How what comes is written.
+    pub const fn encoding(self) -> Encoding {
+        match self {
+            Self::Json | Self::Metadata => Encoding::Json,
+            Self::Protobuf => Encoding::Protobuf,
+        }
+    }
+}
+
 /// One client of the swarm.
 pub trait Member: Send + 'static {
     /// Asked when the connection is free: at the start, and after each end.
     fn next(&mut self, control: &Control) -> Next;
+    /// A response with status 200 has begun, and goes on. Told once or more often.
+    fn begins(&mut self) {}
     /// A piece of the body of a response with this status.
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
     /// The response is over.
@@ -90,8 +121,8 @@ pub struct Wiring {
     pub streams_per_connection: Option<usize>,
     /// Whether members watch over WebSockets; over HTTP/1.1 only.
     pub websocket: bool,
-    /// What members ask for: `application/json`, or a form of it.
-    pub accept: &'static str,
+    /// What members ask for.
+    pub accept: Accept,
     /// Receive window of each HTTP/2 stream, bytes, if not the library's own.
     pub stream_window: Option<u32>,
     /// Whether members come again after [`PAUSE`] even if they were told to come later.
@@ -285,7 +316,7 @@ mod tests {
             threads: 1,
             streams_per_connection: None,
             websocket: false,
-            accept: JSON,
+            accept: Accept::Json,
             stream_window: None,
             impatient,
             source: Ipv4Addr::LOCALHOST,

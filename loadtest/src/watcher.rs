@@ -6,19 +6,25 @@ use std::sync::Arc;
 
 pub use habit::{Habit, Plan};
 
+use anyhow::{Context, Result};
+use kube_fanout::resource::Encoding;
+
+use crate::client::list_version;
 use crate::recorder::{Control, LEFT, Recorder};
 use crate::swarm::pace::Slowness;
 use crate::swarm::{Ended, Member, Next};
 use crate::verify::reference::{Fingerprints, Reference, State, fingerprint, line_hash};
 use crate::verify::{Fault, Track};
-use crate::wire::event::{Event, Kind, first_version, name_of, object_name};
-use crate::wire::lines::Lines;
+use crate::wire::event::{Event, Kind, name_of, object_name};
+use crate::wire::frames::Frames;
+use crate::wire::list::Listing;
+use crate::wire::protobuf;
 use habit::{Return, Visits};
 
+/// Lists of one watcher that are compared: more than it may take, unless it comes and goes.
+const LISTS_MAX: usize = 4_096;
 /// Largest list that a relisting watcher takes.
 const LIST_LEN_MAX: usize = 256 << 20;
-/// Enough of a list's beginning to find its version, which typed lists write first.
-const LIST_HEAD_LEN: usize = 512;
 /// One in so many events of a sampled watcher is parsed fully and its bytes are compared.
 const SAMPLE_EVERY: u64 = 16;
 
@@ -32,10 +38,15 @@ enum Mode {
 #[derive(Debug)]
 pub struct Watcher {
     plan: Arc<Plan>,
-    lines: Lines,
+    frames: Frames,
+    /// The list that is being taken, of a watcher that keeps what is in it.
     list: Vec<u8>,
+    /// The same of one that does not.
+    listing: Listing,
     mode: Mode,
     pause_due: bool,
+    /// Whether the newest watch has been answered.
+    is_streaming: bool,
     streams_ended: u64,
     inner: Inner,
 }
@@ -47,6 +58,11 @@ struct Inner {
     track: Track,
     mirror: Option<Mirror>,
     visits: Option<Visits>,
+    /// Versions of its lists, and the fingerprints of what was in them.
+    lists: Vec<(u64, u64)>,
+    encoding: Encoding,
+    /// Which of its events are sampled.
+    sampled_from: u64,
     expired: u32,
     stream_error: Option<u64>,
 }
@@ -56,8 +72,6 @@ struct Inner {
 struct Mirror {
     initial: Arc<State>,
     now: State,
-    /// Versions of its lists, and the fingerprints of what was in them.
-    lists: Vec<(u64, u64)>,
 }
 
 impl Watcher {
@@ -67,7 +81,6 @@ impl Watcher {
         let mirror = mirrors.then(|| Mirror {
             initial: state.clone(),
             now: State::clone(state),
-            lists: Vec::new(),
         });
         let visits = match habit {
             Habit::Visits { seed } => Some(Visits::begin(seed)),
@@ -75,24 +88,35 @@ impl Watcher {
         };
         // Those that are sampled compare every byte.
         let head_len_max = plan.line_len_max.filter(|_| habit != Habit::Sampled);
-        let lines = head_len_max.map_or_else(Lines::default, Lines::heads);
+        let frames = Frames::new(plan.encoding, head_len_max);
         let inner = Inner {
             habit,
             track: Track::begin(plan.start),
             mirror,
             visits,
+            lists: Vec::new(),
+            encoding: plan.encoding,
+            sampled_from: 0,
             expired: 0,
             stream_error: None,
         };
         Self {
             plan,
-            lines,
+            frames,
             list: Vec::new(),
+            listing: Listing::default(),
             mode: Mode::Watching,
             pause_due: false,
+            is_streaming: false,
             streams_ended: 0,
             inner,
         }
+    }
+
+    /// The same; of those that are sampled the ones with different numbers sample different events.
+    pub fn sampling_from(mut self, number: usize) -> Self {
+        self.inner.sampled_from = number as u64;
+        self
     }
 
     /// Its proof.
@@ -110,7 +134,7 @@ impl Watcher {
         matches!(self.inner.habit, Habit::Slow(_))
     }
 
-    /// How many of its streams the server, or a broken connection, has ended.
+    /// How many streams, out of those that had begun, the server or a broken connection has ended.
     pub fn streams_ended(&self) -> u64 {
         self.streams_ended
     }
@@ -131,8 +155,8 @@ impl Watcher {
         if fault.is_some() {
             return fault;
         }
-        let mirror = self.inner.mirror.as_ref()?;
-        let wrong_list = mirror
+        let wrong_list = self
+            .inner
             .lists
             .iter()
             .find(|(version, print)| states.at(*version) != *print);
@@ -140,6 +164,7 @@ impl Watcher {
             let why = format!("the list of version {version} holds other objects");
             return Some(Fault::NotConverged(why));
         }
+        let mirror = self.inner.mirror.as_ref()?;
         let version = self.inner.track.resume_version();
         if fingerprint(&mirror.now) == states.at(version) {
             return None;
@@ -176,53 +201,59 @@ impl Watcher {
 
     fn list_complete(&mut self) {
         let list = std::mem::take(&mut self.list);
-        if self.inner.mirror.is_none() {
-            return match first_version(&list) {
-                Some(version) => self.list_of(version),
+        let listing = std::mem::take(&mut self.listing);
+        if !self.keeps_lists() {
+            return match listing.finish() {
+                Some((version, print)) => self.list_of(version, print),
                 None => self
                     .inner
                     .track
                     .note(Fault::Unreadable("a list without version".to_owned())),
             };
         }
-        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&list);
-        let (version, items) = match &parsed {
-            Ok(value) => (
-                value["metadata"]["resourceVersion"]
-                    .as_str()
-                    .and_then(|text| text.parse().ok()),
-                value["items"].as_array(),
-            ),
+        let read = match self.inner.encoding {
+            Encoding::Json => json_list(&list),
+            Encoding::Protobuf => protobuf::list(&list),
+        };
+        let (version, objects) = match read {
+            Ok((version, objects)) => (version, State::from_iter(objects)),
             Err(error) => {
-                return self
-                    .inner
-                    .track
-                    .note(Fault::Unreadable(format!("a list: {error}")));
+                let why = format!("a list: {error:#}");
+                return self.inner.track.note(Fault::Unreadable(why));
             }
         };
-        let (Some(version), Some(items)) = (version, items) else {
-            return self.inner.track.note(Fault::Unreadable(
-                "a list without version or items".to_owned(),
-            ));
-        };
-        self.list_of(version);
+        self.list_of(version, fingerprint(&objects));
         if let Some(mirror) = &mut self.inner.mirror {
-            mirror.now = items.iter().filter_map(state_entry).collect();
-            mirror.lists.push((version, fingerprint(&mirror.now)));
+            mirror.now = objects;
         }
     }
 
-    /// Goes on from a list of this version.
-    fn list_of(&mut self, version: u64) {
+    /// Whether lists are kept whole: where their objects are held, and in protobuf.
+    fn keeps_lists(&self) -> bool {
+        self.inner.mirror.is_some() || self.inner.encoding == Encoding::Protobuf
+    }
+
+    /// Goes on from a list of this version and fingerprint.
+    fn list_of(&mut self, version: u64, print: u64) {
         if version < self.inner.track.resume_version() {
             return self.inner.track.note(Fault::OutOfOrder {
                 version,
                 after: self.inner.track.resume_version(),
             });
         }
+        if self.inner.lists.len() < LISTS_MAX {
+            self.inner.lists.push((version, print));
+        }
         self.inner.track.relist(version);
         self.mode = Mode::Watching;
     }
+}
+
+fn json_list(list: &[u8]) -> Result<protobuf::Listed> {
+    let value: serde_json::Value = serde_json::from_slice(list)?;
+    let items = value["items"].as_array().context("no items")?;
+    let objects = items.iter().filter_map(state_entry).collect();
+    Ok((list_version(&value)?, objects))
 }
 
 /// Name and version of an object.
@@ -238,7 +269,11 @@ pub fn state_entry(object: &serde_json::Value) -> Option<(String, u64)> {
 
 impl Inner {
     fn line(&mut self, line: &[u8], recorder: &mut Recorder) {
-        let event = match Event::parse(line) {
+        let event = match self.encoding {
+            Encoding::Json => Event::parse(line),
+            Encoding::Protobuf => protobuf::event(line),
+        };
+        let event = match event {
             Ok(event) => event,
             Err(error) => return self.track.note(Fault::Unreadable(format!("{error:#}"))),
         };
@@ -249,8 +284,7 @@ impl Inner {
             }
             Kind::Bookmark => recorder.bookmarks += 1,
             Kind::Added | Kind::Modified | Kind::Deleted => {
-                recorder.events += 1;
-                recorder.newest_version = recorder.newest_version.max(event.version);
+                recorder.event(event.version);
                 match self.habit {
                     Habit::Reads | Habit::SetApart => {}
                     Habit::Sampled => self.sample(line, event),
@@ -258,10 +292,10 @@ impl Inner {
                 }
                 self.visits.iter_mut().for_each(Visits::event);
                 // A deleted object still carries the moment of its last change.
-                if let (Some(at), Kind::Added | Kind::Modified) = (event.written_at_ns, event.kind)
+                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind)
                     && matches!(self.habit, Habit::Reads | Habit::Sampled)
                 {
-                    recorder.written_at(at);
+                    recorder.written(write);
                 }
             }
         }
@@ -269,7 +303,8 @@ impl Inner {
     }
 
     fn sample(&mut self, line: &[u8], event: Event) {
-        if !self.track.count().is_multiple_of(SAMPLE_EVERY) {
+        let number = self.track.count() + self.sampled_from;
+        if !number.is_multiple_of(SAMPLE_EVERY) {
             return;
         }
         match Event::parse_fully(line) {
@@ -317,24 +352,25 @@ impl Member for Watcher {
         })
     }
 
+    fn begins(&mut self) {
+        self.is_streaming |= self.mode == Mode::Watching;
+    }
+
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
         if status != 200 {
             return recorder.refusal(status, data);
         }
         match self.mode {
             Mode::Watching => {
+                self.is_streaming = true;
                 let inner = &mut self.inner;
-                if let Err(error) = self.lines.feed(data, |line| inner.line(line, recorder)) {
+                if let Err(error) = self.frames.feed(data, |line| inner.line(line, recorder)) {
                     self.inner
                         .track
                         .note(Fault::Unreadable(format!("{error:#}")));
                 }
             }
-            // Nothing but its version is needed: thousands may list at once.
-            Mode::Listing if self.inner.mirror.is_none() => {
-                let room = LIST_HEAD_LEN.saturating_sub(self.list.len());
-                self.list.extend_from_slice(&data[..room.min(data.len())]);
-            }
+            Mode::Listing if !self.keeps_lists() => self.listing.feed(data),
             Mode::Listing if self.list.len() + data.len() <= LIST_LEN_MAX => {
                 self.list.extend_from_slice(data)
             }
@@ -345,10 +381,12 @@ impl Member for Watcher {
     }
 
     fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
-        let between = self.lines.is_between();
-        self.lines.clear();
+        let between = self.frames.is_between();
+        self.frames.clear();
         let stream_error = self.inner.stream_error.take();
-        self.streams_ended += u64::from(self.mode == Mode::Watching && how != Ended::Left);
+        let had_begun = std::mem::take(&mut self.is_streaming) || how == Ended::Complete(200);
+        let is_lost = self.mode == Mode::Watching && had_begun && how != Ended::Left;
+        self.streams_ended += u64::from(is_lost);
         match (how, self.mode) {
             (Ended::Complete(200), Mode::Listing) => {
                 recorder.end("relist done");
@@ -389,6 +427,7 @@ impl Member for Watcher {
         }
         if self.mode == Mode::Listing && !matches!(how, Ended::Complete(_)) {
             self.list = Vec::new();
+            self.listing = Listing::default();
         }
     }
 

@@ -90,9 +90,9 @@ impl Churn {
         format!("{}-{number}", self.prefix)
     }
 
-    fn object(&self, number: usize) -> Vec<u8> {
+    fn object(&self, number: usize, due: Instant) -> Vec<u8> {
         self.shape
-            .object(&self.name(number), number, self.object_len)
+            .object(&self.name(number), number, self.object_len, due)
     }
 
     /// Lanes that have objects of their own.
@@ -112,7 +112,11 @@ impl Churn {
                 let mut client = Client::new(churn.target.clone());
                 for number in (lane..churn.objects).step_by(churn.busy_lanes()) {
                     let (status, body) = client
-                        .call(Method::POST, &churn.path, churn.object(number))
+                        .call(
+                            Method::POST,
+                            &churn.path,
+                            churn.object(number, Instant::now()),
+                        )
                         .await?;
                     if !status.is_success() && status != StatusCode::CONFLICT {
                         bail!(
@@ -221,12 +225,12 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
         match &pacing {
             Pacing::At(_) => tokio::time::sleep_until(due).await,
             Pacing::Burst(left) if !take_one(left) => break,
-            Pacing::Burst(_) => {}
+            Pacing::Burst(_) => due = Instant::now(),
         }
-        due += interval;
         count += 1;
         let recreate = count.is_multiple_of(RECREATE_EVERY);
-        let outcome = write_one(&mut client, &churn, number, recreate).await;
+        let outcome = write_one(&mut client, &churn, number, recreate, due).await;
+        due += interval;
         written.last_answer_ns = now_ns();
         match outcome {
             Ok(version) if written.versions.len() < VERSIONS_MAX => written.versions.push(version),
@@ -261,6 +265,7 @@ async fn write_one(
     churn: &Churn,
     number: usize,
     recreate: bool,
+    due: Instant,
 ) -> Result<u64> {
     let path = format!("{}/{}", churn.path, churn.name(number));
     let (status, body) = match churn.shape {
@@ -268,15 +273,19 @@ async fn write_one(
             let whole = format!("{path}{}", shape.delete_query());
             client.call(Method::DELETE, &whole, Vec::new()).await?;
             client
-                .call(Method::POST, &churn.path, churn.object(number))
+                .call(Method::POST, &churn.path, churn.object(number, due))
                 .await?
         }
         Shape::ConfigMap => {
             client
-                .call(Method::PUT, &path, churn.object(number))
+                .call(Method::PUT, &path, churn.object(number, due))
                 .await?
         }
-        Shape::Pod { .. } => client.call(Method::PATCH, &path, Shape::change()).await?,
+        Shape::Pod { .. } => {
+            client
+                .call(Method::PATCH, &path, Shape::change(due))
+                .await?
+        }
     };
     if !status.is_success() {
         bail!(

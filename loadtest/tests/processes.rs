@@ -20,7 +20,7 @@ impl Drop for Owned {
     }
 }
 
-/// Plays a scenario with two processes; its exit code and what it wrote.
+/// Plays a scenario; its exit code and what it wrote.
 async fn play(arguments: &str, target: &str) -> (i32, Value) {
     let file = format!(
         "{}/{}.json",
@@ -30,7 +30,7 @@ async fn play(arguments: &str, target: &str) -> (i32, Value) {
     let mut command = tokio::process::Command::new(PROGRAM);
     command
         .args(arguments.split_whitespace())
-        .args(["--target", target, "--processes", "2", "--json", &file])
+        .args(["--target", target, "--json", &file])
         .stdout(Stdio::null())
         .kill_on_drop(true);
     let status = command.status().await.unwrap();
@@ -44,8 +44,7 @@ async fn a_split_swarm_is_judged_as_a_whole() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = start(listener, Options::default()).unwrap();
     let target = format!("http://{}", server.address());
-    let arguments =
-        "steady --watchers 10 --write-rate 200 --objects 10 --duration 0.5 --warm-up 0.05";
+    let arguments = "steady --processes 2 --watchers 10 --write-rate 200 --objects 10 --duration 0.5 --warm-up 0.05";
     let (code, written) = play(arguments, &target).await;
     assert_eq!(
         (code, &written["passed"]),
@@ -80,7 +79,8 @@ async fn planted_losses_are_found() {
     let mut url = String::new();
     let stdout = socket_loop.0.stdout.take().unwrap();
     BufReader::new(stdout).read_line(&mut url).unwrap();
-    let arguments = "steady --watchers 10 --write-rate 0 --duration 0.5 --warm-up 0.05";
+    let arguments =
+        "steady --processes 2 --watchers 10 --write-rate 0 --duration 0.5 --warm-up 0.05";
     let (code, written) = play(arguments, url.trim()).await;
     assert_eq!(
         (code, &written["passed"]),
@@ -89,4 +89,20 @@ async fn planted_losses_are_found() {
     );
     let faults = written["faults"].to_string();
     assert!(faults.contains("lost: version"), "{faults}");
+}
+
+#[tokio::test]
+async fn a_split_swarm_asks_for_what_it_was_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = start(listener, Options::default()).unwrap();
+    let target = format!("http://{}", server.address());
+    let arguments = "quiet-end --processes 2 --watchers 10 --rounds 1 --writes 1 --sizes 200000";
+    for (form, mib_max) in [("", 4.0), ("--metadata", 0.1)] {
+        let (code, written) = play(&format!("{arguments} {form}"), &target).await;
+        assert_eq!(code, 0, "{written}");
+        let run = &written["runs"]["quiet end"];
+        assert_eq!(run["events verified"], 10.0, "{written}");
+        let mib = run["MiB delivered"].as_f64().unwrap();
+        assert!(mib > 0.0 && mib < mib_max, "{written}");
+    }
 }

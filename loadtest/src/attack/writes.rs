@@ -25,13 +25,21 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Creates an object if the attack needs one, and changes it from now on.
 pub(super) async fn begin(scene: &Scene, clients: &mut JoinSet<()>) -> Result<()> {
     let (rate, collection, object) = match scene.flags.attack {
-        Attack::Selectors => (35.0, PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0)),
-        Attack::Exact => (100.0, PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0)),
+        Attack::Selectors => (
+            35.0,
+            PODS,
+            Shape::Pod { nodes: 1 }.object("attack", 0, 0, tokio::time::Instant::now()),
+        ),
+        Attack::Exact => (
+            100.0,
+            PODS,
+            Shape::Pod { nodes: 1 }.object("attack", 0, 0, tokio::time::Instant::now()),
+        ),
         Attack::Labels => (1.0, PODS, labelled()),
         Attack::Stalled => (
             20.0,
             CONFIG_MAPS,
-            Shape::ConfigMap.object("attack", 0, LONG_LEN),
+            Shape::ConfigMap.object("attack", 0, LONG_LEN, tokio::time::Instant::now()),
         ),
         _ => return Ok(()),
     };
@@ -46,9 +54,9 @@ pub(super) async fn begin(scene: &Scene, clients: &mut JoinSet<()>) -> Result<()
         let path = format!("{collection}/attack");
         let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
         loop {
-            tick.tick().await;
+            let due = tick.tick().await;
             // A write that fails is one event less.
-            let _ = client.call(Method::PATCH, &path, Shape::change()).await;
+            let _ = client.call(Method::PATCH, &path, Shape::change(due)).await;
         }
     });
     Ok(())

@@ -9,6 +9,7 @@ use kube_fanout::resource::Encoding;
 
 use super::{Herd, Server, Setting, Watching, seconds};
 use crate::pods::Fleet;
+use crate::swarm::Accept;
 
 /// Flags of `burst`.
 #[derive(Debug, Clone, Args)]
@@ -79,7 +80,7 @@ pub struct QuietEnd {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]
     pub writes: Vec<usize>,
     /// Sizes of the object on the wire, bytes.
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1_000_000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1 << 20])]
     pub sizes: Vec<usize>,
     /// What all watchers together may get of one burst, MiB; bursts of more are left out.
     #[arg(long, default_value_t = 512)]
@@ -90,6 +91,20 @@ pub struct QuietEnd {
     /// Ask for the metadata of objects alone.
     #[arg(long)]
     pub metadata: bool,
+    /// Ask for objects in protobuf.
+    #[arg(long, conflicts_with = "metadata")]
+    pub protobuf: bool,
+}
+
+impl QuietEnd {
+    /// What the watchers ask for.
+    pub const fn accept(&self) -> Accept {
+        match (self.metadata, self.protobuf) {
+            (true, _) => Accept::Metadata,
+            (false, true) => Accept::Protobuf,
+            (false, false) => Accept::Json,
+        }
+    }
 }
 
 /// Flags of `node-selectors`.

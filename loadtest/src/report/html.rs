@@ -106,7 +106,7 @@ fn verdicts(rows: &[Row]) -> String {
             let class = cell
                 .split(' ')
                 .next_back()
-                .filter(|word| ["met", "short", "measured"].contains(word));
+                .filter(|word| ["met", "short", "measured", "invalid"].contains(word));
             let _ = write!(
                 html,
                 "<td class=\"{}\">{}</td>",

@@ -131,7 +131,8 @@ pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
     let not_played = run.error.iter().map(|error| ("NOT PLAYED", error.as_str()));
     let faults = run.faults.iter().map(|fault| ("FAULT", fault.as_str()));
     let notes = run.notes.iter().map(|note| ("note", note.as_str()));
-    not_played.chain(faults).chain(notes)
+    let invalid = run.invalid.iter().map(|why| ("INVALID", why.as_str()));
+    not_played.chain(faults).chain(invalid).chain(notes)
 }
 
 /// All figures: those to be shown first, then the others by name.

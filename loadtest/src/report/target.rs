@@ -56,6 +56,8 @@ pub enum Verdict {
     Short,
     /// Not measured in this run.
     Unknown,
+    /// A run that it needs was not one of the scenario.
+    Invalid,
 }
 
 impl Verdict {
@@ -65,6 +67,7 @@ impl Verdict {
             Self::Met => "met",
             Self::Short => "short",
             Self::Unknown => "not measured",
+            Self::Invalid => "invalid",
         }
     }
 }
@@ -99,6 +102,16 @@ impl Target {
         let Some(value) = self.value(played) else {
             return Verdict::Unknown;
         };
+        let other_at = self.to_at.as_deref().or(self.at.as_deref());
+        let others = [self.to.as_deref(), self.less.as_deref()]
+            .into_iter()
+            .flatten();
+        let runs = others
+            .filter_map(|other| played.run(other, other_at))
+            .chain(played.run(&self.of, self.at.as_deref()));
+        if runs.into_iter().any(|run| !run.invalid.is_empty()) {
+            return Verdict::Invalid;
+        }
         let met = self.at_most.is_none_or(|most| value <= most)
             && self.at_least.is_none_or(|least| value >= least);
         if met { Verdict::Met } else { Verdict::Short }
@@ -124,10 +137,18 @@ impl Target {
 impl Played {
     /// A figure by server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
     fn at(&self, place: &str, size: Option<&str>, figure: &str) -> Option<f64> {
-        let (label, name) = match place.split_once(BETWEEN) {
-            Some((label, name)) => (label, Some(name)),
-            None => (place, None),
-        };
+        let run = self.run(place, size)?;
+        let name = place.split_once(BETWEEN).map(|(_, name)| name);
+        let whole = || run.whole.get(figure).filter(|_| name.is_none());
+        let of_column = run
+            .column(name)
+            .and_then(|column| column.figures.get(figure));
+        of_column.or_else(whole).copied()
+    }
+
+    /// The run that such a place is in.
+    fn run(&self, place: &str, size: Option<&str>) -> Option<&Run> {
+        let label = place.split_once(BETWEEN).map_or(place, |(label, _)| label);
         let fits = |run: &&Run| {
             run.label == label && size.is_none_or(|size| run.size.as_deref() == Some(size))
         };
@@ -135,11 +156,7 @@ impl Played {
         let (run, None) = (runs.next()?, runs.next()) else {
             return None;
         };
-        let whole = || run.whole.get(figure).filter(|_| name.is_none());
-        let of_column = run
-            .column(name)
-            .and_then(|column| column.figures.get(figure));
-        of_column.or_else(whole).copied()
+        Some(run)
     }
 }
 

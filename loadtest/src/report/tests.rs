@@ -252,3 +252,27 @@ fn the_kept_report_is_the_one_that_was_made() {
     assert_eq!(html::page(&kept), html::page(&made));
     assert_eq!(markdown::page(&kept), markdown::page(&made));
 }
+
+#[test]
+fn a_run_that_was_not_the_scenario_meets_no_target() {
+    let mut played = two_servers();
+    let within = [
+        target("gateway", None, 9.0),
+        target("embedded", Some("gateway"), 9.0),
+    ];
+    assert!(
+        within
+            .iter()
+            .all(|target| target.verdict(&played) == Verdict::Met)
+    );
+    played.runs[1].invalid = vec!["too few writes".to_owned()];
+    assert!(
+        within
+            .iter()
+            .all(|target| target.verdict(&played) == Verdict::Invalid)
+    );
+    let alone = target("embedded", None, 12.0);
+    assert_eq!(alone.verdict(&played), Verdict::Met);
+    let text = markdown::summary(&played);
+    assert!(text.contains("INVALID (gateway): too few writes"), "{text}");
+}

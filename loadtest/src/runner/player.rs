@@ -17,6 +17,8 @@ pub struct Found {
     pub columns: Vec<Column>,
     /// What was wrong.
     pub faults: Vec<String>,
+    /// Why its figures are not those of the scenario.
+    pub invalid: Vec<String>,
     /// What is worth reading besides.
     pub notes: Vec<String>,
 }
@@ -29,6 +31,8 @@ struct Written {
     histograms: BTreeMap<String, BTreeMap<String, Vec<(f64, u64)>>>,
     #[serde(default)]
     faults: Vec<String>,
+    #[serde(default)]
+    invalid: Vec<String>,
     #[serde(default)]
     notes: Vec<String>,
     passed: bool,
@@ -103,6 +107,7 @@ fn read(text: &[u8]) -> Result<Found> {
     Ok(Found {
         columns,
         faults,
+        invalid: written.invalid,
         notes: written.notes,
     })
 }

@@ -87,7 +87,11 @@ impl Crew {
         let crowd = staffing.crowd;
         if staffing.processes <= 1 {
             let watchers = crowd.recruit(plans, initial);
-            let swarm = Swarm::start(watchers, staffing.wiring, control)?;
+            let wiring = Wiring {
+                accept: crowd.accept,
+                ..staffing.wiring.clone()
+            };
+            let swarm = Swarm::start(watchers, &wiring, control)?;
             return Ok(Self::Here(swarm));
         }
         let (mut relays, mut pids) = (Vec::new(), Vec::new());
@@ -98,6 +102,7 @@ impl Crew {
                 start: staffing.start,
                 initial: State::clone(initial),
                 streams_per_connection: staffing.wiring.streams_per_connection,
+                websocket: staffing.wiring.websocket,
                 stream_window: staffing.wiring.stream_window,
             };
             let part = Part::start(staffing.server, relays.len(), &task).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::swarm::Accept;
 use crate::swarm::pace::Slowness;
 use crate::verify::reference::{Reference, State};
 use crate::watcher::{Habit, Plan, Watcher};
@@ -41,8 +42,8 @@ pub struct Crowd {
     pub line_len_max: Option<usize>,
     /// See [`Plan::bookmarks`].
     pub bookmarks: bool,
-    /// Whether some compare events byte by byte with the reference's: not if they ask for another form of them.
-    pub samples: bool,
+    /// What they ask for. Some compare events byte by byte with the reference's, which are in JSON, if theirs are too.
+    pub accept: Accept,
     /// The number of the first, where others play those before.
     pub first: usize,
     /// Watchers of all shares together.
@@ -60,7 +61,7 @@ impl Crowd {
             visits: false,
             line_len_max: None,
             bookmarks: true,
-            samples: true,
+            accept: Accept::Json,
             first: 0,
             of_all: watchers,
         }
@@ -85,6 +86,7 @@ impl Crowd {
             plan.selector = selector;
             plan.line_len_max = self.line_len_max;
             plan.bookmarks = self.bookmarks;
+            plan.encoding = self.accept.encoding();
             Arc::new(plan)
         };
         match self.select {
@@ -105,7 +107,9 @@ impl Crowd {
         (self.first..self.first + self.watchers)
             .map(|number| {
                 let plan = plans[number % plans.len()].clone();
-                Watcher::new(plan, self.habit(number), initial)
+                let watcher = Watcher::new(plan, self.habit(number), initial);
+                // Each samples others than the next, so that together they see all.
+                watcher.sampling_from(number / SAMPLED_EVERY)
             })
             .collect()
     }
@@ -145,7 +149,7 @@ impl Crowd {
         match self.slowness {
             Some(slowness) if is_apart => Habit::Slow(slowness),
             None if is_apart => Habit::SetApart,
-            _ if self.samples
+            _ if self.accept == Accept::Json
                 && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
             {
                 Habit::Sampled

@@ -104,7 +104,9 @@ pub async fn run(flags: &Overload) -> Result<Sheet> {
     let parts = run.crowd.parts(&reference);
     Outcome::of(&load.watchers, &load.plans, &parts, 0).report(&mut sheet, "load", reference.len());
     sheet.column("late watchers");
-    Outcome::of(&late, &plans, &parts, 0).report(&mut sheet, "late", reference.len());
+    let outcome = Outcome::of(&late, &plans, &parts, 0);
+    outcome.report(&mut sheet, "late", reference.len());
+    outcome.report_drops(&mut sheet, "late");
     run.clean(churning).await;
     Ok(sheet)
 }

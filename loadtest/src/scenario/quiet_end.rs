@@ -1,6 +1,8 @@
 //! `quiet-end`: a burst, then nothing, again and again, with objects and bursts of every size: after each, every watch must have everything
 //! although no further event pushes it out.
 
+use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -11,7 +13,6 @@ use super::watch_run::quiet::{Behind, Quiet};
 use super::watch_run::{Running, WatchRun, spare};
 use crate::cli::players::QuietEnd;
 use crate::sheet::Sheet;
-use crate::swarm::METADATA;
 use crate::writer::shape::Shape;
 use crate::writer::{Churn, LANES, Written};
 
@@ -27,6 +28,12 @@ const LIMIT: Duration = Duration::from_secs(1_800);
 struct Case {
     writes: usize,
     object_len: usize,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {} B", self.writes, self.object_len)
+    }
 }
 
 /// What the rounds of a case came to.
@@ -55,20 +62,17 @@ pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
         flags.volume_max
     );
     ensure!(
-        !(flags.websocket && flags.watching.http2),
-        "--websocket and --http2 exclude each other"
+        !(flags.websocket && (flags.watching.http2 || flags.protobuf)),
+        "--websocket goes with neither --http2 nor --protobuf"
     );
     let crowd = Crowd {
         line_len_max: Some(HEAD_LEN),
         bookmarks: false,
-        samples: !flags.metadata,
+        accept: flags.accept(),
         ..Crowd::of(flags.watching.watchers)
     };
     let mut run = WatchRun::of("quiet end", &flags.server, crowd, &flags.watching)?;
     run.wiring.websocket = flags.websocket;
-    if flags.metadata {
-        run.wiring.accept = METADATA;
-    }
     run.churn = Some(Churn {
         target: run.reference.clone(),
         path: run.path.to_owned(),
@@ -113,6 +117,7 @@ async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sh
         let mut outcome = Outcome::default();
         for round in 0..flags.rounds {
             let (written, quiet) = one(&mut running, *case, round).await?;
+            quiet.report_slowness(&mut sheet, &format!("{case}, round {}", round + 1));
             outcome.add(quiet);
             all.add(written);
         }
@@ -120,6 +125,10 @@ async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sh
         outcomes.push(outcome);
     }
     total(&mut sheet, &outcomes);
+    let left_out = flags.sizes.len() * flags.writes.len() - cases.len();
+    sheet.figure("bursts left out for their volume", left_out as f64);
+    let bytes = running.control.bytes.load(Ordering::Relaxed);
+    sheet.figure("MiB delivered", bytes as f64 / f64::from(1 << 20));
     running.finish(&mut sheet, Some(&all)).await?;
     if let Some(churn) = &run.churn {
         churn.clean().await;
@@ -160,8 +169,7 @@ impl Outcome {
     }
 
     fn report(&self, sheet: &mut Sheet, case: Case) {
-        let Case { writes, object_len } = case;
-        let name = format!("{writes} × {object_len} B");
+        let name = case.to_string();
         let slowest = self.took_ms.iter().copied().fold(0.0, f64::max);
         sheet.figure(
             &format!("{name}: last event behind last write, ms, max"),

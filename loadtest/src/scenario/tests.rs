@@ -1,5 +1,8 @@
 //! Each player finds nothing wrong with the embedded API server, at the smallest size that proves something.
 
+mod relay;
+
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
@@ -8,6 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::Flags;
 use crate::sheet::Sheet;
+use relay::{Held, Relay};
 
 /// A hang shall fail here, not in the runner of the tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +22,11 @@ async fn server(options: Options) -> Apiserver {
 }
 
 async fn play(server: &Apiserver, arguments: &str) -> Sheet {
-    let target = format!("http://{}", server.address());
+    play_at(server.address(), arguments).await
+}
+
+async fn play_at(server: SocketAddr, arguments: &str) -> Sheet {
+    let target = format!("http://{server}");
     let words = arguments.split_whitespace();
     let mut all = vec!["kube-fanout-loadtest"];
     all.extend(words);
@@ -194,4 +202,80 @@ async fn a_streamed_list_that_is_cut_or_garbled_is_a_fault() {
         let sheet = play(&server, arguments).await;
         assert!(!sheet.is_clean(), "{fault}\n{sheet}");
     }
+}
+
+/// Plays a scenario through a relay that keeps the end of what comes; its reference is the server itself.
+async fn play_behind(held: Held, arguments: &str) -> Sheet {
+    let server = server(Options::default()).await;
+    let relay = Relay::before(server.address(), held).await;
+    let reference = format!("--reference http://{}", server.address());
+    play_at(relay.address, &format!("{arguments} {reference}")).await
+}
+
+#[track_caller]
+fn finds(sheet: &Sheet, fault: &str) {
+    let text = sheet.to_string();
+    let mut faults = text.lines().filter(|line| line.starts_with("FAULT"));
+    assert!(faults.any(|line| line.contains(fault)), "{text}");
+}
+
+const ONE_WRITE: &str = "quiet-end --watchers 3 --rounds 1 --writes 1 --sizes 1000";
+
+#[tokio::test]
+async fn who_lacks_the_last_event_is_found_in_every_form() {
+    for form in ["", "--http2", "--metadata"] {
+        let arguments = format!("{ONE_WRITE} {form}");
+        let sheet = play_behind(Held::UntilNext, &arguments).await;
+        finds(&sheet, "behind at the end: 1 × 1000 B: in 1 of 1 rounds");
+        assert_eq!(sheet.value("rounds with watchers behind", 0), Some(1.0));
+    }
+}
+
+#[tokio::test]
+async fn who_is_pushed_on_by_a_timer_was_behind() {
+    let later = Held::For(Duration::from_millis(1_500));
+    let sheet = play_behind(later, ONE_WRITE).await;
+    finds(&sheet, "behind at the end: 1 × 1000 B");
+}
+
+#[tokio::test]
+async fn who_gets_the_last_event_by_coming_back_has_lost_its_stream() {
+    let cut = Held::ThenCut(Duration::from_millis(50));
+    let sheet = play_behind(cut, ONE_WRITE).await;
+    finds(&sheet, "1 streams of readers were ended");
+}
+
+#[tokio::test]
+async fn the_end_of_steady_churn_is_quiet_too() {
+    let arguments = "steady --watchers 3 --write-rate 50 --objects 5 --duration 0.3 --warm-up 0.05";
+    let sheet = play_behind(Held::UntilNext, arguments).await;
+    finds(&sheet, "behind at the end: 3 watchers");
+}
+
+#[tokio::test]
+async fn a_server_that_drops_its_watchers_has_not_passed() {
+    let server = server(Options::default()).await;
+    let arguments =
+        "steady --watchers 4 --write-rate 100 --objects 10 --duration 0.5 --warm-up 0.05";
+    let order = r#"{"fault":"endWatches","resource":"configmaps"}"#;
+    let (sheet, ()) = tokio::join!(play(&server, arguments), order_when_watched(&server, order));
+    finds(&sheet, "streams of readers were ended");
+    assert_eq!(sheet.value("faulty watchers", 0), Some(0.0), "{sheet}");
+}
+
+#[tokio::test]
+async fn a_run_below_its_rate_says_so() {
+    let server = server(Options::default()).await;
+    let arguments =
+        "steady --watchers 1 --write-rate 1000000 --objects 10 --duration 0.3 --warm-up 0.05";
+    let sheet = play(&server, arguments).await;
+    let text = sheet.to_string();
+    assert!(sheet.is_clean(), "{text}");
+    assert!(text.contains("\nINVALID: target: "), "{text}");
+    // Nearly all writes were sent later than they were due.
+    let p99 = |row: &str| sheet.value(row, 0).unwrap();
+    assert!(
+        p99("latency from due p99, ms") > p99("latency p99, ms"),
+        "{text}"
+    );
 }

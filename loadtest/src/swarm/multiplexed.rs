@@ -165,7 +165,7 @@ async fn exchange<M: Member>(
         "http"
     };
     let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
-        .header("accept", thread.wiring.accept)
+        .header("accept", thread.wiring.accept.header())
         .header("accept-encoding", target.encoding);
     if let Some(token) = &target.token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -177,6 +177,9 @@ async fn exchange<M: Member>(
         thread.control.ready.fetch_add(1, Ordering::Relaxed);
     }
     thread.is_open[number].set(status == 200);
+    if status == 200 {
+        thread.members[number].borrow_mut().begins();
+    }
     let told = response.headers().get("retry-after");
     history.retry_after = told.and_then(|value| retry_after(value.to_str().ok()?));
     if status == TOO_MANY {
@@ -200,16 +203,12 @@ async fn exchange<M: Member>(
         };
         let mut recorder = thread.recorder.borrow_mut();
         recorder.tick(&thread.control);
+        let before = recorder.so_far();
         recorder.bytes += data.len() as u64;
-        let events_before = recorder.events;
         thread.members[number]
             .borrow_mut()
             .body(status, &data, &mut recorder);
-        thread.control.add_delivered(
-            recorder.events - events_before,
-            data.len() as u64,
-            recorder.now_ns(),
-        );
+        thread.control.add(&recorder.since(&before));
         drop(recorder);
         if thread.members[number].borrow().leaves(&thread.control) {
             return Ok(None);

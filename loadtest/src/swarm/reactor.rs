@@ -141,7 +141,7 @@ impl<M: Member> Reactor<'_, M> {
             {
                 return Err(error.into());
             }
-            let (events_before, bytes_before) = (self.recorder.events, self.recorder.bytes);
+            let before = self.recorder.so_far();
             if events.is_empty() && self.more_left.is_empty() {
                 self.control.empty_looks.fetch_add(1, Ordering::Relaxed);
             }
@@ -154,11 +154,7 @@ impl<M: Member> Reactor<'_, M> {
                 self.read(number);
             }
             self.end_rests();
-            self.control.add_delivered(
-                self.recorder.events - events_before,
-                self.recorder.bytes - bytes_before,
-                self.recorder.now_ns(),
-            );
+            self.control.add(&self.recorder.since(&before));
             let stalled = self.control.stalled.load(Ordering::Relaxed);
             if was_stalled && !stalled {
                 self.wake_stalled();
@@ -302,6 +298,8 @@ impl<M: Member> Reactor<'_, M> {
         }
         if matches!(turn, Turn::Gone | Turn::Free) {
             seat.retry_after = connection.retry_after();
+        } else if connection.has_begun() {
+            seat.member.begins();
         }
         match turn {
             Turn::Gone => return self.leave(number),
@@ -340,6 +338,7 @@ impl<M: Member> Reactor<'_, M> {
 
     fn send(&mut self, number: usize, path: &str) {
         let Wiring { target, accept, .. } = self.wiring;
+        let accept = accept.header();
         let upgrade = if self.wiring.websocket { HANDSHAKE } else { "" };
         let request = target.fetch_text(path, accept, upgrade);
         let seat = &mut self.seats[number];

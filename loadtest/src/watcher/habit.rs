@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kube_fanout::resource::Encoding;
+
 use crate::swarm::pace::Slowness;
 
 /// What all watchers of a group have in common.
@@ -19,6 +21,8 @@ pub struct Plan {
     pub line_len_max: Option<usize>,
     /// Whether bookmarks are asked for. One would bring what lies behind it, and so hide that it had been left there.
     pub bookmarks: bool,
+    /// How events and lists are written.
+    pub encoding: Encoding,
     goal: AtomicU64,
 }
 
@@ -32,6 +36,7 @@ impl Plan {
             timeout_s,
             line_len_max: None,
             bookmarks: true,
+            encoding: Encoding::Json,
             goal: AtomicU64::new(0),
         }
     }
@@ -68,6 +73,14 @@ pub enum Habit {
 }
 
 impl Habit {
+    /// Whether it reads one stream from the beginning to the end.
+    pub const fn reads_on(self) -> bool {
+        match self {
+            Self::Reads | Self::Sampled | Self::SetApart => true,
+            Self::Slow(_) | Self::Visits { .. } => false,
+        }
+    }
+
     /// Whether its state is compared with the server's in the end.
     pub fn is_compared(self) -> bool {
         match self {

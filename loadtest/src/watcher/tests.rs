@@ -1,8 +1,11 @@
 //! A watcher resumes, lists again after 410, and is convicted if it does not converge.
 
 use super::*;
+use crate::scenario::watch_run::verdicts::Outcome;
+use crate::sheet::Sheet;
 use crate::swarm::pace::Pace;
 use crate::verify::reference::Entry;
+use crate::wire::protobuf::tests::frame;
 
 const START: u64 = 10;
 const STALLS: Habit = Habit::Slow(Slowness {
@@ -135,6 +138,66 @@ fn after_410_it_lists_and_watches_on_from_there() {
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), fault_expected);
         assert_eq!(bench.watcher.expired(), 1);
+    }
+}
+
+#[test]
+fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
+    for (second, is_faulty) in [("b", false), ("x", true)] {
+        let mut bench = Bench::new(Habit::Reads);
+        bench.deliver(11..=15);
+        bench
+            .body(&(r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#.to_owned() + "\n"));
+        bench.end(Ended::Complete(200));
+        let item = |name: &str, version: u64| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}"#
+            )
+        };
+        let items = [item("a", 30), item(second, 28), item("c", 29)].join(",");
+        bench.body(&format!(
+            r#"{{"metadata":{{"resourceVersion":"30"}},"items":[{items}]}}"#
+        ));
+        bench.end(Ended::Complete(200));
+        bench.deliver(31..=40);
+        assert_eq!(bench.verdict().is_some(), is_faulty);
+        // Even a list that is right is one too many where nobody is to lose its place.
+        let (mut sheet, plan) = (Sheet::new("steady"), bench.watcher.plan.clone());
+        let parts = std::collections::HashMap::from([(0, reference())]);
+        let outcome = Outcome::of(&[bench.watcher], &[plan], &parts, 0);
+        outcome.report_drops(&mut sheet, "target");
+        let text = sheet.to_string();
+        assert!(text.contains("1 streams of readers were ended"), "{text}");
+        assert!(text.contains("1 readers were told 410"), "{text}");
+    }
+}
+
+#[test]
+fn events_in_protobuf_are_held_to_the_reference() {
+    for (left_out, fault) in [
+        (0, None),
+        (20, Some("lost: version 20")),
+        (40, Some("behind")),
+    ] {
+        let mut plan = Plan::new("/p", START, 60);
+        plan.encoding = Encoding::Protobuf;
+        let mut watcher = Watcher::new(Arc::new(plan), Habit::Reads, &Arc::default());
+        let mut recorder = Recorder::default();
+        let mut stream = Vec::new();
+        for version in (11..=40).filter(|version| *version != left_out) {
+            let frame = frame("MODIFIED", version, None);
+            stream.extend_from_slice(&(frame.len() as u32).to_be_bytes());
+            stream.extend_from_slice(&frame);
+        }
+        for piece in stream.chunks(50) {
+            watcher.body(200, piece, &mut recorder);
+        }
+        let reference = reference();
+        let verdict = watcher.verdict(&reference, &reference.fingerprints(), 40);
+        let said = verdict.map(|fault| fault.to_string()).unwrap_or_default();
+        assert!(said.starts_with(fault.unwrap_or_default()), "{said}");
+        assert_eq!(said.is_empty(), fault.is_none(), "{said}");
+        assert_eq!(recorder.events, 30 - u64::from(left_out > 0));
     }
 }
 

@@ -4,11 +4,17 @@
 //! string a quote is always preceded by a backslash, so `"resourceVersion":"` cannot occur in user text. The first one belongs to
 //! `metadata` for every built-in kind. [`Event::parse_fully`] goes the long way and is used on a sample to prove the short one.
 
+use std::fmt;
+
 use anyhow::{Context, Result, bail};
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
-/// The annotation that carries the moment of writing, in nanoseconds since the epoch.
+use crate::recorder::now_ns;
+
+/// The annotation that tells when the object was written: `SENT`, or `SENT+LATE` of a write that was sent later than it was due; both in
+/// nanoseconds, the first since the epoch.
 pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
 
 const VERSION_FIELD: &[u8] = b"\"resourceVersion\":\"";
@@ -31,6 +37,50 @@ pub enum Kind {
     Error,
 }
 
+/// When an object was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteTime {
+    /// When the write was sent, nanoseconds since the epoch.
+    pub sent_ns: u64,
+    /// How much later than it was due.
+    pub late_ns: u64,
+}
+
+impl WriteTime {
+    /// Of a write that is sent now and was due then.
+    pub fn now(due: Instant) -> Self {
+        Self {
+            sent_ns: now_ns(),
+            late_ns: u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// When the write was due, nanoseconds since the epoch.
+    pub const fn due_ns(self) -> u64 {
+        self.sent_ns.saturating_sub(self.late_ns)
+    }
+
+    /// Reads the annotation's value, which begins here and ends with a quote or with the text.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let (sent_ns, rest) = digits(text)?;
+        let late_ns = match rest {
+            [b'+', rest @ ..] => match digits(rest)? {
+                (late_ns, [] | [b'"', ..]) => late_ns,
+                _ => return None,
+            },
+            [] | [b'"', ..] => 0,
+            _ => return None,
+        };
+        Some(Self { sent_ns, late_ns })
+    }
+}
+
+impl fmt::Display for WriteTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.sent_ns, self.late_ns)
+    }
+}
+
 /// What the swarm knows of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -38,8 +88,8 @@ pub struct Event {
     pub kind: Kind,
     /// Resource version; for [`Kind::Error`] the Status code.
     pub version: u64,
-    /// When the object was written, nanoseconds since the epoch, if it says so.
-    pub written_at_ns: Option<u64>,
+    /// When the object was written, if it says so.
+    pub write: Option<WriteTime>,
 }
 
 impl Event {
@@ -66,19 +116,18 @@ impl Event {
             bail!("an event without a version: {}", excerpt(line))
         };
         let after = &line[at + VERSION_FIELD.len()..];
-        let Some(version) = digits(after) else {
+        let Some(version) = quoted_number(after) else {
             bail!("a version that is no number: {}", excerpt(after))
         };
-        let written_at_ns = match kind {
+        let write = match kind {
             Kind::Bookmark => None,
             // Custom resources sort their fields, so the annotation may also stand before the version.
-            _ => find_number(after, WRITTEN_AT_FIELD)
-                .or_else(|| find_number(&line[..at], WRITTEN_AT_FIELD)),
+            _ => find_write(after).or_else(|| find_write(&line[..at])),
         };
         Ok(Self {
             kind,
             version,
-            written_at_ns,
+            write,
         })
     }
 
@@ -117,7 +166,7 @@ impl Event {
             return Ok(Self {
                 kind,
                 version,
-                written_at_ns: None,
+                write: None,
             });
         }
         let metadata = &object["metadata"];
@@ -125,13 +174,11 @@ impl Event {
             .as_str()
             .and_then(|text| text.parse().ok())
             .context("an event without a version")?;
-        let written_at_ns = metadata["annotations"][WRITTEN_AT]
-            .as_str()
-            .and_then(|text| text.parse().ok());
+        let write = metadata["annotations"][WRITTEN_AT].as_str();
         Ok(Self {
             kind,
             version,
-            written_at_ns,
+            write: write.and_then(|text| WriteTime::parse(text.as_bytes())),
         })
     }
 }
@@ -139,7 +186,7 @@ impl Event {
 /// The first resource version in a document: its own, for a single object of a built-in kind.
 pub fn first_version(document: &[u8]) -> Option<u64> {
     memmem::find(document, VERSION_FIELD)
-        .and_then(|at| digits(&document[at + VERSION_FIELD.len()..]))
+        .and_then(|at| quoted_number(&document[at + VERSION_FIELD.len()..]))
 }
 
 /// The namespaced name of a line's object, found by searching: for built-in kinds, which write name and namespace first.
@@ -176,25 +223,31 @@ pub fn name_of(object: &serde_json::Value) -> Option<String> {
     ))
 }
 
-fn find_number(text: &[u8], field: &[u8]) -> Option<u64> {
-    memmem::find(text, field).and_then(|at| digits(&text[at + field.len()..]))
+fn find_write(text: &[u8]) -> Option<WriteTime> {
+    let at = memmem::find(text, WRITTEN_AT_FIELD)?;
+    WriteTime::parse(&text[at + WRITTEN_AT_FIELD.len()..])
 }
 
 /// The decimal number that `text` starts with, if a quote follows it.
-fn digits(text: &[u8]) -> Option<u64> {
-    let mut number: u64 = 0;
-    for (i, byte) in text.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' => {
-                number = number
-                    .checked_mul(10)?
-                    .checked_add(u64::from(byte - b'0'))?
-            }
-            b'"' if i > 0 => return Some(number),
-            _ => return None,
-        }
+fn quoted_number(text: &[u8]) -> Option<u64> {
+    match digits(text)? {
+        (number, [b'"', ..]) => Some(number),
+        _ => None,
     }
-    None
+}
+
+/// The decimal number that `text` starts with, and what follows it.
+fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number: u64 = 0;
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    let len = text.iter().take_while(|byte| is_digit(byte)).count();
+    let (of_number, rest) = text.split_at(len);
+    for byte in of_number {
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(byte - b'0'))?;
+    }
+    (len > 0).then_some((number, rest))
 }
 
 fn excerpt(line: &[u8]) -> String {

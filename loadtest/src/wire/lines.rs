@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 /// Longest line that is accepted: etcd refuses objects above 1.5 MB, JSON may triple their size.
-const LINE_LEN_MAX: usize = 8 << 20;
+pub const LINE_LEN_MAX: usize = 8 << 20;
 
 /// The unfinished line of one stream.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Lines {
     }
 
     /// Whether the stream stands between two lines.
-    pub fn is_between(&self) -> bool {
+    pub const fn is_between(&self) -> bool {
         self.len == 0
     }
 

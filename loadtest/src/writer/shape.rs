@@ -1,8 +1,9 @@
 //! What the writer writes: ConfigMaps, or pods that stand on nodes.
 
+use tokio::time::Instant;
+
 use super::ADDED_LEN;
-use crate::recorder::now_ns;
-use crate::wire::event::WRITTEN_AT;
+use crate::wire::event::{WRITTEN_AT, WriteTime};
 
 /// Kind of the written objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +33,10 @@ pub fn number_of(name: &str) -> Option<usize> {
 }
 
 impl Shape {
-    /// The object as it is created.
-    pub fn object(self, name: &str, number: usize, len: usize) -> Vec<u8> {
+    /// The object as it is sent now, by a write that was due then.
+    pub fn object(self, name: &str, number: usize, len: usize, due: Instant) -> Vec<u8> {
         let padding = "x".repeat(len.saturating_sub(ADDED_LEN));
-        let at = now_ns();
+        let at = WriteTime::now(due);
         match self {
             Self::ConfigMap => format!(
                 r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":"{padding}"}}}}"#
@@ -50,9 +51,9 @@ impl Shape {
         .into_bytes()
     }
 
-    /// The body of a merge patch that changes the object.
-    pub fn change() -> Vec<u8> {
-        let at = now_ns();
+    /// The body of a merge patch that changes the object, by a write that was due then.
+    pub fn change(due: Instant) -> Vec<u8> {
+        let at = WriteTime::now(due);
         format!(r#"{{"metadata":{{"annotations":{{"{WRITTEN_AT}":"{at}"}}}}}}"#).into_bytes()
     }
 

@@ -2,7 +2,7 @@
 //! It ends when its input does, so also when this program is killed.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -43,6 +43,8 @@ pub struct Task {
     /// As in [`Wiring`](crate::swarm::Wiring).
     pub streams_per_connection: Option<usize>,
     /// As in [`Wiring`](crate::swarm::Wiring).
+    pub websocket: bool,
+    /// As in [`Wiring`](crate::swarm::Wiring).
     pub stream_window: Option<u32>,
 }
 
@@ -63,6 +65,7 @@ struct Status {
     progress: usize,
     delivered: u64,
     bytes: u64,
+    arrivals: u64,
     last_delivery_ns: u64,
     behind: usize,
     behind_by: u64,
@@ -210,6 +213,7 @@ impl Status {
             progress: control.progress.load(Ordering::Relaxed),
             delivered: control.delivered.load(Ordering::Relaxed),
             bytes: control.bytes.load(Ordering::Relaxed),
+            arrivals: control.arrivals.load(Ordering::Relaxed),
             last_delivery_ns: control.last_delivery_ns.load(Ordering::Relaxed),
             behind: control.behind.load(Ordering::Relaxed),
             behind_by: control.behind_by.swap(0, Ordering::Relaxed),
@@ -218,8 +222,15 @@ impl Status {
     }
 
     fn add_since(&self, last: &Self, control: &Control) {
-        let (delivered, bytes) = (self.delivered - last.delivered, self.bytes - last.bytes);
-        control.add_delivered(delivered, bytes, self.last_delivery_ns);
+        let count =
+            |of: &AtomicU64, now: u64, then: u64| of.fetch_add(now - then, Ordering::Relaxed);
+        count(&control.delivered, self.delivered, last.delivered);
+        count(&control.bytes, self.bytes, last.bytes);
+        count(&control.arrivals, self.arrivals, last.arrivals);
+        count(&control.empty_looks, self.empty_looks, last.empty_looks);
+        control
+            .last_delivery_ns
+            .fetch_max(self.last_delivery_ns, Ordering::Relaxed);
         control
             .ready
             .fetch_add(self.ready.saturating_sub(last.ready), Ordering::Relaxed);
@@ -231,8 +242,6 @@ impl Status {
         control
             .behind_by
             .fetch_max(self.behind_by, Ordering::Relaxed);
-        let looks = self.empty_looks - last.empty_looks;
-        control.empty_looks.fetch_add(looks, Ordering::Relaxed);
     }
 }
 
@@ -249,6 +258,7 @@ pub async fn run(server: &Server) -> Result<()> {
     let mut wiring = wiring(server, None, target);
     wiring.streams_per_connection = task.streams_per_connection;
     wiring.stream_window = task.stream_window;
+    (wiring.websocket, wiring.accept) = (task.websocket, task.crowd.accept);
     raise_open_files(connections_of(
         task.crowd.watchers,
         task.streams_per_connection,

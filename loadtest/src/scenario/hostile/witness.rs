@@ -158,7 +158,7 @@ fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
 }
 
 fn object() -> Vec<u8> {
-    Shape::ConfigMap.object(NAME, 0, OBJECT_LEN)
+    Shape::ConfigMap.object(NAME, 0, OBJECT_LEN, tokio::time::Instant::now())
 }
 
 /// Does one thing at an even rate. What is late is counted from when it was due.
@@ -284,7 +284,8 @@ fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
         Some((_, came)) => *came = true,
         None => notes.versions.push((event.version, true)),
     }
-    if let Some(at) = event.written_at_ns {
+    if let Some(write) = event.write {
+        let at = write.sent_ns;
         notes.done.push(Done {
             deed: Deed::Event,
             due_ns: at,

@@ -13,6 +13,8 @@ use crate::verify::reference::Reference;
 
 /// So long nothing may come while an open watch lacks an event.
 pub const BOUND: Duration = Duration::from_secs(1);
+/// Shorter pauses between two arrivals are a busy machine's.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// How much silence one look may prove: a machine that did not let us look for longer may not have let the server send.
 const LOOK_MAX: Duration = Duration::from_millis(50);
 /// How often it is looked.
@@ -75,7 +77,13 @@ impl Quiet {
         sheet.figure("quiet end: watchers behind", watchers as f64);
         if let Some(behind) = self.behind {
             sheet.fault(format!("{name}: {behind}"));
-        } else if self.took > BOUND {
+        }
+        self.report_slowness(sheet, name);
+    }
+
+    /// Notes an end that came later than it should, although something always came.
+    pub fn report_slowness(&self, sheet: &mut Sheet, name: &str) {
+        if self.behind.is_none() && self.took > BOUND {
             let took = self.took_ms();
             sheet.note(format!(
                 "{name}: {took:.0} ms until all had everything, while something always came: more than the machine could carry"
@@ -99,7 +107,8 @@ impl fmt::Display for Behind {
     }
 }
 
-/// Waits until `count` members are at their goal (none then), or until nothing more comes for them ([`BOUND`]).
+/// Waits until `count` members are at their goal (none then), or until nothing has come for a while ([`BOUND`]) although some lack
+/// something. Whoever comes after that was behind all the same: something else than a write has pushed it on.
 ///
 /// # Errors
 /// If `works` fails, or things are still coming after `wait`; says how far it came.
@@ -112,23 +121,25 @@ pub async fn settled(
     let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let now = || (number_of(&control.bytes), number_of(&control.empty_looks));
-    let (bytes, empty_looks) = now();
-    let mut silence = Silence::begin(bytes, empty_looks, begun);
+    let now = || {
+        let arrivals = number_of(&control.arrivals);
+        (arrivals, number_of(&control.empty_looks))
+    };
+    let (arrivals, empty_looks) = now();
+    let mut silence = Silence::begin(arrivals, empty_looks, begun);
     while count_of(&control.progress) < count {
         works()?;
-        let (bytes, empty_looks) = now();
-        let is_silent = silence.look(bytes, empty_looks, Instant::now()) >= BOUND;
+        let (arrivals, empty_looks) = now();
+        let is_silent = silence.look(arrivals, empty_looks, Instant::now()) >= BOUND;
+        let behind = count_of(&control.behind);
         // Those without a watch just now (who list again, or were told to come later) are waited for.
-        if is_silent && count_of(&control.behind) > 0 {
+        if is_silent && behind > 0 {
             control.behind_by.store(0, Ordering::Relaxed);
             tokio::time::sleep(COUNTED_WITHIN).await;
             return Ok(Some(Distance {
-                watchers: count_of(&control.behind),
-                versions: number_of(&control.behind_by),
-            })
-            // They have come meanwhile.
-            .filter(|distance| distance.watchers > 0));
+                watchers: behind,
+                versions: number_of(&control.behind_by).max(1),
+            }));
         }
         if begun.elapsed() > wait {
             let there = count_of(&control.progress);
@@ -140,34 +151,47 @@ pub async fn settled(
 }
 
 /// How long nothing has come, as far as the swarm was there to see it: a swarm that is busy, or does not run, is not told of silence.
+///
+/// Long pauses add up: a server that sends what waits a little at a time, by a timer, leaves its clients behind too.
 #[derive(Debug)]
 pub struct Silence {
-    bytes: u64,
+    arrivals: u64,
     empty_looks: u64,
     looked_at: Instant,
+    /// Long pauses that are over.
+    pauses: Duration,
+    /// The one that goes on.
     lasted: Duration,
 }
 
 impl Silence {
     /// Begins now.
-    pub fn begin(bytes: u64, empty_looks: u64, now: Instant) -> Self {
+    pub fn begin(arrivals: u64, empty_looks: u64, now: Instant) -> Self {
         Self {
-            bytes,
+            arrivals,
             empty_looks,
             looked_at: now,
+            pauses: Duration::ZERO,
             lasted: Duration::ZERO,
         }
     }
 
-    /// How long it has lasted, given the bytes that have come so far and how often the swarm found nothing to read.
-    pub fn look(&mut self, bytes: u64, empty_looks: u64, now: Instant) -> Duration {
-        if bytes != self.bytes {
-            *self = Self::begin(bytes, empty_looks, now);
+    /// How long it has lasted, given how often something has come so far and how often the swarm found nothing to read.
+    pub fn look(&mut self, arrivals: u64, empty_looks: u64, now: Instant) -> Duration {
+        if arrivals != self.arrivals {
+            (self.pauses, self.lasted) = (self.long(), Duration::ZERO);
+            (self.arrivals, self.empty_looks, self.looked_at) = (arrivals, empty_looks, now);
         } else if empty_looks != self.empty_looks {
             self.lasted += now.duration_since(self.looked_at).min(LOOK_MAX);
             (self.empty_looks, self.looked_at) = (empty_looks, now);
         }
-        self.lasted
+        self.long()
+    }
+
+    /// All long pauses.
+    fn long(&self) -> Duration {
+        let is_long = self.lasted >= PAUSE_MIN;
+        self.pauses + if is_long { self.lasted } else { Duration::ZERO }
     }
 }
 
@@ -189,11 +213,19 @@ mod tests {
         let mut silence = Silence::begin(10, 0, begun);
         // The swarm has not looked.
         assert_eq!(silence.look(10, 0, at(40)), Duration::ZERO);
-        assert_eq!(silence.look(10, 1, at(45)), Duration::from_millis(45));
+        for look in 1..=5 {
+            silence.look(10, look, at(40 * look));
+        }
         // The machine stood still.
-        assert_eq!(silence.look(10, 2, at(9_000)), Duration::from_millis(95));
-        assert_eq!(silence.look(11, 3, at(9_010)), Duration::ZERO);
-        assert_eq!(silence.look(11, 4, at(9_020)), Duration::from_millis(10));
+        assert_eq!(silence.look(10, 6, at(9_000)), Duration::from_millis(250));
+        // A short pause is forgotten, a long one is not.
+        assert_eq!(silence.look(11, 7, at(9_010)), Duration::from_millis(250));
+        assert_eq!(silence.look(11, 8, at(9_050)), Duration::from_millis(250));
+        assert_eq!(silence.look(12, 9, at(9_060)), Duration::from_millis(250));
+        for look in 1..=4 {
+            silence.look(12, 9 + look, at(9_060 + 50 * look));
+        }
+        assert_eq!(silence.look(12, 14, at(9_270)), Duration::from_millis(460));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub verified: u64,
     /// Watchers that were told 410.
     pub expired: usize,
+    /// Readers that were told 410, and listed again. Those that come and go may be: they watch from versions that grow old.
+    pub readers_expired: usize,
     /// Streams that ended, of those who read.
     pub ended: u64,
     /// Streams that ended, of the slow.
@@ -37,6 +39,7 @@ impl Default for Outcome {
             faulty: 0,
             verified: 0,
             expired: 0,
+            readers_expired: 0,
             ended: 0,
             ended_slow: 0,
         }
@@ -79,13 +82,16 @@ impl Outcome {
         self.faulty += other.faulty;
         self.verified += other.verified;
         self.expired += other.expired;
+        self.readers_expired += other.readers_expired;
         self.ended += other.ended;
         self.ended_slow += other.ended_slow;
     }
 
     fn count(&mut self, watcher: &Watcher) {
         self.verified += watcher.track().count();
-        self.expired += usize::from(watcher.expired() > 0);
+        let is_expired = watcher.expired() > 0;
+        self.expired += usize::from(is_expired);
+        self.readers_expired += usize::from(is_expired && watcher.habit().reads_on());
         if watcher.is_slow() {
             self.ended_slow += watcher.streams_ended();
         } else {
@@ -106,6 +112,21 @@ impl Outcome {
         sheet.figure("faulty watchers", self.faulty as f64);
         if reference_events == 0 {
             sheet.fault(format!("{name}: no events at all: nothing was proven"));
+        }
+    }
+
+    /// Makes faults of readers that lost their stream or their place, where that is not what is played. A server that drops everybody would
+    /// lose no event: all come back for them.
+    pub fn report_drops(&self, sheet: &mut Sheet, name: &str) {
+        if self.ended > 0 {
+            let ended = self.ended;
+            sheet.fault(format!("{name}: {ended} streams of readers were ended"));
+        }
+        if self.readers_expired > 0 {
+            let expired = self.readers_expired;
+            sheet.fault(format!(
+                "{name}: {expired} readers were told 410 and had to list again"
+            ));
         }
     }
 }

@@ -92,6 +92,11 @@ pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
     sheet.figure("latency p999, ms", ms(0.999));
     sheet.figure("latency max, ms", latency.max() as f64 / 1e3);
     sheet.distribution("latency, ms", latency);
+    let from_due = &recorder.latency_from_due;
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let latency_ms = from_due.value_at_quantile(quantile) as f64 / 1e3;
+        sheet.figure(&format!("latency from due {name}, ms"), latency_ms);
+    }
     sheet.figure("bookmarks", recorder.bookmarks as f64);
 }
 

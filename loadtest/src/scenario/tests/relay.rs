@@ -1,0 +1,117 @@
+//! A relay before a server that keeps the end of what a watch brings, as a server would that sends what waits with the next event only:
+//! whoever looks for clients that are behind must find those behind it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What ends before the time is up is of HTTP/2's own.
+const EVENT_LEN_MIN: usize = 400;
+
+/// When the newest piece goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// When the next one comes.
+    UntilNext,
+    /// After a while.
+    For(Duration),
+    /// Never: the first connection that it would go to is cut after a while.
+    ThenCut(Duration),
+}
+
+/// A running relay; its connections end with it.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// Begins.
+    pub(crate) async fn before(server: SocketAddr, held: Held) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let (mut connections, has_cut) = (JoinSet::new(), Arc::<AtomicBool>::default());
+            while let Ok((client, _)) = listener.accept().await {
+                let has_cut = has_cut.clone();
+                connections.spawn(async move {
+                    // Either side may be gone at any time.
+                    let _ = pass_on(client, server, held, &has_cut).await;
+                });
+            }
+        });
+        Self {
+            address,
+            _tasks: tasks,
+        }
+    }
+}
+
+async fn pass_on(
+    mut client: TcpStream,
+    server: SocketAddr,
+    held: Held,
+    has_cut: &AtomicBool,
+) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    let mut buffer = vec![0; 256 << 10];
+    let len = client.read(&mut buffer).await?;
+    let first = String::from_utf8_lossy(&buffer[..len]).into_owned();
+    server.write_all(&buffer[..len]).await?;
+    let is_http2 = first.starts_with("PRI ");
+    if !is_http2 && !first.contains("watch=1") {
+        tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+        return Ok(());
+    }
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let events = async {
+        let (mut kept, mut has_head) = (Vec::new(), false);
+        loop {
+            let wait = match held {
+                Held::For(time) | Held::ThenCut(time) if !kept.is_empty() => time,
+                _ => Duration::MAX,
+            };
+            // A read that is given up has read nothing.
+            match tokio::time::timeout(wait, from_server.read(&mut buffer)).await {
+                Ok(len) => {
+                    let len = len?;
+                    to_client.write_all(&kept).await?;
+                    kept = buffer[..len].to_vec();
+                    let is_event = if is_http2 {
+                        len > EVENT_LEN_MIN
+                    } else {
+                        has_head
+                    };
+                    has_head = true;
+                    if len > 0 && is_event {
+                        continue;
+                    }
+                    to_client.write_all(&std::mem::take(&mut kept)).await?;
+                    if len == 0 {
+                        return Ok(());
+                    }
+                }
+                Err(_) if held == Held::UntilNext => {}
+                Err(_) if matches!(held, Held::ThenCut(_)) => {
+                    if !has_cut.swap(true, Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    to_client.write_all(&std::mem::take(&mut kept)).await?;
+                }
+                Err(_) => to_client.write_all(&std::mem::take(&mut kept)).await?,
+            }
+        }
+    };
+    tokio::select! {
+        _ = requests => Ok(()),
+        ended = events => ended,
+    }
+}

@@ -1,0 +1,65 @@
+//! Cuts a watch's body into events, in either encoding.
+
+use anyhow::Result;
+use kube_fanout::decode;
+use kube_fanout::resource::Encoding;
+
+use super::lines::{LINE_LEN_MAX, Lines};
+
+/// Bytes of the length before each event in protobuf.
+const LENGTH_LEN: usize = 4;
+
+/// The unfinished event of one stream.
+#[derive(Debug)]
+pub enum Frames {
+    /// Events are lines.
+    Json(Lines),
+    /// Events have their length before them.
+    Protobuf(decode::Frames),
+}
+
+impl Frames {
+    /// For streams in this encoding. Of long lines that come in pieces only so many bytes are kept, if that is given; in protobuf the
+    /// lengths of what an event holds reach to its end, so all is kept.
+    pub fn new(encoding: Encoding, head_len_max: Option<usize>) -> Self {
+        match encoding {
+            Encoding::Json => Self::Json(head_len_max.map_or_else(Lines::default, Lines::heads)),
+            Encoding::Protobuf => Self::Protobuf(decode::Frames::new(encoding, LINE_LEN_MAX)),
+        }
+    }
+
+    /// Hands every complete event to `event`, in order, without its newline or length.
+    ///
+    /// # Errors
+    /// If an event is too long.
+    pub fn feed(&mut self, piece: &[u8], mut event: impl FnMut(&[u8])) -> Result<()> {
+        match self {
+            Self::Json(lines) => lines.feed(piece, event),
+            Self::Protobuf(frames) => {
+                frames.push(piece);
+                while let Some(frame) = frames.next_frame()? {
+                    event(frame.get(LENGTH_LEN..).unwrap_or_default());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the stream stands between two events.
+    pub const fn is_between(&self) -> bool {
+        match self {
+            Self::Json(lines) => lines.is_between(),
+            Self::Protobuf(frames) => !frames.is_mid_frame(),
+        }
+    }
+
+    /// Forgets an unfinished event: the connection broke within it.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Json(lines) => lines.clear(),
+            Self::Protobuf(frames) => {
+                *frames = decode::Frames::new(Encoding::Protobuf, LINE_LEN_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Watch events and lists in Kubernetes' protobuf: what [`Event`] tells of them, found by the numbers of a few fields.
+
+use anyhow::{Context, Result, bail};
+use kube_fanout::resource::Span;
+use kube_fanout::resource::wire::{MAGIC, Value, WireField, WireFields};
+
+use super::event::{Event, Kind, WRITTEN_AT, WriteTime};
+
+/// `ObjectMeta` of every object, and `ListMeta` of every list.
+const METADATA: u32 = 1;
+/// `items` of every list.
+const ITEMS: u32 = 2;
+/// `code` of a Status.
+const STATUS_CODE: u32 = 6;
+
+/// What is read of an object's metadata.
+#[derive(Debug, Default)]
+struct Metadata {
+    name: String,
+    namespace: String,
+    version: Option<u64>,
+    write: Option<WriteTime>,
+}
+
+/// A list as far as it is compared: its version, and its objects' namespaced names with their versions.
+pub type Listed = (u64, Vec<(String, u64)>);
+
+/// Reads a watch event, which stands there without its length.
+///
+/// # Errors
+/// If it is none, or carries no version.
+pub fn event(frame: &[u8]) -> Result<Event> {
+    let message = whole(frame)?;
+    let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
+        Some(b"ADDED") => Kind::Added,
+        Some(b"MODIFIED") => Kind::Modified,
+        Some(b"DELETED") => Kind::Deleted,
+        Some(b"BOOKMARK") => Kind::Bookmark,
+        Some(b"ERROR") => Kind::Error,
+        other => bail!("an event of unknown type {other:?}"),
+    };
+    let extension = last(frame, message, 2)?.context("an event without an object")?;
+    let object = last(frame, extension, 1)?.context("an event without an object")?;
+    let object = object_in(frame, object)?;
+    if kind == Kind::Error {
+        return Ok(Event {
+            kind,
+            version: code(frame, object)?.context("an ERROR event without a code")?,
+            write: None,
+        });
+    }
+    let metadata = Metadata::of(frame, object)?;
+    Ok(Event {
+        kind,
+        version: metadata.version.context("an event without a version")?,
+        write: metadata.write.filter(|_| kind != Kind::Bookmark),
+    })
+}
+
+/// Reads a list.
+///
+/// # Errors
+/// If it is none, or an object in it has no name or version.
+pub fn list(body: &[u8]) -> Result<Listed> {
+    let list = object_in(body, whole(body)?)?;
+    let (mut version, mut items) = (None, Vec::new());
+    for field in WireFields::within(body, list) {
+        let field = field?;
+        match field.number {
+            METADATA => {
+                let at = last(body, bytes(&field)?, 2)?;
+                version = at.and_then(|at| number(at.of(body)));
+            }
+            ITEMS => {
+                let item = Metadata::of(body, bytes(&field)?)?;
+                let version = item.version.context("an object without a version")?;
+                items.push((format!("{}/{}", item.namespace, item.name), version));
+            }
+            _ => {}
+        }
+    }
+    Ok((version.context("a list without a version")?, items))
+}
+
+impl Metadata {
+    /// Of the object that stands here. All of its fields are walked over, so that one that is cut is found.
+    fn of(bytes_all: &[u8], object: Span) -> Result<Self> {
+        let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;
+        let mut metadata = Self::default();
+        for field in WireFields::within(bytes_all, at) {
+            let field = field?;
+            match field.number {
+                1 => metadata.name = text(bytes_all, &field)?,
+                3 => metadata.namespace = text(bytes_all, &field)?,
+                6 => metadata.version = number(bytes(&field)?.of(bytes_all)),
+                12 => {
+                    let entry = bytes(&field)?;
+                    let key = last(bytes_all, entry, 1)?.map(|at| at.of(bytes_all));
+                    if key == Some(WRITTEN_AT.as_bytes())
+                        && let Some(value) = last(bytes_all, entry, 2)?
+                    {
+                        metadata.write = WriteTime::parse(value.of(bytes_all));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+fn whole(bytes: &[u8]) -> Result<Span> {
+    let end = u32::try_from(bytes.len()).context("more than 4 GiB")?;
+    Ok(Span { start: 0, end })
+}
+
+/// The message in the envelope that every object has: a magic, and `runtime.Unknown`.
+fn object_in(bytes_all: &[u8], at: Span) -> Result<Span> {
+    if !at.of(bytes_all).starts_with(MAGIC) {
+        bail!("an object that is not in protobuf");
+    }
+    let unknown = Span {
+        start: at.start + u32::try_from(MAGIC.len())?,
+        end: at.end,
+    };
+    last(bytes_all, unknown, 2)?.context("an envelope without an object")
+}
+
+/// Where the last field with this number stands in a message whose other fields are walked over.
+fn last(bytes_all: &[u8], message: Span, number: u32) -> Result<Option<Span>> {
+    let mut found = None;
+    for field in WireFields::within(bytes_all, message) {
+        let field = field?;
+        if field.number == number {
+            found = Some(bytes(&field)?);
+        }
+    }
+    Ok(found)
+}
+
+fn code(bytes_all: &[u8], status: Span) -> Result<Option<u64>> {
+    let mut code = None;
+    for field in WireFields::within(bytes_all, status) {
+        if let WireField {
+            number: STATUS_CODE,
+            value: Value::Varint(value),
+            ..
+        } = field?
+        {
+            code = Some(value);
+        }
+    }
+    Ok(code)
+}
+
+fn bytes(field: &WireField) -> Result<Span> {
+    field
+        .bytes()
+        .with_context(|| format!("field {} is of another type", field.number))
+}
+
+fn text(bytes_all: &[u8], field: &WireField) -> Result<String> {
+    let text = bytes(field)?.of(bytes_all);
+    Ok(std::str::from_utf8(text)?.to_owned())
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
