@@ -21,6 +21,8 @@ use crate::cli::hostile::{Attack, Attacker};
 use crate::process::raise_open_files;
 use crate::target::Target;
 
+/// A client that was closed or turned away comes back after this time.
+const BACK_AFTER: Duration = Duration::from_millis(500);
 /// How often counts are told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -37,6 +39,8 @@ pub struct Tally {
     pub refused: u64,
     /// Connections that the server has closed.
     pub closed: u64,
+    /// Objects written, of attacks that are about events.
+    pub written: u64,
 }
 
 /// The same while it grows. Relaxed: each number stands alone.
@@ -47,6 +51,7 @@ struct Counts {
     done: AtomicU64,
     refused: AtomicU64,
     closed: AtomicU64,
+    written: AtomicU64,
 }
 
 impl Counts {
@@ -58,6 +63,7 @@ impl Counts {
             done: of(&self.done),
             refused: of(&self.refused),
             closed: of(&self.closed),
+            written: of(&self.written),
         }
     }
 }
@@ -73,6 +79,22 @@ struct Scene {
     flags: Attacker,
     counts: Counts,
     pace: Pace,
+}
+
+/// A connection that is counted while it is open.
+struct Open<'a>(&'a Scene);
+
+impl<'a> Open<'a> {
+    fn of(scene: &'a Scene) -> Self {
+        count(&scene.counts.connections);
+        Self(scene)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Turns that come at an even rate, for all clients together.
@@ -126,12 +148,17 @@ pub async fn run(flags: &Attacker) -> Result<()> {
             // All can be cancelled without loss.
             line = input.next_line() => match line? {
                 Some(_) => {}
-                None => return Ok(()),
+                None => return tell(&scene),
             },
-            () = &mut end => return Ok(()),
-            _ = tick.tick() => println!("{}", serde_json::to_string(&scene.counts.now())?),
+            () = &mut end => return tell(&scene),
+            _ = tick.tick() => tell(&scene)?,
         }
     }
+}
+
+fn tell(scene: &Scene) -> Result<()> {
+    println!("{}", serde_json::to_string(&scene.counts.now())?);
+    Ok(())
 }
 
 async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {

@@ -11,11 +11,15 @@ use anyhow::{Context, Result, bail};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 
 /// How long a connection may take, TLS included.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// Longest segment that a slow client takes, as on an Ethernet, bytes. By loopback's own of 64 KiB the server's send buffer would hold
+/// megabytes instead of some 100 KiB, and hide for long that the client does not read.
+pub const SLOW_SEGMENT_LEN: u32 = 1_448;
 
 /// A server and the caller's identity.
 #[derive(Debug, Clone)]
@@ -51,7 +55,7 @@ impl Tls {
     }
 }
 
-/// A socket that will connect to this address, from that one, perhaps with a receive buffer of this many bytes.
+/// A socket that will connect to this address, from that one, perhaps of a client that is slow, with a receive buffer of this many bytes.
 ///
 /// # Errors
 /// If the system refuses.
@@ -67,6 +71,7 @@ pub fn source_socket(
     };
     if let Some(len) = receive_buffer {
         socket.set_recv_buffer_size(len)?;
+        SockRef::from(&socket).set_tcp_mss(SLOW_SEGMENT_LEN)?;
     }
     // The system chooses by itself where it is to be the usual one: with a port for each peer.
     if source != Ipv4Addr::LOCALHOST {

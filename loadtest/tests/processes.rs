@@ -106,3 +106,42 @@ async fn a_split_swarm_asks_for_what_it_was_told() {
         assert!(mib > 0.0 && mib < mib_max, "{written}");
     }
 }
+
+#[tokio::test]
+async fn attacks_are_played_at_their_size_beside_a_witness() {
+    let options = Options {
+        objects: vec!["configmaps=20".parse().unwrap(), "pods=20".parse().unwrap()],
+        ..Options::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = start(listener, options).unwrap();
+    let target = format!("http://{}", server.address());
+    for (attack, connections) in [
+        ("pings --rate 1000", 3.0),
+        ("forwarded --rate 100", 1.0),
+        ("slow-lists --rate 100", 3.0),
+    ] {
+        let arguments = format!(
+            "hostile --attack {attack} --clients 3 --quiet 0.3 --duration 0.5 --after 0.2 --server-pid {}",
+            std::process::id()
+        );
+        let (code, written) = play(&arguments, &target).await;
+        assert_eq!(code, 0, "{written}");
+        assert_eq!(written["invalid"].as_array().unwrap().len(), 0, "{written}");
+        let run = &written["runs"]["target"];
+        let of = |row: &str| run[row].as_f64().unwrap();
+        // All objects and its own.
+        assert_eq!(of("witness: objects in a full list"), 21.0, "{written}");
+        assert!(of("attack: done a second") > 0.0, "{written}");
+        assert_eq!(
+            of("attack: connections at its end"),
+            connections,
+            "{written}"
+        );
+        assert_eq!(of("attack: refused"), 0.0, "{written}");
+        for row in ["events", "lists", "full lists", "writes", "new connections"] {
+            assert_eq!(of(&format!("{row}: refused")), 0.0, "{written}");
+            assert!(of(&format!("{row}: attacked p50, ms")) > 0.0, "{written}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use super::{Scene, count};
+use super::{Open, Scene, count};
 use crate::cli::hostile::Attack;
 
 /// The preface, and SETTINGS without a setting.
@@ -54,7 +54,7 @@ async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
-    count(&scene.counts.connections);
+    let _open = Open::of(scene);
     if std::mem::take(is_first) {
         count(&scene.counts.begun);
     }
@@ -78,6 +78,5 @@ async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
         () = reading => {}
     }
     count(&scene.counts.closed);
-    scene.counts.connections.fetch_sub(1, Ordering::Relaxed);
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker a task and a socket.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{Scene, count, writes};
+use super::{BACK_AFTER, Open, Scene, count, writes};
 use crate::cli::hostile::Attack;
 use crate::target::source_socket;
 use crate::wire::response::{Progress, Response};
@@ -23,8 +22,8 @@ const SLOW_LEN: usize = 10_000;
 const SLOW_EVERY: Duration = Duration::from_millis(100);
 /// Receive buffer of those who read slowly or never, bytes.
 const SMALL_BUFFER: u32 = 4_096;
-/// A client that was closed or turned away comes back after this time.
-const BACK_AFTER: Duration = Duration::from_millis(500);
+/// How often it is looked whether the server has cut a connection that is not read.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest time without a byte of an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
@@ -102,27 +101,33 @@ async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Resu
     ensure!(&head[9..] == b"200", "turned away");
     count(&scene.counts.done);
     match attack {
-        // Ends with the process, or with the attack's set.
-        Attack::Stalled => std::future::pending().await,
+        Attack::Stalled => never_read(&stream).await,
         Attack::SlowLists => read(&mut stream, Some(SLOW_EVERY)).await,
         _ => read(&mut stream, None).await,
+    }
+    Ok(())
+}
+
+/// Reads nothing until the server cuts the connection. One that it closes in good order cannot be told from one that stays.
+async fn never_read(stream: &TcpStream) {
+    while let Ok(None) = stream.take_error() {
+        tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Reads until the server closes: as fast as it comes, or a little now and then.
-async fn read(stream: &mut TcpStream, every: Option<Duration>) -> Result<()> {
+async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     let len = if every.is_some() {
         SLOW_LEN / 10
     } else {
         16 << 10
     };
     let mut buffer = vec![0; len];
-    while stream.read(&mut buffer).await? > 0 {
+    while stream.read(&mut buffer).await.is_ok_and(|len| len > 0) {
         if let Some(every) = every {
             tokio::time::sleep(every).await;
         }
     }
-    Ok(())
 }
 
 /// Reads one pod as it was some time ago, again and again.
@@ -162,21 +167,5 @@ async fn repeat(
         } else {
             &scene.counts.refused
         });
-    }
-}
-
-/// A connection that is counted while it is open.
-struct Open<'a>(&'a Scene);
-
-impl<'a> Open<'a> {
-    fn of(scene: &'a Scene) -> Self {
-        count(&scene.counts.connections);
-        Self(scene)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
@@ -12,7 +12,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
-use super::{Scene, count};
+use super::{BACK_AFTER, Open, Scene, count};
 use crate::cli::hostile::Attack;
 
 /// Streams on one connection.
@@ -31,30 +31,64 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
         let scene = scene.clone();
         clients.spawn(async move {
             let numbers = first..(first + STREAMS).min(all);
-            let len = numbers.len() as u64;
-            let mut streams = JoinSet::new();
-            match connect(&scene, &mut streams).await {
-                Err(_) => {
-                    scene.counts.refused.fetch_add(len, Ordering::Relaxed);
-                    scene.counts.begun.fetch_add(len, Ordering::Relaxed);
+            let watches: Vec<_> = numbers.map(Watch::new).map(Arc::new).collect();
+            loop {
+                if connection(&scene, &watches).await.is_err() {
+                    let refused = &scene.counts.refused;
+                    refused.fetch_add(watches.len() as u64, Ordering::Relaxed);
+                    watches.iter().for_each(|watch| watch.begin(&scene));
                 }
-                Ok(sender) => {
-                    count(&scene.counts.connections);
-                    for number in numbers {
-                        scene.pace.turn().await;
-                        let (scene, sender) = (scene.clone(), sender.clone());
-                        streams.spawn(async move {
-                            let outcome = watch(&scene, sender, number).await;
-                            if outcome.is_err() {
-                                count(&scene.counts.closed);
-                            }
-                        });
-                    }
-                }
+                tokio::time::sleep(BACK_AFTER).await;
             }
-            while streams.join_next().await.is_some() {}
         });
     }
+}
+
+/// One watch, begun again and again.
+#[derive(Debug)]
+struct Watch {
+    number: usize,
+    has_begun: AtomicBool,
+}
+
+impl Watch {
+    const fn new(number: usize) -> Self {
+        Self {
+            number,
+            has_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// It has been answered, or turned away, for the first time or once more.
+    fn begin(&self, scene: &Scene) {
+        if !self.has_begun.swap(true, Ordering::Relaxed) {
+            count(&scene.counts.begun);
+        }
+    }
+}
+
+/// One connection, until the server ends it; an error if there was none.
+async fn connection(scene: &Arc<Scene>, watches: &[Arc<Watch>]) -> Result<()> {
+    let mut streams = JoinSet::new();
+    let sender = connect(scene, &mut streams).await?;
+    let _open = Open::of(scene);
+    for watch in watches {
+        let (scene, sender, watch) = (scene.clone(), sender.clone(), watch.clone());
+        streams.spawn(async move {
+            while !sender.is_closed() {
+                scene.pace.turn().await;
+                if watch_once(&scene, sender.clone(), &watch).await.is_err() {
+                    count(&scene.counts.refused);
+                }
+                watch.begin(&scene);
+                tokio::time::sleep(BACK_AFTER).await;
+            }
+        });
+    }
+    drop(sender);
+    while streams.join_next().await.is_some() {}
+    count(&scene.counts.closed);
+    Ok(())
 }
 
 async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
@@ -67,11 +101,14 @@ async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
     Ok(sender)
 }
 
-/// One watch, whose events are dropped.
-async fn watch(scene: &Scene, mut sender: Sender, number: usize) -> Result<()> {
+/// One watch, whose events are dropped; an error if it was turned away.
+async fn watch_once(scene: &Scene, mut sender: Sender, watch: &Watch) -> Result<()> {
     let path = match scene.flags.attack {
         Attack::Forwarded => "/api/v1/secrets?watch=1".to_owned(),
-        _ => format!("/api/v1/pods?watch=1&labelSelector={}", selector(number)),
+        _ => format!(
+            "/api/v1/pods?watch=1&labelSelector={}",
+            selector(watch.number)
+        ),
     };
     let scheme = if scene.target.tls.is_some() {
         "https"
@@ -80,18 +117,12 @@ async fn watch(scene: &Scene, mut sender: Sender, number: usize) -> Result<()> {
     };
     let uri = format!("{scheme}://{}{path}", scene.target.authority);
     let request = Request::get(uri).body(Empty::new())?;
-    let response = sender.send_request(request).await;
-    count(&scene.counts.begun);
-    let response = response?;
-    if response.status() != 200 {
-        count(&scene.counts.refused);
-        return Ok(());
-    }
+    let response = sender.send_request(request).await?;
+    ensure!(response.status() == 200, "turned away");
     count(&scene.counts.done);
+    watch.begin(scene);
     let mut body = response.into_body();
-    while let Some(frame) = body.frame().await {
-        frame?;
-    }
+    while let Some(Ok(_)) = body.frame().await {}
     Ok(())
 }
 

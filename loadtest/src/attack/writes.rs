@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::Scene;
+use super::{Scene, count};
 use crate::cli::hostile::Attack;
 use crate::client::Client;
 use crate::recorder::now_ns;
@@ -23,25 +24,19 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Creates an object if the attack needs one, and changes it from now on.
-pub(super) async fn begin(scene: &Scene, clients: &mut JoinSet<()>) -> Result<()> {
-    let (rate, collection, object) = match scene.flags.attack {
-        Attack::Selectors => (
-            35.0,
-            PODS,
-            Shape::Pod { nodes: 1 }.object("attack", 0, 0, tokio::time::Instant::now()),
-        ),
-        Attack::Exact => (
-            100.0,
-            PODS,
-            Shape::Pod { nodes: 1 }.object("attack", 0, 0, tokio::time::Instant::now()),
-        ),
-        Attack::Labels => (1.0, PODS, labelled()),
-        Attack::Stalled => (
-            20.0,
-            CONFIG_MAPS,
-            Shape::ConfigMap.object("attack", 0, LONG_LEN, tokio::time::Instant::now()),
-        ),
-        _ => return Ok(()),
+pub(super) async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+    let attack = scene.flags.attack;
+    let Some(rate) = attack.writes() else {
+        return Ok(());
+    };
+    let now = Instant::now();
+    let (collection, object) = match attack {
+        Attack::Labels => (PODS, labelled()),
+        Attack::Stalled => {
+            let object = Shape::ConfigMap.object("attack", 0, LONG_LEN, now);
+            (CONFIG_MAPS, object)
+        }
+        _ => (PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0, now)),
     };
     let mut client = Client::new(Target::new(&scene.flags.reference, None, None)?);
     let (status, body) = client.call(Method::POST, collection, object).await?;
@@ -50,13 +45,17 @@ pub(super) async fn begin(scene: &Scene, clients: &mut JoinSet<()>) -> Result<()
         "POST {collection}: {status}: {}",
         String::from_utf8_lossy(&body[..body.len().min(300)])
     );
+    let scene = scene.clone();
     clients.spawn(async move {
         let path = format!("{collection}/attack");
         let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
         loop {
             let due = tick.tick().await;
+            let answer = client.call(Method::PATCH, &path, Shape::change(due)).await;
             // A write that fails is one event less.
-            let _ = client.call(Method::PATCH, &path, Shape::change(due)).await;
+            if answer.is_ok_and(|(status, _)| status.is_success()) {
+                count(&scene.counts.written);
+            }
         }
     });
     Ok(())

@@ -120,6 +120,17 @@ impl Attack {
         }
     }
 
+    /// Objects that the attack writes a second, if it is about events.
+    pub const fn writes(self) -> Option<f64> {
+        match self {
+            Self::Selectors => Some(35.0),
+            Self::Exact => Some(100.0),
+            Self::Labels => Some(1.0),
+            Self::Stalled => Some(20.0),
+            _ => None,
+        }
+    }
+
     /// Whether its clients have the address of the witness.
     pub const fn shares_address(self) -> bool {
         matches!(self, Self::SlowLists)

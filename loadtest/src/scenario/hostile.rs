@@ -2,8 +2,9 @@
 //! give back the memory that the attack took.
 
 mod attacker;
-mod witness;
+pub mod witness;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,12 +20,16 @@ use crate::report::TARGET_COLUMN;
 use crate::sheet::Sheet;
 use crate::texts::Texts;
 use attacker::Attacking;
-use witness::{Deed, Done, Witness};
+use witness::{Deed, Done, Seen, Witness};
 
 /// What the witness may notice at its 99th percentile, or twice what it has without the attack if that is more.
 const P99_MAX: Duration = Duration::from_millis(20);
 /// What the server may keep of an attack's memory, besides a quarter of what it had before: heaps do not shrink to the byte.
 const KEPT_MAX: u64 = 16 << 20;
+/// After the attack the server may take so long to be as it was.
+const RECOVERY: Duration = Duration::from_secs(1);
+/// Share of the objects to be written which an attack needs to be one of its rate.
+const WRITES_MET: f64 = 0.9;
 /// Longest time for an attack's clients to come.
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
 /// Besides the phases: the first answers, the last event.
@@ -89,20 +94,24 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     };
     tokio::time::sleep(flags.after).await;
     memory.after = Usage::of(pid)?.rss;
-    let (done, missing) = witness.finish().await;
+    sheet.figure("witness: objects in a full list", witness.listed as f64);
+    let Seen { done, missing } = witness.finish().await;
     if missing > 0 {
         sheet.fault(format!(
             "behind at the end: the witness lacks {missing} of its events"
         ));
     }
     if !first {
-        sheet.note(format!(
-            "not all clients of the attack came within {BEGIN_WAIT:?}"
+        sheet.invalid(format!(
+            "{}: not all clients of the attack came within {BEGIN_WAIT:?}",
+            flags.attack.name()
         ));
     }
     sheet.figure("server CPU under attack, cores", cpu);
-    report_attack(&mut sheet, &tally, seconds);
-    verdict(&mut sheet, flags, &done, &times, &memory);
+    report_attack(&mut sheet, flags, &tally, seconds);
+    let mut verdict = verdict(&mut sheet, &done, &times);
+    verdict.memory(&mut sheet, &memory);
+    verdict.report(&mut sheet, flags);
     Ok(sheet)
 }
 
@@ -124,7 +133,7 @@ async fn watch_memory(
     Ok(false)
 }
 
-fn report_attack(sheet: &mut Sheet, tally: &Tally, seconds: f64) {
+fn report_attack(sheet: &mut Sheet, flags: &Hostile, tally: &Tally, seconds: f64) {
     sheet.figure("attack: connections at its end", tally.connections as f64);
     sheet.figure("attack: done a second", tally.done as f64 / seconds);
     sheet.figure("attack: refused", tally.refused as f64);
@@ -132,79 +141,191 @@ fn report_attack(sheet: &mut Sheet, tally: &Tally, seconds: f64) {
         "attack: connections closed by the server",
         tally.closed as f64,
     );
+    if let Some(rate) = flags.attack.writes() {
+        let written = tally.written as f64 / seconds;
+        sheet.figure("attack: objects written a second", written);
+        if written < rate * WRITES_MET {
+            sheet.invalid(format!(
+                "{}: the attack wrote {written:.1} objects a second instead of {rate}",
+                flags.attack.name()
+            ));
+        }
+    }
 }
 
-/// Puts the witness' figures and the server's memory into the sheet, and what is too much into its notes.
-fn verdict(sheet: &mut Sheet, flags: &Hostile, done: &[Done], times: &Times, memory: &Memory) {
-    let (mut missed, mut worst) = (Vec::new(), 0.0_f64);
+/// What was too much.
+#[derive(Debug, Default)]
+struct Verdict {
+    missed: Vec<String>,
+    /// The worst p99, as a share of what is allowed.
+    worst: f64,
+    failures: Option<Texts>,
+}
+
+/// What the witness did in a while.
+struct Spell<'a> {
+    name: &'static str,
+    done: Vec<&'a Done>,
+    waits: Histogram<u64>,
+}
+
+impl<'a> Spell<'a> {
+    fn of(name: &'static str, done: &'a [Done], deed: Deed, due_ns: Range<u64>) -> Self {
+        let done: Vec<_> = done
+            .iter()
+            .filter(|one| one.deed == deed && due_ns.contains(&one.due_ns))
+            .collect();
+        let mut waits = latencies();
+        for wait in done.iter().filter_map(|one| one.wait()) {
+            waits.saturating_record(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+        }
+        Self { name, done, waits }
+    }
+
+    fn quantile(&self, quantile: f64) -> f64 {
+        self.waits.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    fn failures(&self) -> impl Iterator<Item = &str> {
+        self.done.iter().filter_map(|one| one.failure.as_deref())
+    }
+
+    fn report(&self, sheet: &mut Sheet, deed: Deed) {
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            let row = format!("{}: {} {name}, ms", deed.name(), self.name);
+            sheet.figure(&row, self.quantile(quantile));
+        }
+    }
+}
+
+/// Puts the witness' figures into the sheet.
+fn verdict(sheet: &mut Sheet, done: &[Done], times: &Times) -> Verdict {
+    let mut verdict = Verdict::default();
     let mut failures = Texts::new(FAILURES_MAX);
+    let recovered = times.end + u64::try_from(RECOVERY.as_nanos()).unwrap_or(0);
     for deed in Deed::ALL {
         let name = deed.name();
-        let all = |from: u64, until: u64| {
-            done.iter()
-                .filter(move |one| one.deed == deed && (from..until).contains(&one.due_ns))
-        };
-        let quiet = took(all(0, times.attack));
-        let attacked = took(all(times.attack, times.end));
-        let (quiet_p99, p99) = (quantile(&quiet, 0.99), quantile(&attacked, 0.99));
-        let allowed = (2.0 * quiet_p99).max(P99_MAX.as_secs_f64() * 1e3);
-        sheet.figure(&format!("{name}: alone p50, ms"), quantile(&quiet, 0.5));
-        sheet.figure(&format!("{name}: alone p99, ms"), quiet_p99);
+        let alone = Spell::of("alone", done, deed, 0..times.attack);
+        let attacked = Spell::of("attacked", done, deed, times.attack..times.end);
+        let after = Spell::of("afterwards", done, deed, recovered..u64::MAX);
+        let allowed = (2.0 * alone.quantile(0.99)).max(P99_MAX.as_secs_f64() * 1e3);
+        for spell in [&alone, &attacked, &after] {
+            spell.report(sheet, deed);
+            let refused = spell.failures().inspect(|why| failures.add(name, why));
+            let refused = refused.count();
+            if refused > 0 {
+                let missed = format!("{refused} {name} refused or not done {}", spell.name);
+                verdict.missed.push(missed);
+            }
+        }
         sheet.figure(
-            &format!("{name}: attacked p50, ms"),
-            quantile(&attacked, 0.5),
+            &format!("{name}: refused"),
+            attacked.failures().count() as f64,
         );
-        sheet.figure(&format!("{name}: attacked p99, ms"), p99);
-        let refused = all(times.attack, times.end).filter_map(|one| one.failure.as_deref());
-        let refused = refused.inspect(|why| failures.add(name, why)).count();
-        sheet.figure(&format!("{name}: refused"), refused as f64);
-        worst = worst.max(p99 / allowed);
-        if p99 > allowed {
-            missed.push(format!("{name} p99 {p99:.0} ms, allowed {allowed:.0} ms"));
+        verdict.worst = verdict.worst.max(attacked.quantile(0.99) / allowed);
+        for spell in [&attacked, &after] {
+            let p99 = spell.quantile(0.99);
+            if p99 > allowed {
+                let spell = spell.name;
+                let missed = format!("{name} {spell} p99 {p99:.0} ms, allowed {allowed:.0} ms");
+                verdict.missed.push(missed);
+            }
         }
-        if refused > 0 {
-            missed.push(format!("{refused} {name} refused"));
-        }
-        if attacked.is_empty() {
-            worst = f64::INFINITY;
-            missed.push(format!("no {name} at all"));
+        if attacked.waits.is_empty() {
+            verdict.worst = f64::INFINITY;
+            verdict.missed.push(format!("no {name} at all"));
         }
     }
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let kept_max = memory.before + memory.before / 4 + KEPT_MAX;
-    sheet.figure("server RSS before, MiB", mib(memory.before));
-    sheet.figure("server RSS peak, MiB", mib(memory.peak));
-    sheet.figure("server RSS afterwards, MiB", mib(memory.after));
-    sheet.figure(
-        "server RSS afterwards / allowed",
-        memory.after as f64 / kept_max as f64,
-    );
-    if memory.after > kept_max {
-        let (after, allowed) = (mib(memory.after), mib(kept_max));
-        missed.push(format!("{after:.0} MiB afterwards, allowed {allowed:.0}"));
+    verdict.failures = Some(failures);
+    verdict
+}
+
+impl Verdict {
+    fn memory(&mut self, sheet: &mut Sheet, memory: &Memory) {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let kept_max = memory.before + memory.before / 4 + KEPT_MAX;
+        sheet.figure("server RSS before, MiB", mib(memory.before));
+        sheet.figure("server RSS peak, MiB", mib(memory.peak));
+        sheet.figure("server RSS afterwards, MiB", mib(memory.after));
+        sheet.figure(
+            "server RSS afterwards / allowed",
+            memory.after as f64 / kept_max as f64,
+        );
+        if memory.after > kept_max {
+            let (after, allowed) = (mib(memory.after), mib(kept_max));
+            let missed = format!("{after:.0} MiB afterwards, allowed {allowed:.0}");
+            self.missed.push(missed);
+        }
     }
-    sheet.figure("worst p99 / allowed", worst.min(1e6));
-    sheet.figure("verdict (1 met)", f64::from(u8::from(missed.is_empty())));
-    let verdict = if missed.is_empty() {
-        "met".to_owned()
-    } else {
-        format!("missed: {}", missed.join("; "))
-    };
-    sheet.note(format!("{}: {verdict}", flags.attack.name()));
-    for failure in failures.lines() {
-        sheet.note(format!("witness: {failure}"));
+
+    fn report(&self, sheet: &mut Sheet, flags: &Hostile) {
+        let is_met = self.missed.is_empty();
+        sheet.figure("worst p99 / allowed", self.worst.min(1e6));
+        sheet.figure("verdict (1 met)", f64::from(u8::from(is_met)));
+        let verdict = if is_met {
+            "met".to_owned()
+        } else {
+            format!("missed: {}", self.missed.join("; "))
+        };
+        sheet.note(format!("{}: {verdict}", flags.attack.name()));
+        for failure in self.failures.iter().flat_map(Texts::lines) {
+            sheet.note(format!("witness: {failure}"));
+        }
     }
 }
 
-/// How long it took what was answered, in microseconds.
-fn took<'a>(done: impl Iterator<Item = &'a Done>) -> Histogram<u64> {
-    let mut histogram = latencies();
-    for one in done.filter(|one| one.failure.is_none()) {
-        histogram.saturating_record(u64::try_from(one.took.as_micros()).unwrap_or(u64::MAX));
-    }
-    histogram
-}
+#[cfg(test)]
+mod tests {
+    //! What the witness could not do makes its figures worse, never better.
 
-fn quantile(of: &Histogram<u64>, quantile: f64) -> f64 {
-    of.value_at_quantile(quantile) as f64 / 1e3
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn done(due_ms: u64, took_ms: u64, failure: Option<&str>) -> Done {
+        Done {
+            deed: Deed::List,
+            due_ns: due_ms * MS,
+            took: Some(Duration::from_millis(took_ms)),
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    /// Lists at rest, and then these beside the attack; the share of what is allowed, and what was missed.
+    fn judged(attacked: &[Done]) -> (Verdict, Sheet) {
+        let times = Times {
+            attack: 1_000 * MS,
+            end: 2_000 * MS,
+        };
+        let mut all: Vec<_> = (0..20).map(|number| done(number * 50, 2, None)).collect();
+        all.extend_from_slice(attacked);
+        let mut sheet = Sheet::new("hostile");
+        sheet.column(TARGET_COLUMN);
+        let mut verdict = verdict(&mut sheet, &all, &times);
+        // Only lists are played here.
+        verdict.missed.retain(|missed| missed.contains("lists"));
+        verdict.missed.retain(|missed| !missed.contains("full"));
+        (verdict, sheet)
+    }
+
+    #[test]
+    fn quick_answers_are_met() {
+        let (verdict, sheet) = judged(&[done(1_100, 3, None), done(3_500, 3, None)]);
+        assert!(verdict.missed.is_empty(), "{verdict:?}");
+        assert_eq!(sheet.value("lists: refused", 0), Some(0.0));
+    }
+
+    #[test]
+    fn a_refusal_is_no_quick_answer() {
+        let (verdict, sheet) = judged(&[done(1_100, 1, Some("429"))]);
+        assert!(sheet.value("lists: attacked p99, ms", 0) >= Some(10_000.0));
+        assert_eq!(verdict.missed.len(), 2, "{verdict:?}");
+    }
+
+    #[test]
+    fn a_server_that_stays_slow_when_the_attack_is_over_has_missed() {
+        let (verdict, _) = judged(&[done(1_100, 3, None), done(3_500, 900, None)]);
+        assert_eq!(verdict.missed.len(), 1, "{verdict:?}");
+        assert!(verdict.missed[0].contains("afterwards"), "{verdict:?}");
+    }
 }

@@ -10,7 +10,9 @@ use kube_fanout::apiserver::{Apiserver, Options, start};
 use tokio::net::TcpListener;
 
 use crate::cli::Flags;
+use crate::scenario::hostile::witness::{Deed, Done, Witness};
 use crate::sheet::Sheet;
+use crate::target::Target;
 use relay::{Held, Relay};
 
 /// A hang shall fail here, not in the runner of the tests.
@@ -278,4 +280,27 @@ async fn a_run_below_its_rate_says_so() {
         p99("latency from due p99, ms") > p99("latency p99, ms"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
+    for (held, missing, ended) in [
+        (Held::UntilNext, 1, 0),
+        (Held::ThenCut(Duration::from_millis(10)), 0, 1),
+    ] {
+        let server = server(Options::default()).await;
+        let relay = Relay::before(server.address(), held).await;
+        let target = Target::new(&format!("http://{}", relay.address), None, None).unwrap();
+        let path = "/api/v1/namespaces/default/configmaps";
+        let witness = Witness::begin(&target, path).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let seen = witness.finish().await;
+        assert_eq!(seen.missing, missing, "{seen:?}");
+        let of_streams = |one: &&Done| one.deed == Deed::Event && one.took.is_none();
+        let streams = seen.done.iter().filter(of_streams).count();
+        assert_eq!(streams, ended, "{seen:?}");
+        let late = seen.done.iter().filter(|one| one.deed == Deed::Event);
+        let late = late.filter(|one| one.took.is_some() && one.failure.is_some());
+        assert_eq!(late.count(), missing, "{seen:?}");
+    }
 }

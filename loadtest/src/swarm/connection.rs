@@ -12,13 +12,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Ended, Member, TOO_MANY};
 use crate::recorder::Recorder;
-use crate::target::Target;
+use crate::target::{SLOW_SEGMENT_LEN, Target};
 use crate::wire::response::{Head, Progress, Response};
 use crate::wire::websocket::{Frames, SWITCHING};
 
-/// Longest segment that a slow client takes, as on an Ethernet, bytes. By loopback's own of 64 KiB the server's send buffer would hold
-/// megabytes instead of some 100 KiB, and hide for long that the client does not read.
-const SLOW_SEGMENT_LEN: u32 = 1_448;
 /// Reads of one connection before the others get their turn.
 const READS_MAX: usize = 8;
 

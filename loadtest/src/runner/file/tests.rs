@@ -59,7 +59,10 @@ fn what_cannot_be_played_is_refused() {
     );
     refused(&FILE.replace("tiers: 2", "tiers: 0"), "tiers: 1 to 8");
     refused(
-        &FILE.replace("{server: embedded}", "{server: embedded, gateway-files: 64}"),
+        &FILE.replace(
+            "{server: embedded}",
+            "{server: embedded, gateway-files: 64}",
+        ),
         "embedded: gateway-files without a gateway",
     );
     refused(

@@ -8,12 +8,13 @@ use anyhow::{Result, bail, ensure};
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::scenario::watch_run::quiet::{BOUND, Silence};
 use crate::target::Target;
-use crate::wire::event::{Event, Kind, first_version};
+use crate::wire::event::{Event, Kind, WriteTime, first_version};
 use crate::wire::lines::Lines;
 use crate::writer::shape::Shape;
 
@@ -33,10 +34,12 @@ const NAME: &str = "witness";
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
-    /// An event, from its write being sent to its arrival.
+    /// An event, from when its write was due to its arrival.
     Event,
-    /// A consistent list of at most 100 objects.
+    /// A consistent list of at most 100 objects, which needs no place among the lists.
     List,
+    /// A list of all objects, as informers begin with.
+    FullList,
     /// A write.
     Write,
     /// A connection, and one short answer on it.
@@ -45,13 +48,22 @@ pub enum Deed {
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Event, Self::List, Self::Write, Self::Connection];
+    pub const ALL: [Self; 5] = [
+        Self::Event,
+        Self::List,
+        Self::FullList,
+        Self::Write,
+        Self::Connection,
+    ];
+    /// Those that it does at an even rate; events come from the writes.
+    const TIMED: [Self; 4] = [Self::List, Self::FullList, Self::Write, Self::Connection];
 
     /// In the figures' names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Event => "events",
             Self::List => "lists",
+            Self::FullList => "full lists",
             Self::Write => "writes",
             Self::Connection => "new connections",
         }
@@ -65,32 +77,120 @@ pub struct Done {
     pub deed: Deed,
     /// When it was due, nanoseconds since the epoch.
     pub due_ns: u64,
-    /// How long it took from then.
-    pub took: Duration,
+    /// How long it took from then, or has taken so far; none for what has no length, such as a stream that ended.
+    pub took: Option<Duration>,
     /// Why it failed.
     pub failure: Option<String>,
+}
+
+impl Done {
+    /// How long whoever wants it done has to wait. What failed is not done any sooner for having failed at once.
+    pub fn wait(&self) -> Option<Duration> {
+        let took = self.took?;
+        Some(match self.failure {
+            Some(_) => took.max(ANSWER_WAIT),
+            None => took,
+        })
+    }
+}
+
+/// Something that was written.
+#[derive(Debug)]
+struct Version {
+    version: u64,
+    due_ns: u64,
+    has_come: bool,
 }
 
 #[derive(Debug, Default)]
 struct Notes {
     done: Vec<Done>,
-    /// Versions written, and whether their event has come.
-    versions: Vec<(u64, bool)>,
+    versions: Vec<Version>,
+    /// Nothing new is begun.
+    is_over: bool,
+    /// Of each timed deed, when the one was due that goes on or comes next.
+    due_ns: [u64; Deed::TIMED.len()],
+}
+
+impl Notes {
+    fn fail(&mut self, deed: Deed, due_ns: u64, took: Option<Duration>, why: String) {
+        self.done.push(Done {
+            deed,
+            due_ns,
+            took,
+            failure: Some(why),
+        });
+    }
+
+    /// An event has come, or a write was answered, whichever is first.
+    fn version(&mut self, version: u64, due_ns: u64) -> &mut Version {
+        let known = self.versions.iter().rposition(|one| one.version == version);
+        let at = known.unwrap_or_else(|| {
+            self.versions.push(Version {
+                version,
+                due_ns,
+                has_come: false,
+            });
+            self.versions.len() - 1
+        });
+        &mut self.versions[at]
+    }
+
+    fn missing(&self) -> usize {
+        self.versions.iter().filter(|one| !one.has_come).count()
+    }
+
+    /// What was due and is not done is told as well: a server that stands still would otherwise be judged by what it did before.
+    fn close(&mut self, now_ns: u64) {
+        let since = |due_ns: u64| Some(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
+        let every_ns = EVERY.as_nanos() as usize;
+        for (deed, first_ns) in Deed::TIMED.into_iter().zip(self.due_ns) {
+            for due_ns in (first_ns..now_ns).step_by(every_ns) {
+                self.fail(
+                    deed,
+                    due_ns,
+                    since(due_ns),
+                    "not done at the end".to_owned(),
+                );
+            }
+        }
+        let missing = self.versions.iter().filter(|one| !one.has_come);
+        let due: Vec<_> = missing.map(|one| one.due_ns).collect();
+        for due_ns in due {
+            let why = "not there at the end".to_owned();
+            self.fail(Deed::Event, due_ns, since(due_ns), why);
+        }
+    }
 }
 
 /// A witness at work; its tasks end with it.
 #[derive(Debug)]
 pub struct Witness {
+    /// Objects in one of its full lists.
+    pub listed: usize,
     notes: Arc<Mutex<Notes>>,
     writing: JoinSet<()>,
-    _others: JoinSet<()>,
+    others: JoinSet<()>,
+    watching: JoinSet<()>,
+}
+
+/// What a witness has seen.
+#[derive(Debug)]
+pub struct Seen {
+    /// What it did, and what it could not do.
+    pub done: Vec<Done>,
+    /// Events that never came.
+    pub missing: usize,
 }
 
 /// What the tasks need.
 #[derive(Debug, Clone)]
 struct Scene {
     target: Target,
+    /// The collection it writes to.
     path: String,
+    /// The same in all namespaces.
+    everywhere: String,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -104,48 +204,66 @@ impl Witness {
         let scene = Scene {
             target: target.clone(),
             path: path.to_owned(),
+            everywhere: everywhere(path),
             notes: notes.clone(),
         };
         let mut client = Client::new(target.clone());
-        let (status, _) = client.call(Method::POST, path, object()).await?;
+        let (status, _) = client
+            .call(Method::POST, path, object(Instant::now()))
+            .await?;
         ensure!(
             status.is_success() || status == StatusCode::CONFLICT,
             "POST {path}: {status}"
         );
         let start = newest(target, path).await?;
-        let (mut writing, mut others) = (JoinSet::new(), JoinSet::new());
-        others.spawn(watch(scene.clone(), start));
-        others.spawn(repeat(scene.clone(), Deed::List));
-        others.spawn(repeat(scene.clone(), Deed::Connection));
-        writing.spawn(repeat(scene, Deed::Write));
+        let full = format!("{}?resourceVersion=0", scene.everywhere);
+        let listed = client.json(&full).await?["items"]
+            .as_array()
+            .map_or(0, Vec::len);
+        let [mut writing, mut others, mut watching] = [(); 3].map(|()| JoinSet::new());
+        watching.spawn(watch(scene.clone(), start));
+        for (number, deed) in Deed::TIMED.into_iter().enumerate() {
+            let tasks = match deed {
+                Deed::Write => &mut writing,
+                _ => &mut others,
+            };
+            tasks.spawn(repeat(scene.clone(), deed, number));
+        }
         Ok(Self {
+            listed,
             notes,
             writing,
-            _others: others,
+            others,
+            watching,
         })
     }
 
-    /// Writes no more and waits until the last event has come, or none has come for the time of [`BOUND`]. What it did, and how many events
-    /// are missing.
-    pub async fn finish(mut self) -> (Vec<Done>, usize) {
+    /// Does no more and waits until the last event has come, or none has come for the time of [`BOUND`].
+    pub async fn finish(mut self) -> Seen {
+        let end_ns = now_ns();
+        held(&self.notes).is_over = true;
+        self.others.shutdown().await;
+        // A write whose answer is not heard may have an event that nobody misses.
+        let written = async { while self.writing.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(BOUND, written).await;
         self.writing.shutdown().await;
-        let missing = |notes: &Notes| notes.versions.iter().filter(|(_, came)| !came).count();
         // Every look is one by the runtime that reads: that it finds nothing is the only thing that can be missed.
         let came = || {
-            held(&self.notes)
-                .versions
-                .iter()
-                .filter(|one| one.1)
-                .count() as u64
+            let notes = held(&self.notes);
+            (notes.versions.len() - notes.missing()) as u64
         };
         let (mut silence, mut looks) = (Silence::begin(came(), 0, now()), 0);
-        while missing(&held(&self.notes)) > 0 && silence.look(came(), looks, now()) < BOUND {
+        while held(&self.notes).missing() > 0 && silence.look(came(), looks, now()) < BOUND {
             tokio::time::sleep(LOOK).await;
             looks += 1;
         }
-        let notes = std::mem::take(&mut *held(&self.notes));
-        let missing = missing(&notes);
-        (notes.done, missing)
+        self.watching.shutdown().await;
+        let mut notes = std::mem::take(&mut *held(&self.notes));
+        notes.close(end_ns);
+        Seen {
+            missing: notes.missing(),
+            done: notes.done,
+        }
     }
 }
 
@@ -157,19 +275,31 @@ fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn object() -> Vec<u8> {
-    Shape::ConfigMap.object(NAME, 0, OBJECT_LEN, tokio::time::Instant::now())
+fn object(due: Instant) -> Vec<u8> {
+    Shape::ConfigMap.object(NAME, 0, OBJECT_LEN, due)
+}
+
+/// The path of a collection in all namespaces.
+fn everywhere(path: &str) -> String {
+    let Some((before, rest)) = path.split_once("/namespaces/") else {
+        return path.to_owned();
+    };
+    let resource = rest.split_once('/').map_or("", |(_, resource)| resource);
+    format!("{before}/{resource}")
 }
 
 /// Does one thing at an even rate. What is late is counted from when it was due.
-async fn repeat(scene: Scene, deed: Deed) {
+async fn repeat(scene: Scene, deed: Deed, number: usize) {
     let mut client = Client::new(scene.target.clone());
-    let mut tick = tokio::time::interval(EVERY);
+    let mut due = Instant::now();
+    let mut due_ns = now_ns();
     loop {
-        let due = tick.tick().await;
-        let late = due.elapsed();
-        let due_ns = now_ns().saturating_sub(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX));
-        let doing = once(&scene, deed, &mut client);
+        held(&scene.notes).due_ns[number] = due_ns;
+        tokio::time::sleep_until(due).await;
+        if held(&scene.notes).is_over {
+            return;
+        }
+        let doing = once(&scene, (deed, due, due_ns), &mut client);
         let outcome = match tokio::time::timeout(ANSWER_WAIT, doing).await {
             Ok(outcome) => outcome,
             Err(_) => Err(anyhow::anyhow!("no answer within {ANSWER_WAIT:?}")),
@@ -180,36 +310,45 @@ async fn repeat(scene: Scene, deed: Deed) {
         held(&scene.notes).done.push(Done {
             deed,
             due_ns,
-            took: due.elapsed(),
+            took: Some(due.elapsed()),
             failure: outcome.err().map(|error| format!("{error:#}")),
         });
+        due += EVERY;
+        due_ns += EVERY.as_nanos() as u64;
     }
 }
 
-async fn once(scene: &Scene, deed: Deed, client: &mut Client) -> Result<()> {
-    let path = &scene.path;
+async fn once(
+    scene: &Scene,
+    (deed, due, due_ns): (Deed, Instant, u64),
+    client: &mut Client,
+) -> Result<()> {
+    let Scene {
+        path, everywhere, ..
+    } = scene;
+    let get = |query: &str| format!("{everywhere}?{query}");
     let (status, body) = match deed {
         Deed::Write => {
             let path = format!("{path}/{NAME}");
-            client.call(Method::PUT, &path, object()).await?
+            client.call(Method::PUT, &path, object(due)).await?
         }
         Deed::List => {
-            let path = format!("{path}?limit=100");
+            let path = get("limit=100");
+            client.call(Method::GET, &path, Vec::new()).await?
+        }
+        Deed::FullList => {
+            let path = get("resourceVersion=0");
             client.call(Method::GET, &path, Vec::new()).await?
         }
         Deed::Event | Deed::Connection => {
-            let path = format!("{path}?limit=1&resourceVersion=0");
+            let path = get("limit=1&resourceVersion=0");
             let mut fresh = Client::new(scene.target.clone());
             fresh.call(Method::GET, &path, Vec::new()).await?
         }
     };
     ensure!(status.is_success(), "{status}");
     if let (Deed::Write, Some(version)) = (deed, first_version(&body)) {
-        let mut notes = held(&scene.notes);
-        // Its event may have come before its answer.
-        if !notes.versions.iter().any(|(one, _)| *one == version) {
-            notes.versions.push((version, false));
-        }
+        held(&scene.notes).version(version, due_ns);
     }
     Ok(())
 }
@@ -220,29 +359,42 @@ async fn newest(target: &Target, path: &str) -> Result<u64> {
     list_version(&Client::new(target.clone()).json(&path).await?)
 }
 
-/// Watches its own object. A stream that ends is begun anew where it ended, which is a failure of its own if it is refused.
+/// Watches its own object. A stream that ends is begun anew where it ended; that it ended, or was refused, is a failure of its own.
 async fn watch(scene: Scene, mut version: u64) {
     loop {
-        let due_ns = now_ns();
-        if let Err(error) = stream(&scene, &mut version).await {
-            held(&scene.notes).done.push(Done {
-                deed: Deed::Event,
-                due_ns,
-                took: Duration::ZERO,
-                failure: Some(format!("{error:#}")),
-            });
-        }
+        let why = match stream(&scene, &mut version).await {
+            Ok(()) => "the stream was ended".to_owned(),
+            Err(error) => format!("{error:#}"),
+        };
+        held(&scene.notes).fail(Deed::Event, now_ns(), None, why);
         tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 
+/// One stream, until the server ends it.
 async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
     if *version == 0 {
         *version = newest(&scene.target, &scene.path).await?;
-        // What lies before is not told any more; that it was not is counted once, by the end of the stream before.
+        // What lies before is not told any more.
+        let now_ns = now_ns();
         let mut notes = held(&scene.notes);
-        let older = notes.versions.iter_mut().filter(|(one, _)| one <= version);
-        older.for_each(|(_, came)| *came = true);
+        let older = notes.versions.iter_mut();
+        let skipped: Vec<_> = older
+            .filter(|one| one.version <= *version && !one.has_come)
+            .map(|one| {
+                one.has_come = true;
+                one.due_ns
+            })
+            .collect();
+        for due_ns in skipped {
+            let took = Duration::from_nanos(now_ns.saturating_sub(due_ns));
+            notes.fail(
+                Deed::Event,
+                due_ns,
+                Some(took),
+                "skipped after 410".to_owned(),
+            );
+        }
     }
     let path = format!(
         "{}?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3D{NAME}&timeoutSeconds=3600",
@@ -274,24 +426,64 @@ fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
         bail!("ERROR {}", event.version);
     }
     *version = event.version;
+    let now_ns = now_ns();
+    let due_ns = event.write.map_or(now_ns, WriteTime::due_ns);
     let mut notes = held(&scene.notes);
-    match notes
-        .versions
-        .iter_mut()
-        .rev()
-        .find(|(one, _)| *one == event.version)
-    {
-        Some((_, came)) => *came = true,
-        None => notes.versions.push((event.version, true)),
-    }
-    if let Some(write) = event.write {
-        let at = write.sent_ns;
+    notes.version(event.version, due_ns).has_come = true;
+    if event.write.is_some() {
         notes.done.push(Done {
             deed: Deed::Event,
-            due_ns: at,
-            took: Duration::from_nanos(now_ns().saturating_sub(at)),
+            due_ns,
+            took: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
             failure: None,
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! What was not done, or failed at once, counts as late.
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_was_due_and_is_not_done_is_late() {
+        let mut notes = Notes {
+            due_ns: [900 * MS, 1_050 * MS, 2_000 * MS, 2_000 * MS],
+            ..Notes::default()
+        };
+        notes.version(7, 100 * MS);
+        notes.version(8, 200 * MS).has_come = true;
+        // The answer to a write whose event has come already.
+        notes.version(8, 200 * MS);
+        notes.close(1_060 * MS);
+        let of = |deed: Deed| {
+            let all = notes.done.iter().filter(|one| one.deed == deed);
+            all.map(|one| one.took.unwrap().as_millis())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(Deed::List), [160, 110, 60, 10]);
+        assert_eq!(of(Deed::FullList), [10]);
+        assert_eq!(of(Deed::Write), [0_u128; 0]);
+        assert_eq!(of(Deed::Event), [960]);
+        assert_eq!(notes.missing(), 1);
+        assert!(notes.done.iter().all(|one| one.wait() >= Some(ANSWER_WAIT)));
+    }
+
+    #[test]
+    fn the_collection_of_all_namespaces() {
+        for (path, expected) in [
+            (
+                "/api/v1/namespaces/default/configmaps",
+                "/api/v1/configmaps",
+            ),
+            ("/apis/g/v1/namespaces/n/widgets", "/apis/g/v1/widgets"),
+            ("/api/v1/pods", "/api/v1/pods"),
+        ] {
+            assert_eq!(everywhere(path), expected);
+        }
+    }
 }
