@@ -1,7 +1,7 @@
 //! Whether upstream still has the history that a cache was filled from.
 //!
-//! A restored etcd may come back at versions as high as the cache's: then the watch goes on as if nothing had happened, and
-//! the cache holds objects that no longer exist. Samples of upstream's objects tell (decision 19).
+//! After an etcd is restored from a backup the watch goes on as if nothing had happened, and the cache holds objects that no
+//! longer exist. Versions that are lower than before tell, and samples of upstream's objects (decision 19).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::cache::Snapshot;
 use crate::downstream::serve::wait_until;
 use crate::metrics::Contradiction;
-use crate::resource::{Gvr, Object, random};
+use crate::resource::{Gvr, Object, ObjectKey, random};
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
 use crate::view::Served;
 
@@ -38,6 +38,44 @@ enum Occasion {
     Reconnected,
     /// Time has passed.
     Periodic,
+}
+
+/// The object that is asked for by its name, where a page does not hold all of them.
+#[derive(Clone, Debug)]
+enum Choice {
+    /// The one written last, which a restored backup is the least likely to have.
+    Newest,
+    /// Any.
+    Random,
+    /// This one.
+    Key(ObjectKey),
+}
+
+impl Choice {
+    fn of(occasion: Occasion) -> Self {
+        if occasion == Occasion::Reconnected || random().is_multiple_of(2) {
+            Self::Newest
+        } else {
+            Self::Random
+        }
+    }
+}
+
+/// What a check has found.
+#[derive(Debug)]
+struct Finding {
+    contradiction: Contradiction,
+    /// The object that was asked for by its name.
+    key: Option<ObjectKey>,
+}
+
+impl Finding {
+    const fn of(contradiction: Contradiction) -> Self {
+        Self {
+            contradiction,
+            key: None,
+        }
+    }
 }
 
 /// Checks one cache against upstream, whenever the count of its `connections` has grown and now and then, until upstream
@@ -74,11 +112,14 @@ pub(super) async fn contradiction<F: Fetch>(
         {
             return Contradiction::Cluster;
         }
-        if check(fetch, served, occasion).await.is_some() {
+        let choice = Choice::of(occasion);
+        if let Some(finding) = check(fetch, served, &choice).await {
             // One of several servers may have answered from a state of its own.
             sleep(CONFIRMED_AFTER).await;
-            if let Some(contradiction) = check(fetch, served, occasion).await {
-                return contradiction;
+            // The same object: among many, another one would hardly differ too.
+            let same = finding.key.map_or(choice, Choice::Key);
+            if let Some(finding) = check(fetch, served, &same).await {
+                return finding.contradiction;
             }
         }
     }
@@ -89,39 +130,48 @@ fn jitter(most: Duration) -> Duration {
     Duration::from_millis(random() % most.max(1))
 }
 
-/// Compares a few objects. What cannot be read contradicts nothing.
-async fn check<F: Fetch>(fetch: &F, served: &Served, occasion: Occasion) -> Option<Contradiction> {
+/// Compares versions and a few objects. What cannot be read contradicts nothing.
+async fn check<F: Fetch>(fetch: &F, served: &Served, choice: &Choice) -> Option<Finding> {
     let before = served.cache.snapshot()?;
     let gvr = &served.cache.kind().gvr;
     let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
         .await
         .ok()?;
-    if lists_otherwise(&page, &before) {
-        return Some(Contradiction::Listed);
+    if let Some(contradiction) = differs(&page, &before) {
+        return Some(Finding::of(contradiction));
     }
-    let (all, held) = if page.is_complete {
+    let (all, held, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
-        (page, missing?)
+        (page, missing?, None)
     } else {
-        let object = chosen(&before, occasion)?;
+        let object = chosen(&before, choice)?;
+        let key = Some(ObjectKey::from(object.key()));
         let one = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
-        if lists_otherwise(&one, &before) {
-            return Some(Contradiction::Listed);
+        if let Some(contradiction) = differs(&one, &before) {
+            return Some(Finding { contradiction, key });
         }
-        (one, object)
+        (one, object, key)
     };
+    // The stream tells of a deletion before it passes the version of a list that lacks the object.
     let is_lacking = all.is_complete && lacks(&all, held);
-    if !is_lacking || all.version < before.resource_version {
-        return None;
-    }
-    // It may have been deleted meanwhile: then the stream tells it before it passes the version.
-    if !wait_until(served, all.version, STREAM_WAIT).await {
+    if !is_lacking || !wait_until(served, all.version, STREAM_WAIT).await {
         return None;
     }
     let after = served.cache.snapshot()?;
     let still = after.objects.object_at(held.key())?;
     let is_same = still.uid() == held.uid() && still.resource_version() == held.resource_version();
-    (after.epoch == before.epoch && is_same).then_some(Contradiction::Missing)
+    let contradiction = Contradiction::Missing;
+    (after.epoch == before.epoch && is_same).then_some(Finding { contradiction, key })
+}
+
+/// How a sample contradicts a snapshot that was taken before it was asked for. A consistent list is never older than anything
+/// that was told before, unless the history is another one.
+fn differs(sample: &Sample, snapshot: &Snapshot) -> Option<Contradiction> {
+    if sample.version < snapshot.resource_version {
+        Some(Contradiction::Older)
+    } else {
+        lists_otherwise(sample, snapshot).then_some(Contradiction::Listed)
+    }
 }
 
 /// Whether upstream lists an object that the snapshot must have held just so: last written no later than the snapshot.
@@ -134,8 +184,7 @@ fn lists_otherwise(sample: &Sample, snapshot: &Snapshot) -> bool {
         });
         entry.version <= known && !is_same
     };
-    // A server that is behind may list what has been written again since.
-    sample.version >= known && sample.entries.iter().any(differs)
+    sample.entries.iter().any(differs)
 }
 
 fn lacks(sample: &Sample, object: &Object) -> bool {
@@ -143,16 +192,20 @@ fn lacks(sample: &Sample, object: &Object) -> bool {
     !sample.entries.iter().any(is_it)
 }
 
-/// The newest object, which a restored backup is the least likely to have, or any.
-fn chosen(snapshot: &Snapshot, occasion: Occasion) -> Option<&Object> {
+fn chosen<'a>(snapshot: &'a Snapshot, choice: &Choice) -> Option<&'a Object> {
     let objects = &snapshot.objects;
-    if occasion == Occasion::Reconnected || random().is_multiple_of(2) {
-        let some = objects.iter().take(NEWEST_AMONG);
-        return some.max_by_key(|object| object.resource_version());
+    match choice {
+        Choice::Newest => {
+            let some = objects.iter().take(NEWEST_AMONG);
+            some.max_by_key(|object| object.resource_version())
+        }
+        Choice::Random => {
+            let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+            let at = usize::try_from(random() % count.max(1)).unwrap_or_default();
+            objects.iter().nth(at)
+        }
+        Choice::Key(key) => objects.object(key.as_str()),
     }
-    let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
-    let at = usize::try_from(random() % count.max(1)).unwrap_or_default();
-    objects.iter().nth(at)
 }
 
 /// A collection of this object alone.

@@ -140,9 +140,14 @@ impl Inquiry {
 
     async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
+        let before = served.hub.reached().version;
         let Ok(probe) = probe(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
+        // Upstream has another history than the cache, as after a restored backup; until that is settled, it answers itself.
+        if probe.version < before {
+            return Latest::Unknown;
+        }
         if wait_until(served, probe.version, STREAM_WAIT).await {
             return Latest::At(probe.version);
         }

@@ -75,6 +75,8 @@ impl Label for RelistReason {
 /// How upstream contradicts a cache that it filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
+    /// Its newest version is lower than one that the cache had reached before.
+    Older,
     /// It lists an object that the cache must hold at that version, and does not.
     Listed,
     /// It lacks an object that the cache holds, and told of no deletion.
@@ -84,10 +86,11 @@ pub enum Contradiction {
 }
 
 impl Label for Contradiction {
-    const ALL: &'static [Self] = &[Self::Listed, Self::Missing, Self::Cluster];
+    const ALL: &'static [Self] = &[Self::Older, Self::Listed, Self::Missing, Self::Cluster];
 
     fn as_str(self) -> &'static str {
         match self {
+            Self::Older => "older",
             Self::Listed => "listed",
             Self::Missing => "missing",
             Self::Cluster => "cluster",

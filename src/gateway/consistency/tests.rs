@@ -149,3 +149,40 @@ async fn another_cluster_is_a_contradiction() {
     scene.is_cluster("d").await;
     assert_eq!(scene.found().await, Contradiction::Cluster);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_version_older_than_before_is_a_contradiction_if_it_stays() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let keys = ["a/x", "a/y"];
+    scene.reconnects();
+    scene.is_cluster("c").await;
+    // One server of several that is behind, once, is none.
+    scene.lists(version - 1, &keys, "", "").await;
+    scene.lists(version, &keys, "", "").await;
+    scene.reconnects();
+    scene.is_cluster("c").await;
+    scene.lists(version - 1, &keys, "", "").await;
+    scene.lists(version - 1, &keys, "", "").await;
+    assert_eq!(scene.found().await, Contradiction::Older);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_object_is_looked_for_again_by_the_same_name() {
+    // Objects are chosen at random; another choice would hardly be the same eight times.
+    for _ in 0..8 {
+        let mut scene = Scene::new();
+        for number in 0..30 {
+            let change = scene.world.write(&format!("a/z{number}"), None);
+            scene.world.apply(vec![change]);
+        }
+        let version = scene.world.version;
+        scene.is_cluster("c").await;
+        scene.lists(version, &["a/x"], "", "more").await;
+        let first = scene.lists(version, &[], "", "").await;
+        scene.lists(version, &["a/x"], "", "more").await;
+        let second = scene.lists(version, &[], "", "").await;
+        assert_eq!(first, second);
+        assert_eq!(scene.found().await, Contradiction::Missing);
+    }
+}

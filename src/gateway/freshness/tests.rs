@@ -248,3 +248,12 @@ async fn pages_that_do_not_belong_together_prove_nothing() {
         tokio::time::advance(Duration::from_secs(1)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_behind_the_cache_has_another_history() {
+    let mut scene = Scene::new();
+    let reader = scene.reader();
+    let older = scene.world.version - 1;
+    scene.answers("list latest", older, &[], "").await;
+    assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+}
