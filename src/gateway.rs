@@ -12,6 +12,7 @@ mod task;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -27,7 +28,7 @@ use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
 use crate::upstream::client::{self, Client, Identity};
-use crate::upstream::discovery::discover;
+use crate::upstream::discovery::{Discovery, discover};
 use identity::IdentityError;
 use registry::{Registry, RegistrySettings};
 use slot::ReadLimits;
@@ -35,6 +36,10 @@ use task::kept_running;
 
 /// Events in a segment of a resource's ring: the grain in which history is let go.
 const SEGMENT_SLOTS: usize = 128;
+
+/// The ports open after so long even if upstream has not told yet what it offers: a probe of liveness that finds no port takes
+/// a gateway down that only waits.
+const START_WAIT: Duration = Duration::from_secs(5);
 
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +90,7 @@ impl Gateway {
     /// Reads credentials, opens ports, asks upstream what it has.
     ///
     /// # Errors
-    /// See [`RunError`]. An upstream that cannot be reached is not one: the gateway goes on asking.
+    /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
     pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
         let tls = match &settings.transport {
             Transport::PlainHttp => None,
@@ -97,9 +102,8 @@ impl Gateway {
         let listener =
             listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
         let admin = admin::listen(settings.admin_listen).await?;
-        let discovery = discover(&client).await.inspect_err(|error| {
-            warn!(%error, "upstream cannot be asked what it has; going on asking");
-        });
+        let discovery = discovered_at_start(&client).await;
+        let is_answering = discovery.is_some();
         let files = open_files(settings.admission.connections_max);
         // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
         let passthrough =
@@ -111,9 +115,12 @@ impl Gateway {
             client,
             passthrough,
             Arc::clone(&metrics),
-            discovery.ok(),
+            discovery,
         );
-        registry.learn_gates().await;
+        if is_answering {
+            // What is not learnt now is learnt when discovery is read again.
+            let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
+        }
         Ok(Self {
             registry: Arc::new(registry),
             metrics,
@@ -190,7 +197,7 @@ impl Gateway {
         .await;
         let left = drain
             .deadline()
-            .map_or(std::time::Duration::ZERO, |deadline| {
+            .map_or(Duration::ZERO, |deadline| {
                 deadline.saturating_duration_since(tokio::time::Instant::now())
             });
         registry.passthrough().drain(left).await;
@@ -210,6 +217,16 @@ fn open_files(clients_max: usize) -> OpenFiles {
         );
     }
     files
+}
+
+/// What upstream offers, if it tells soon.
+async fn discovered_at_start(client: &Client) -> Option<Discovery> {
+    match tokio::time::timeout(START_WAIT, discover(client)).await {
+        Ok(Ok(discovery)) => return Some(discovery),
+        Ok(Err(error)) => warn!(%error, "upstream cannot be asked what it has; going on asking"),
+        Err(_) => warn!("upstream has not told in time what it has; going on asking"),
+    }
+    None
 }
 
 fn source(source: &UpstreamSource) -> client::UpstreamSource {

@@ -91,6 +91,10 @@ impl Registry {
         let pinned = settings.pinned.iter();
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
+        let discovery_wanted = Notify::new();
+        if discovery.is_none() {
+            discovery_wanted.notify_one();
+        }
         let tables = Tables::new(
             Arc::clone(&client),
             Arc::clone(&metrics),
@@ -109,7 +113,7 @@ impl Registry {
             metrics,
             draining: Draining::default(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
-            discovery_wanted: Notify::new(),
+            discovery_wanted,
             gates: ArcSwap::default(),
             state: Mutex::default(),
         }
@@ -200,7 +204,8 @@ impl Registry {
     /// Asks which of upstream's gates are open.
     pub(super) async fn learn_gates(&self) {
         let known = **self.gates.load();
-        self.gates.store(Arc::new(gates(&self.client, known).await));
+        let learnt = Box::pin(gates(&self.client, known)).await;
+        self.gates.store(Arc::new(learnt));
     }
 
     /// Reads discovery again, now and then and when something unknown was asked for. Never ends.

@@ -1,5 +1,7 @@
 //! Which of upstream's feature gates are open, told by how it answers two small requests.
 
+use std::time::Duration;
+
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Limited};
@@ -9,6 +11,8 @@ use crate::resource::Gates;
 
 /// A list of at most one namespace, or a Status.
 const ANSWER_LEN_MAX: usize = 1 << 20;
+/// Both answers take the server a few milliseconds. Whoever waits for them waits for nothing else meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A shard that holds everything: upstream repeats it if it heeds shards (protocol.md §2.7).
 const SHARDED: &str = "/api/v1/namespaces?limit=1&shardSelector=shardRange%28object.metadata.uid%2C%270x0000000000000000%27%2C%270x10000000000000000%27%29";
 const ONE: &str = "/api/v1/namespaces?limit=1";
@@ -17,9 +21,12 @@ const CBOR: HeaderValue = HeaderValue::from_static("application/cbor");
 
 /// Asks; what cannot be told stays as `known`.
 pub async fn gates(client: &Client, known: Gates) -> Gates {
+    let shards = tokio::time::timeout(ANSWER_TIMEOUT, heeds_shards(client));
+    let cbor = tokio::time::timeout(ANSWER_TIMEOUT, serves_cbor(client));
+    let (shards, cbor) = tokio::join!(shards, cbor);
     Gates {
-        shards: heeds_shards(client).await.unwrap_or(known.shards),
-        cbor: serves_cbor(client).await.unwrap_or(known.cbor),
+        shards: shards.ok().flatten().unwrap_or(known.shards),
+        cbor: cbor.ok().flatten().unwrap_or(known.cbor),
     }
 }
 
@@ -45,4 +52,37 @@ async fn ask(client: &Client, path: &str, accept: HeaderValue) -> Option<Respons
         .send(request.body(RequestBody::Empty).ok()?)
         .await
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::upstream::client::UpstreamSource;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_stops_half_way_holds_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{";
+                let _ = stream.write_all(head).await;
+                open.push(stream);
+            }
+        });
+        let client = Client::connect(UpstreamSource::url(&url).unwrap()).await;
+        let known = Gates {
+            shards: true,
+            cbor: false,
+        };
+        let client = client.unwrap();
+        let asked = gates(&client, known);
+        let told = tokio::time::timeout(Duration::from_secs(600), asked).await;
+        assert_eq!(told.expect("an end"), known);
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::relay::{Relay, Script};
-use crate::stage::{Stage, apiserver, status, until, upstream};
+use crate::stage::{PATIENCE, Stage, apiserver, status, until, upstream};
 use crate::witness::Witness;
 
 const PODS: &str = "/api/v1/pods";
@@ -303,6 +303,19 @@ async fn an_upstream_that_comes_up_later_is_found() {
     .await;
     let witness = Witness::begin(stage.address, late.address()).await;
     stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_accepts_and_says_nothing_holds_up_no_start() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let starting = Stage::with(|settings| {
+        settings.upstream = UpstreamSource::Url(upstream("http", &address.to_string()));
+    });
+    let stage = tokio::time::timeout(PATIENCE, starting).await.unwrap();
+    assert_eq!(stage.admin("/livez").await.status(), 200);
+    assert_eq!(stage.admin("/readyz").await.status(), 503);
+    stage.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
