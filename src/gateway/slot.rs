@@ -151,6 +151,7 @@ impl Slot {
             Filling::GivenUp(
                 reason @ (GiveUpReason::Unauthorized
                 | GiveUpReason::Forbidden
+                | GiveUpReason::Refused
                 | GiveUpReason::Unavailable),
             ) => CheckOutcome::Failed(reason.as_str().to_owned()),
             Filling::GivenUp(_) | Filling::Ready(_) | Filling::OtherEncoding => {
@@ -236,6 +237,7 @@ async fn keep_filled(parts: SlotParts, filling: watch::Sender<Filling>) {
             | GiveUpReason::Undecodable
             | GiveUpReason::TooLong
             | GiveUpReason::Saturated
+            | GiveUpReason::Refused
             | GiveUpReason::Memory
             | GiveUpReason::Panicked => &mut patient,
         };
@@ -311,6 +313,7 @@ const fn label_of(reason: GiveUp) -> GiveUpReason {
         GiveUp::Undecodable => GiveUpReason::Undecodable,
         GiveUp::TooLong => GiveUpReason::TooLong,
         GiveUp::Saturated => GiveUpReason::Saturated,
+        GiveUp::Refused => GiveUpReason::Refused,
         GiveUp::Unavailable => GiveUpReason::Unavailable,
     }
 }

@@ -150,6 +150,8 @@ pub enum GiveUpReason {
     TooLong,
     /// All places for the gateway's watches upstream are taken.
     Saturated,
+    /// Upstream refuses these requests as such (400, 405 and the like).
+    Refused,
     /// Upstream does not answer, or answers with errors.
     Unavailable,
     /// The process has more memory than `--memory-max`.
@@ -165,6 +167,7 @@ impl Label for GiveUpReason {
         Self::Undecodable,
         Self::TooLong,
         Self::Saturated,
+        Self::Refused,
         Self::Unavailable,
         Self::Memory,
         Self::Panicked,
@@ -177,6 +180,7 @@ impl Label for GiveUpReason {
             Self::Undecodable => "undecodable",
             Self::TooLong => "too_long",
             Self::Saturated => "saturated",
+            Self::Refused => "refused",
             Self::Unavailable => "unavailable",
             Self::Memory => "memory",
             Self::Panicked => "panicked",
@@ -247,6 +251,7 @@ impl Label for CacheState {
         Self::GivenUp(GiveUpReason::Undecodable),
         Self::GivenUp(GiveUpReason::TooLong),
         Self::GivenUp(GiveUpReason::Saturated),
+        Self::GivenUp(GiveUpReason::Refused),
         Self::GivenUp(GiveUpReason::Unavailable),
         Self::GivenUp(GiveUpReason::Memory),
         Self::GivenUp(GiveUpReason::Panicked),

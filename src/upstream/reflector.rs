@@ -347,11 +347,12 @@ impl Reflector {
     fn gives_up(&mut self, failure: &Failure, effect: Effect, now: Instant) -> Option<GiveUp> {
         let failures = self.failures.as_mut()?;
         let is_unread = matches!(failure, Failure::Protocol | Failure::TooLong);
+        let is_listed_around = is_unread || give_up::is_refusal(failure);
         match (&self.phase, effect) {
             (Phase::Stopped(_), _) => None,
-            (_, Effect::Relisting { .. }) if is_unread => failures.strike(failure, now),
-            // The list that follows tells whether the objects can be read at all.
-            (Phase::Live { .. }, _) if is_unread => None,
+            (_, Effect::Relisting { .. }) if is_listed_around => failures.strike(failure, now),
+            // The list that follows tells whether the objects can be had at all.
+            (Phase::Live { .. }, _) if is_listed_around => None,
             (Phase::Live { .. }, _) => failures.add(failure, true),
             (Phase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
         }

@@ -6,13 +6,15 @@
 //! | unauthorized | 2 in a row: credentials are read again after the first | 10 in a row |
 //! | undecodable, too long | 3 attempts in a row | those of the relist, or 3 relists within 10 minutes |
 //! | saturated | 2 in a row | 5 in a row |
+//! | refused | 3 in a row | 5 in a row, or 3 relists within 10 minutes |
 //! | unavailable | 5 in a row | never: stale state is better than none |
 //!
-//! A refusal that a watch meets may be a hiccup of the authorizer, so state that is held outlasts a few of them.
+//! Refused is what asks for something upstream does not have: 400, 405, 422 and the like. A 403 that a watch meets may be
+//! a hiccup of the authorizer, so state that is held outlasts a few of them.
 
 use std::time::{Duration, Instant};
 
-use super::report::Failure;
+use super::report::{Failure, Remedy};
 
 /// Why a resource is no longer asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,24 +30,32 @@ pub enum GiveUp {
     TooLong,
     /// All places for watches upstream are taken.
     Saturated,
+    /// Upstream refuses these requests as such (400, 405 and the like).
+    Refused,
     /// Upstream does not answer, or answers with other errors.
     Unavailable,
 }
 
-const REASONS: usize = 6;
-/// So many relists because of events that cannot be read, and the next such event will come soon.
+const REASONS: usize = 7;
+/// So many relists because watches cannot be read or are refused, and the next one will come soon.
 const STRIKES_MAX: u32 = 3;
 const STRIKES_WITHIN: Duration = Duration::from_secs(600);
 
+/// Whether upstream refuses what was asked for, whenever it is asked.
+pub(super) fn is_refusal(failure: &Failure) -> bool {
+    failure.remedy() == Remedy::Refused
+}
+
 impl GiveUp {
     /// The reason that a failure may become; none where it asks for something else than patience.
-    const fn of(failure: &Failure) -> Option<Self> {
+    fn of(failure: &Failure) -> Option<Self> {
         match failure {
             Failure::Status(status) => match status.code {
                 401 => Some(Self::Unauthorized),
                 403 => Some(Self::Forbidden),
                 404 | 410 => None,
                 _ if status.version_too_large => None,
+                _ if is_refusal(failure) => Some(Self::Refused),
                 _ => Some(Self::Unavailable),
             },
             Failure::Transport => Some(Self::Unavailable),
@@ -60,8 +70,10 @@ impl GiveUp {
         match (self, is_state_held) {
             (Self::Forbidden, false) => Some(1),
             (Self::Unauthorized | Self::Saturated, false) => Some(2),
-            (Self::Undecodable | Self::TooLong, _) | (Self::Forbidden, true) => Some(3),
-            (Self::Unavailable, false) | (Self::Saturated, true) => Some(5),
+            (Self::Undecodable | Self::TooLong, _)
+            | (Self::Forbidden, true)
+            | (Self::Refused, false) => Some(3),
+            (Self::Unavailable, false) | (Self::Saturated | Self::Refused, true) => Some(5),
             (Self::Unauthorized, true) => Some(10),
             (Self::Unavailable, true) => None,
         }
@@ -86,7 +98,7 @@ impl Failures {
         (*count >= limit).then_some(reason)
     }
 
-    /// A watch could not be read any further, and all objects are listed instead. Each such list may succeed and the next
+    /// A watch could not be read any further, or was refused, and all objects are listed instead. Each such list may succeed and the next
     /// watch fail again, so they are counted whatever happens in between.
     pub(super) fn strike(&mut self, failure: &Failure, now: Instant) -> Option<GiveUp> {
         let is_old = |at| now.saturating_duration_since(at) > STRIKES_WITHIN;

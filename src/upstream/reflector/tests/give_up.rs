@@ -48,6 +48,8 @@ fn a_resource_that_cannot_be_had_is_given_up() {
     check(new(), &Failure::Saturated, 2, GiveUp::Saturated);
     check(new(), &Failure::Protocol, 3, GiveUp::Undecodable);
     check(new(), &Failure::TooLong, 3, GiveUp::TooLong);
+    check(new(), &http(400), 3, GiveUp::Refused);
+    check(new(), &http(405), 3, GiveUp::Refused);
     check(new(), &Failure::Transport, 5, GiveUp::Unavailable);
     check(new(), &http(429), 5, GiveUp::Unavailable);
 }
@@ -61,6 +63,7 @@ fn state_that_is_held_outlasts_a_hiccup_but_not_the_loss_of_rights() {
     // Three watches, then the relist: streamed, in pages, and once more.
     check(live(), &Failure::Protocol, 6, GiveUp::Undecodable);
     check(live(), &Failure::TooLong, 6, GiveUp::TooLong);
+    check(live(), &http(400), 8, GiveUp::Refused);
 }
 
 #[test]
@@ -119,4 +122,34 @@ fn events_that_only_lists_can_read_are_listed_around_a_few_times() {
         unreadable_event(&mut table, version);
         assert_eq!(table.next(), Action::Watch { after: rv(version) });
     }
+}
+
+#[test]
+fn a_resource_that_can_be_listed_but_not_watched_is_given_up() {
+    let mut table = giving_up(Table::live_at(7));
+    let mut lists = 0;
+    loop {
+        match table.next() {
+            Action::Watch { .. } => {
+                let refused = Input::WatchFailed(http(405));
+                table.reflector.observe(refused, table.now);
+            }
+            Action::WatchList { .. } => {
+                table
+                    .reflector
+                    .observe(Input::WatchFailed(http(405)), table.now);
+            }
+            Action::List { .. } => {
+                lists += 1;
+                table.reflector.observe(page(7, ""), table.now);
+            }
+            Action::Stop(reason) => {
+                assert_eq!(reason, StopReason::GivenUp(GiveUp::Refused));
+                break;
+            }
+            Action::WaitUntil(at) => table.now = at,
+        }
+        assert!(lists < 3, "each list costs upstream a full read");
+    }
+    assert_eq!(lists, 2);
 }
