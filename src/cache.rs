@@ -60,6 +60,8 @@ pub struct WatchCache {
     snapshot: Published<Option<Arc<Snapshot>>>,
     proven: Mutex<Proven>,
     past: PastStates,
+    /// The newest version of a history before this one, which upstream no longer has; 0 if there was none.
+    lost: ResourceVersion,
 }
 
 /// The latest version at which the state was proven to be upstream's, though no event has reached it.
@@ -71,8 +73,9 @@ struct Proven {
 }
 
 impl WatchCache {
-    fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>) -> Self {
+    fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>, lost: ResourceVersion) -> Self {
         Self {
+            lost,
             kind,
             history,
             snapshot: Published::new(Arc::new(None)),
@@ -99,6 +102,13 @@ impl WatchCache {
         self.snapshot.with(Option::clone)
     }
 
+    /// The newest version that readers may have been told, by an event, a list, a bookmark or a proof.
+    #[must_use]
+    pub fn newest_version(&self) -> ResourceVersion {
+        let reached = self.snapshot().map(|snapshot| snapshot.resource_version);
+        self.proven().version.max(reached.unwrap_or_default())
+    }
+
     fn publish(&self, snapshot: Snapshot) {
         self.snapshot.publish(Arc::new(Some(Arc::new(snapshot))));
     }
@@ -106,9 +116,14 @@ impl WatchCache {
     /// The first sequence that a watch from `version` has to be shown.
     ///
     /// # Errors
-    /// [`TooOld`] when events since `version` are no longer there, or were never known.
+    /// [`TooOld`] when events since `version` are no longer there, were never known, or `version` was reached in a lost history
+    /// only: its bearer would wait for it in vain, and then go on with objects that are gone.
     pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, TooOld> {
         let snapshot = self.snapshot().ok_or(TooOld { floor: version })?;
+        let reached = snapshot.resource_version;
+        if version > reached && version <= self.lost && version > self.proven().version {
+            return Err(TooOld { floor: reached });
+        }
         // The place first, the floor after it: what is evicted between the two raises the floor. The other way round,
         // the place could lie beyond events that the floor still promised.
         let first = self

@@ -195,11 +195,9 @@ impl Gateway {
             drain.clone(),
         )
         .await;
-        let left = drain
-            .deadline()
-            .map_or(Duration::ZERO, |deadline| {
-                deadline.saturating_duration_since(tokio::time::Instant::now())
-            });
+        let left = drain.deadline().map_or(Duration::ZERO, |deadline| {
+            deadline.saturating_duration_since(tokio::time::Instant::now())
+        });
         registry.passthrough().drain(left).await;
         info!("drained");
         tasks.shutdown().await;

@@ -131,3 +131,24 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
         ],
     );
 }
+
+#[test]
+fn versions_of_a_lost_history_are_too_old_until_they_have_been_reached() {
+    let told = Arc::new(Recorder::default());
+    let lost = ResourceVersion(100);
+    let mut writer = Writer::after_loss(kind(Layout::Typed), keep(100), told, lost);
+    let now = Instant::now();
+    writer
+        .replace(Vec::new(), ResourceVersion(50), now)
+        .unwrap();
+    let cache = Arc::clone(writer.cache());
+    let resumes = |version: u64| cache.resume_after(ResourceVersion(version)).is_ok();
+    assert!(resumes(50) && !resumes(51) && !resumes(100));
+    assert!(resumes(101), "from a server that is ahead, as ever");
+    let snapshot = cache.snapshot().unwrap();
+    assert!(cache.prove(&snapshot, ResourceVersion(60)));
+    assert!(resumes(60) && !resumes(61));
+    writer.progress(ResourceVersion(70), now);
+    assert!(resumes(70) && !resumes(71));
+    assert_eq!(cache.newest_version(), ResourceVersion(70));
+}

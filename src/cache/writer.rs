@@ -78,8 +78,20 @@ impl Writer {
     /// A cache with nothing in it, not ready until the first [`Writer::replace`].
     #[must_use]
     pub fn new(kind: ResourceKind, retention: Retention, observer: Arc<dyn Observer>) -> Self {
+        Self::after_loss(kind, retention, observer, ResourceVersion(0))
+    }
+
+    /// The same for a resource of which clients may know versions up to `lost` from a history that upstream no longer has. Those
+    /// that the new one has not reached are too old to resume from.
+    #[must_use]
+    pub fn after_loss(
+        kind: ResourceKind,
+        retention: Retention,
+        observer: Arc<dyn Observer>,
+        lost: ResourceVersion,
+    ) -> Self {
         let ring = RingWriter::new(retention);
-        let cache = Arc::new(WatchCache::new(kind, Arc::clone(ring.ring())));
+        let cache = Arc::new(WatchCache::new(kind, Arc::clone(ring.ring()), lost));
         let zero = ResourceVersion(0);
         let state = Snapshot {
             epoch: Epoch(0),

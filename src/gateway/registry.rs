@@ -381,10 +381,10 @@ impl Resources for Registry {
         };
         for wait in [first, FILL_WAIT - first] {
             match slot.settled(wait).await {
-                Some(Filling::Ready(served)) => return Availability::Ready(served),
-                Some(Filling::OtherEncoding) => return Availability::OtherEncoding,
-                Some(Filling::Waiting(_) | Filling::GivenUp(GiveUpReason::Unavailable)) => {}
-                Some(Filling::GivenUp(_) | Filling::Gone) | None => {
+                Filling::Ready(served) => return Availability::Ready(served),
+                Filling::OtherEncoding => return Availability::OtherEncoding,
+                Filling::Waiting(_) | Filling::GivenUp(GiveUpReason::Unavailable) => {}
+                Filling::GivenUp(_) | Filling::Gone | Filling::Closed => {
                     return Availability::Forwarded(None);
                 }
             }

@@ -83,10 +83,20 @@ impl ResourceTally {
         }
     }
 
-    /// Shows that the cache was given up, and why.
+    /// Shows that the cache was given up, and why, and that nothing is held.
     pub(super) fn given_up(&self, reason: GiveUpReason) {
         self.announce(CacheState::GivenUp(reason));
         self.cache.given_up.inc(reason);
+        let cache = &self.cache;
+        for gauge in [
+            &cache.objects,
+            &cache.snapshot_bytes,
+            &cache.ring_events,
+            &cache.ring_bytes,
+        ] {
+            gauge.set(0);
+        }
+        cache.ring_oldest_age.set(0.0);
     }
 
     /// Upstream has another history than the cache.
@@ -232,13 +242,16 @@ impl FillTally for CacheTally {
         cache.ring_bytes.set(gauge(state.bytes));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
         let announce = |filling: &mut Filling| {
-            let ready = matches!(filling, Filling::Ready(_));
-            if !ready {
+            let is_next = match filling {
+                Filling::Waiting(_) | Filling::GivenUp(_) | Filling::OtherEncoding => true,
+                Filling::Ready(_) | Filling::Gone | Filling::Closed => false,
+            };
+            if is_next {
                 self.resource.announce(CacheState::Ready);
                 cache.initializations.inc();
                 *filling = Filling::Ready(self.served.clone());
             }
-            !ready
+            is_next
         };
         if self.filling.send_if_modified(announce) {
             tracing::info!(resource = %self.resource.key, objects = state.objects, version = %state.version, "serving from memory");

@@ -156,6 +156,8 @@ pub enum GiveUpReason {
     Unavailable,
     /// The process has more memory than `--memory-max`.
     Memory,
+    /// Upstream's history was replaced twice within minutes.
+    WentBack,
     /// The task that fills the cache panicked.
     Panicked,
 }
@@ -170,6 +172,7 @@ impl Label for GiveUpReason {
         Self::Refused,
         Self::Unavailable,
         Self::Memory,
+        Self::WentBack,
         Self::Panicked,
     ];
 
@@ -183,6 +186,7 @@ impl Label for GiveUpReason {
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
             Self::Memory => "memory",
+            Self::WentBack => "went_back",
             Self::Panicked => "panicked",
         }
     }
@@ -238,6 +242,8 @@ pub enum CacheState {
     Filling,
     /// Clients are served from it.
     Ready,
+    /// Upstream has the resource, but not in this encoding.
+    NotOffered,
     /// There is none, for this reason.
     GivenUp(GiveUpReason),
 }
@@ -246,6 +252,7 @@ impl Label for CacheState {
     const ALL: &'static [Self] = &[
         Self::Filling,
         Self::Ready,
+        Self::NotOffered,
         Self::GivenUp(GiveUpReason::Unauthorized),
         Self::GivenUp(GiveUpReason::Forbidden),
         Self::GivenUp(GiveUpReason::Undecodable),
@@ -254,6 +261,7 @@ impl Label for CacheState {
         Self::GivenUp(GiveUpReason::Refused),
         Self::GivenUp(GiveUpReason::Unavailable),
         Self::GivenUp(GiveUpReason::Memory),
+        Self::GivenUp(GiveUpReason::WentBack),
         Self::GivenUp(GiveUpReason::Panicked),
     ];
 
@@ -261,6 +269,7 @@ impl Label for CacheState {
         match self {
             Self::Filling => "filling",
             Self::Ready => "ready",
+            Self::NotOffered => "not_offered",
             Self::GivenUp(reason) => reason.as_str(),
         }
     }

@@ -3,19 +3,26 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::Request;
 use http::header::CONTENT_TYPE;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::apiserver::faults::{Fault, Order};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
 use crate::cache::{Dispatched, Event, Sequence};
 use crate::gateway::tally::Draining;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr, ResourceVersion};
+use crate::upstream::cache_sink::{FillState, FillTally};
 use crate::upstream::client::{RequestBody, UpstreamSource};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -198,26 +205,149 @@ async fn no_cache_is_begun_while_memory_is_short() {
     assert_eq!(stage.slot.describe(), "forwarded: memory");
 }
 
+fn holds(served: &Served, key: &str) -> bool {
+    let snapshot = served.cache.snapshot();
+    snapshot.is_some_and(|snapshot| snapshot.objects.object(key).is_some())
+}
+
+/// Two servers that hold the same but for some objects, one after the other behind one address, and a cache of the first.
+struct TwoHistories {
+    stage: Stage,
+    first: Apiserver,
+    second: Apiserver,
+    server: watch::Sender<SocketAddr>,
+}
+
+impl TwoHistories {
+    async fn new(in_first: &[&str], in_second: &[&str]) -> Self {
+        let (first, second) = (apiserver().await, apiserver().await);
+        for (server, names) in [(&first, in_first), (&second, in_second)] {
+            let client = connect(server.address()).await;
+            for name in names {
+                create(&client, name).await;
+            }
+        }
+        let (address, server) = behind_one_address(first.address()).await;
+        let client = connect(address).await;
+        Self {
+            stage: Stage::new(|parts| parts.client = client).await,
+            first,
+            second,
+            server,
+        }
+    }
+
+    /// The cache that follows this one.
+    async fn after(&self, old: &Served) -> Served {
+        let is_new = |state: &Filling| matches!(state, Filling::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
+        let Filling::Ready(served) = self.stage.comes_to(is_new).await else {
+            unreachable!("waited for this state")
+        };
+        assert!(old.hub.is_expired(), "its watchers are told to list again");
+        served
+    }
+}
+
 #[tokio::test]
 async fn another_history_at_versions_as_high_is_noticed() {
-    let (first, second) = (apiserver().await, apiserver().await);
     // Both are at the same version then.
-    create(&*connect(first.address()).await, "lost").await;
-    create(&*connect(second.address()).await, "restored").await;
-    let (address, server) = behind_one_address(first.address()).await;
-    let client = connect(address).await;
-    let stage = Stage::new(|parts| parts.client = client).await;
-    let old = stage.ready().await;
-    let holds = |served: &Served, key: &str| {
-        let snapshot = served.cache.snapshot();
-        snapshot.is_some_and(|snapshot| snapshot.objects.object(key).is_some())
-    };
+    let histories = TwoHistories::new(&["lost"], &["restored"]).await;
+    let old = histories.stage.ready().await;
     assert!(holds(&old, "default/lost"));
-    server.send(second.address()).unwrap();
-    let is_new = |state: &Filling| matches!(state, Filling::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
-    stage.comes_to(is_new).await;
-    let new = stage.ready().await;
+    histories.server.send(histories.second.address()).unwrap();
+    let new = histories.after(&old).await;
     assert!(holds(&new, "default/restored") && !holds(&new, "default/lost"));
-    assert!(old.hub.is_expired(), "its watchers are told to list again");
-    assert_eq!(stage.slot.tally.contradictions(), 1);
+    assert_eq!(histories.stage.slot.tally.contradictions(), 1);
+}
+
+#[tokio::test]
+async fn another_history_at_lower_versions_is_noticed_and_the_lost_versions_are_too_old() {
+    let histories = TwoHistories::new(&["kept", "lost", "lost-too"], &["kept"]).await;
+    let old = histories.stage.ready().await;
+    let lost = old.cache.newest_version();
+    histories.server.send(histories.second.address()).unwrap();
+    let new = histories.after(&old).await;
+    assert!(holds(&new, "default/kept") && !holds(&new, "default/lost"));
+    let reached = new.cache.newest_version();
+    assert!(reached < lost);
+    assert!(new.cache.resume_after(lost).is_err(), "it has never been");
+    assert!(new.cache.resume_after(reached).is_ok());
+}
+
+#[tokio::test]
+async fn a_resource_whose_history_is_replaced_again_and_again_is_given_up_for_a_while() {
+    let histories = TwoHistories::new(&["one"], &["other"]).await;
+    let stage = &histories.stage;
+    let first = stage.ready().await;
+    histories.server.send(histories.second.address()).unwrap();
+    let second = histories.after(&first).await;
+    assert_eq!(stage.given_up(GiveUpReason::WentBack), 0);
+    histories.server.send(histories.first.address()).unwrap();
+    let third = histories.after(&second).await;
+    assert_eq!(stage.given_up(GiveUpReason::WentBack), 1);
+    assert!(holds(&third, "default/one") && !holds(&third, "default/other"));
+}
+
+#[tokio::test]
+async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
+    let stage = Stage::new(|_| {}).await;
+    let served = stage.ready().await;
+    let late = Arc::clone(&stage.slot.tally).for_cache(served.clone(), stage.slot.sender.clone());
+    stage.slot.close();
+    assert!(served.hub.is_closed());
+    late.state(FillState {
+        version: ResourceVersion(1),
+        objects: 0,
+        objects_len: 0,
+        events: 0,
+        bytes: 0,
+        oldest_age: Duration::ZERO,
+    });
+    let settled = stage.slot.settled(Duration::ZERO).await;
+    assert!(matches!(settled, Filling::Closed), "{settled:?}");
+}
+
+/// A server that answers every request with an empty list in JSON, whatever was asked for.
+async fn deaf() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let list = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = service_fn(move |_: Request<Incoming>| async move {
+                let answer = Response::builder().header(CONTENT_TYPE, "application/json");
+                answer.body(Full::<Bytes>::from(list))
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            tokio::spawn(connection);
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
+    let apiserver = apiserver().await;
+    let refused = Order {
+        fault: Fault::Refuse {
+            code: 403,
+            retry_after_seconds: 1,
+        },
+        verb: None,
+        resource: None,
+        count: u32::MAX,
+    };
+    apiserver.order(refused).unwrap();
+    let (address, server) = behind_one_address(deaf().await).await;
+    let client = connect(address).await;
+    let stage = Stage::new(|parts| {
+        parts.client = client;
+        parts.encoding = Encoding::Protobuf;
+    })
+    .await;
+    let not_offered = |state: &Filling| matches!(state, Filling::OtherEncoding);
+    stage.comes_to(not_offered).await;
+    server.send(apiserver.address()).unwrap();
+    let forbidden = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Forbidden));
+    stage.comes_to(forbidden).await;
 }
