@@ -182,6 +182,10 @@ impl Gateway {
         tasks.spawn(async move {
             kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
         });
+        let (holder, ends) = (Arc::clone(&registry), metrics.task_ends());
+        tasks.spawn(async move {
+            kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
+        });
         let ender = Arc::clone(&registry);
         let begun = drain.begun();
         tasks.spawn(async move {

@@ -15,6 +15,8 @@ mod frames;
 mod gateway;
 #[path = "hostile/http2.rs"]
 mod http2;
+#[path = "hostile/memory.rs"]
+mod memory;
 #[path = "hostile/multiplexed.rs"]
 mod multiplexed;
 #[path = "hostile/quiet.rs"]

@@ -1,5 +1,7 @@
 //! Which resources are served from memory: starts their caches on demand, ends those that nobody wants any more.
 
+mod memory;
+
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub(super) struct ReadLimits {
     pub(super) frame_len_max: usize,
     /// How long a busy resource's events may be held back to be delivered together.
     pub(super) coalesce_delay_max: Duration,
-    /// Resident bytes of the process beyond which no cache is begun; 0 for no bound.
+    /// Resident bytes of the process beyond which no cache is begun and some are given up; 0 for no bound.
     pub(super) memory_max: usize,
 }
 
@@ -74,6 +74,8 @@ pub(super) struct Slot {
     /// Places for requests that are forwarded because there is no cache yet.
     pub(super) forwards: Arc<Semaphore>,
     sender: watch::Sender<Filling>,
+    /// Heard by an attempt at a cache for as long as it lasts.
+    relief: watch::Sender<()>,
     started_at: Instant,
     used_at: std::sync::Mutex<Instant>,
     task: AbortHandle,
@@ -87,7 +89,9 @@ impl Slot {
     ) -> Self {
         let (sender, filling) = watch::channel(Filling::Waiting("starting"));
         let tally = Arc::clone(&parts.tally);
-        let task = tasks.spawn(Keeper::new(parts, sender.clone()).run());
+        let relief = watch::Sender::new(());
+        let keeper = Keeper::new(parts, sender.clone(), relief.clone());
+        let task = tasks.spawn(keeper.run());
         let now = Instant::now();
         Self {
             filling,
@@ -96,6 +100,7 @@ impl Slot {
             tally,
             forwards: Arc::new(Semaphore::new(FORWARDS_MAX)),
             sender,
+            relief,
             started_at: now,
             used_at: std::sync::Mutex::new(now),
             task,
@@ -110,12 +115,27 @@ impl Slot {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
     }
 
-    /// Nobody watches, and nobody has asked for `timeout`.
-    pub(super) fn is_idle(&self, timeout: Duration) -> bool {
-        let used_at = *self
+    /// When somebody asked for it last.
+    pub(super) fn used_at(&self) -> Instant {
+        *self
             .used_at
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Whether its task has a cache, or tries to fill one, as opposed to waiting before it tries again.
+    pub(super) fn is_attempted(&self) -> bool {
+        self.relief.receiver_count() > 0
+    }
+
+    /// Gives up its cache, or the attempt at one, because memory is short.
+    pub(super) fn relieve(&self) {
+        self.relief.send_replace(());
+    }
+
+    /// Nobody watches, and nobody has asked for `timeout`.
+    pub(super) fn is_idle(&self, timeout: Duration) -> bool {
+        let used_at = self.used_at();
         let watched = match &*self.filling.borrow() {
             Filling::Ready(served) => served.hub.is_watched(),
             Filling::Waiting(_)

@@ -99,6 +99,12 @@ impl ResourceTally {
         cache.ring_oldest_age.set(0.0);
     }
 
+    /// Bytes that the cache holds, about: objects and history.
+    pub(super) fn cache_len(&self) -> usize {
+        let len = self.cache.snapshot_bytes.get() + self.cache.ring_bytes.get();
+        usize::try_from(len).unwrap_or_default()
+    }
+
     /// Upstream has another history than the cache.
     pub(super) fn contradicted(&self, contradiction: Contradiction) {
         self.upstream.contradictions.inc(contradiction);

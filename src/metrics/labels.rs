@@ -207,6 +207,8 @@ pub enum Task {
     Http2Stream,
     /// Ends caches that nobody wants.
     IdleCaches,
+    /// Gives up caches where memory is short.
+    Memory,
     /// Follows one shared watch of tables.
     TableWatch,
 }
@@ -219,6 +221,7 @@ impl Label for Task {
         Self::Discovery,
         Self::Http2Stream,
         Self::IdleCaches,
+        Self::Memory,
         Self::TableWatch,
     ];
 
@@ -230,6 +233,7 @@ impl Label for Task {
             Self::Discovery => "discovery",
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
+            Self::Memory => "memory",
             Self::TableWatch => "table_watch",
         }
     }

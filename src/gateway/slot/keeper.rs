@@ -47,39 +47,67 @@ enum Outcome {
 pub(super) struct Keeper {
     parts: SlotParts,
     filling: watch::Sender<Filling>,
+    relief: watch::Sender<()>,
     brisk: Backoff,
     patient: Backoff,
     went_back_at: Option<Instant>,
     /// The newest version of a history that upstream no longer has.
     lost: ResourceVersion,
+    /// Bytes that were freed when it was given up for memory: so much room must there be before it is filled again.
+    room: usize,
 }
 
 impl Keeper {
-    pub(super) fn new(parts: SlotParts, filling: watch::Sender<Filling>) -> Self {
+    pub(super) fn new(
+        parts: SlotParts,
+        filling: watch::Sender<Filling>,
+        relief: watch::Sender<()>,
+    ) -> Self {
         Self {
             parts,
             filling,
+            relief,
             brisk: Backoff::brisk(),
             patient: Backoff::patient(),
             went_back_at: None,
             lost: ResourceVersion::default(),
+            room: 0,
         }
     }
 
     pub(super) async fn run(mut self) {
         self.parts.tally.announce(CacheState::Filling);
         loop {
-            let attempt = caught(attempt(&self.parts, &self.filling, self.lost));
-            let outcome = Box::pin(attempt).await.unwrap_or_else(|panic| {
-                let resource = &self.parts.resource.gvr;
-                error!(%resource, %panic, "the task that fills a cache panicked");
-                Outcome::GivenUp(GiveUpReason::Panicked)
-            });
+            let outcome = self.outcome().await;
             let Some(wait) = self.conclude(outcome) else {
                 return;
             };
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// Of one attempt.
+    async fn outcome(&self) -> Outcome {
+        let mut relief = self.relief.subscribe();
+        if self.is_memory_short() {
+            return Outcome::GivenUp(GiveUpReason::Memory);
+        }
+        let attempt = caught(attempt(&self.parts, &self.filling, self.lost));
+        let attempt = tokio::select! {
+            attempt = Box::pin(attempt) => attempt,
+            // What the attempt owns goes with it.
+            _ = relief.changed() => return Outcome::GivenUp(GiveUpReason::Memory),
+        };
+        attempt.unwrap_or_else(|panic| {
+            let resource = &self.parts.resource.gvr;
+            error!(%resource, %panic, "the task that fills a cache panicked");
+            Outcome::GivenUp(GiveUpReason::Panicked)
+        })
+    }
+
+    fn is_memory_short(&self) -> bool {
+        let max = self.parts.limits.memory_max;
+        max > 0 && resident().is_some_and(|len| len.saturating_add(self.room) > max)
     }
 
     /// Tells clients how an attempt ended. The pause before the next one; `None` if there will be none.
@@ -117,6 +145,11 @@ impl Keeper {
 
     /// Forwards what comes from now on; the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
+        if reason == GiveUpReason::Memory && matches!(&*self.filling.borrow(), Filling::Ready(_)) {
+            // One that is larger than the half comes back all the same, if only because it may have shrunk.
+            let room_max = self.parts.limits.memory_max / 2;
+            self.room = self.parts.tally.cache_len().min(room_max);
+        }
         self.parts.tally.given_up(reason);
         let backoff = match reason {
             GiveUpReason::Unavailable => &mut self.brisk,
@@ -166,9 +199,6 @@ async fn attempt(
     filling: &watch::Sender<Filling>,
     lost: ResourceVersion,
 ) -> Outcome {
-    if parts.limits.memory_max > 0 && resident().is_some_and(|len| len > parts.limits.memory_max) {
-        return Outcome::GivenUp(GiveUpReason::Memory);
-    }
     let gvr = &parts.resource.gvr;
     let kind = match learn_kind(parts).await {
         Ok(kind) => kind,
