@@ -12,7 +12,9 @@ use hyper::body::Incoming;
 use kube_fanout::cache::{Change, Retention, Writer};
 use kube_fanout::decode::{WatchLine, scan_line};
 use kube_fanout::downstream::listener;
-use kube_fanout::downstream::resources::{Answered, Availability, FillWait, Latest, Resources};
+use kube_fanout::downstream::resources::{
+    Answered, Availability, FillWait, Latest, Peer, Resources,
+};
 use kube_fanout::downstream::serve::Service;
 use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
@@ -59,7 +61,7 @@ impl WatchTally for Counters {
 impl Resources for OneCache {
     type Forwarded = BoxBody<Bytes, Infallible>;
 
-    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         Availability::Ready(self.served.clone())
     }
 

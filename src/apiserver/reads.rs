@@ -13,7 +13,7 @@ use super::route::NoRoute;
 use super::store::Store;
 use crate::downstream::continue_token::ContinueToken;
 use crate::downstream::request::{ListOptions, Spelling, Target, Wish, is_oversized};
-use crate::downstream::resources::{Answered, Availability, FillWait, Latest, Resources};
+use crate::downstream::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
 use crate::downstream::status::Status;
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
@@ -93,7 +93,7 @@ impl Resources for Reads {
     type Forwarded = AnswerBody;
 
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
-    async fn availability(&self, key: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
         if key.encoding != Encoding::Json {
             return Availability::OtherEncoding;
         }

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::list::BlockCounts;
 use super::request::Verb;
 use super::watch::WatchTally;
 use crate::cache::Snapshot;
+pub use crate::fairness::Peer;
+use crate::fairness::Permit;
 use crate::metrics::ListenerMetrics;
 use crate::resource::{CacheKey, Gates, ResourceVersion};
 use crate::view::Served;
@@ -38,11 +39,11 @@ pub enum Availability {
 /// its answer is over.
 #[derive(Clone, Debug)]
 pub struct ForwardPermit {
-    _permit: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<Permit>,
 }
 
-impl From<OwnedSemaphorePermit> for ForwardPermit {
-    fn from(permit: OwnedSemaphorePermit) -> Self {
+impl From<Permit> for ForwardPermit {
+    fn from(permit: Permit) -> Self {
         Self {
             _permit: Arc::new(permit),
         }
@@ -107,11 +108,13 @@ pub trait Resources: Send + Sync + 'static {
         false
     }
 
-    /// The cache of this key; starts it if need be, and waits for a while until it is filled.
+    /// The cache of this key; starts it if need be, and waits for a while until it is filled. What is forwarded instead counts
+    /// among what this peer may have forwarded.
     fn availability(
         &self,
         key: &CacheKey,
         wait: FillWait,
+        peer: Peer,
     ) -> impl Future<Output = Availability> + Send;
 
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all

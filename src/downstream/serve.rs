@@ -236,7 +236,8 @@ impl<R: Resources> Service<R> {
     /// The cache of this key; `None` if upstream has the resource in another encoding only.
     async fn served(&self, asked: &mut Asked) -> Result<Option<Served>, Refusal> {
         let wait = fill_wait(asked);
-        match self.resources.availability(&asked.key, wait).await {
+        let availability = self.resources.availability(&asked.key, wait, asked.peer);
+        match availability.await {
             Availability::Ready(served) => Ok(Some(served)),
             Availability::OtherEncoding => Ok(None),
             Availability::Forwarded(permit) => {

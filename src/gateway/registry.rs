@@ -26,6 +26,7 @@ use crate::downstream::resources::{
     Answered, Availability, FillWait, ForwardPermit, Latest, ListTally, Resources,
 };
 use crate::downstream::watch::WatchTally;
+use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
 use crate::passthrough::{Passthrough, impersonates};
 use crate::resource::{CacheKey, Gates, Gvr};
@@ -373,7 +374,7 @@ impl Resources for Registry {
         impersonates(headers)
     }
 
-    async fn availability(&self, key: &CacheKey, wait: FillWait) -> Availability {
+    async fn availability(&self, key: &CacheKey, wait: FillWait, peer: Peer) -> Availability {
         let Some(slot) = self.slot(key) else {
             return Availability::Forwarded(None);
         };
@@ -390,7 +391,7 @@ impl Resources for Registry {
                     return Availability::Forwarded(None);
                 }
             }
-            if let Ok(permit) = Arc::clone(&slot.forwards).try_acquire_owned() {
+            if let Some(permit) = slot.forwards.try_acquire(peer) {
                 return Availability::Forwarded(Some(permit.into()));
             }
         }

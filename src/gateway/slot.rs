@@ -5,7 +5,7 @@ mod keeper;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use super::freshness::Freshness;
 use super::tally::{ResourceTally, StreamTally};
 use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
+use crate::fairness::Permits;
 use crate::metrics::{GiveUpReason, Label};
 use crate::resource::Encoding;
 use crate::upstream::client::Client;
@@ -21,7 +22,7 @@ use crate::view::{Hub, Served};
 use keeper::Keeper;
 
 /// Requests of one resource that are forwarded at once while it has no cache because upstream is slow or fails: what comes
-/// beyond would be the herd that the cache is there to keep away.
+/// beyond would be the herd that the cache is there to keep away. Clients have shares of it.
 const FORWARDS_MAX: usize = 32;
 
 /// How far a cache is.
@@ -72,7 +73,7 @@ pub(super) struct Slot {
     pub(super) streams: Arc<StreamTally>,
     pub(super) tally: Arc<ResourceTally>,
     /// Places for requests that are forwarded because there is no cache yet.
-    pub(super) forwards: Arc<Semaphore>,
+    pub(super) forwards: Permits,
     sender: watch::Sender<Filling>,
     /// Heard by an attempt at a cache for as long as it lasts.
     relief: watch::Sender<()>,
@@ -98,7 +99,7 @@ impl Slot {
             freshness: Freshness::default(),
             streams,
             tally,
-            forwards: Arc::new(Semaphore::new(FORWARDS_MAX)),
+            forwards: Permits::new(FORWARDS_MAX),
             sender,
             relief,
             started_at: now,

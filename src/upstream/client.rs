@@ -181,6 +181,13 @@ impl Client {
         Ok(Rebuild::Done)
     }
 
+    /// Takes all places for watches of the gateway's own, until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn saturate_watches(&self) -> impl Sized + use<> {
+        let stack = self.shared.stack.load_full();
+        std::iter::from_fn(|| stack.gateway.watches.place()).collect::<Vec<_>>()
+    }
+
     async fn send_own<B>(
         &self,
         stack: &Stack,

@@ -30,7 +30,7 @@ impl WatchTally for Untold {
 impl Resources for Upstream {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         match &self.0 {
             Some(served) => Availability::Ready(served.clone()),
             None => Availability::Forwarded(None),
@@ -266,7 +266,7 @@ struct Fragile(ListenerMetrics);
 impl Resources for Fragile {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         Availability::Forwarded(None)
     }
 

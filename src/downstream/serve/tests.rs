@@ -41,7 +41,7 @@ struct Stage {
 impl Resources for Stage {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, key: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
         if key.gvr != self.served.cache.kind().gvr {
             Availability::Forwarded(None)
         } else if self.filling {

@@ -1,16 +1,19 @@
 //! What requests wait for, and how long what is forwarded may last.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::apiserver::{self, Options};
+use crate::apiserver::faults::{Fault, Order};
+use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
 use crate::upstream::client::{Identity, UpstreamSource};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A registry before an embedded API server at this address.
-async fn registry(address: std::net::SocketAddr) -> Registry {
+async fn registry(address: SocketAddr) -> Registry {
     let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
     let client = Client::connect(source).await.unwrap();
     let metrics = Arc::new(Metrics::new().unwrap());
@@ -30,13 +33,27 @@ async fn registry(address: std::net::SocketAddr) -> Registry {
     Registry::new(settings, client, passthrough, metrics, Some(discovery))
 }
 
+async fn apiserver() -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    apiserver::start(listener, Options::default()).unwrap()
+}
+
+fn config_maps() -> CacheKey {
+    CacheKey::json(&Gvr::new("", "v1", "configmaps"))
+}
+
+fn peer(number: u8) -> Peer {
+    Peer::from(IpAddr::from(Ipv4Addr::new(10, 0, 0, number)))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let apiserver = apiserver::start(listener, Options::default()).unwrap();
+    let apiserver = apiserver().await;
     let registry = Arc::new(registry(apiserver.address()).await);
-    let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
-    let available = registry.availability(&key, FillWait::Long).await;
+    let key = config_maps();
+    let available = registry
+        .availability(&key, FillWait::Long, Peer::UNKNOWN)
+        .await;
     let Availability::Ready(served) = available else {
         panic!("{available:?}");
     };
@@ -59,6 +76,74 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
         sweep
     };
     assert_eq!(waiting.join().unwrap(), [key]);
+}
+
+/// The time stands still until all wait: upstream is so slow that its answer comes later than anything else here.
+#[tokio::test]
+async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_again() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let slow = Order {
+        fault: Fault::Delay { delay_ms: 60_000 },
+        verb: None,
+        resource: Some("configmaps".to_owned()),
+        count: u32::MAX,
+    };
+    apiserver.order(slow).unwrap();
+    tokio::time::pause();
+    let key = config_maps();
+    let started = tokio::time::Instant::now();
+    let ask = |wait, peer| registry.availability(&key, wait, peer);
+    let all = (0..40).map(|_| ask(FillWait::Short, peer(1)));
+    let answers = futures::future::join_all(all).await;
+    assert_eq!(started.elapsed().as_secs(), 10);
+    let (mut forwarded, told): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .partition(|answer| matches!(answer, Availability::Forwarded(Some(_))));
+    // Of 32 places one client alone may have four fifths.
+    assert_eq!((forwarded.len(), told.len()), (26, 14));
+    for answer in told {
+        let Availability::Filling {
+            retry_after_seconds,
+        } = answer
+        else {
+            panic!("{answer:?}");
+        };
+        assert!((1..=30).contains(&retry_after_seconds));
+    }
+    // There is room for somebody else, and for the next one when an answer is over.
+    let other = ask(FillWait::Short, peer(2)).await;
+    assert!(matches!(other, Availability::Forwarded(Some(_))));
+    assert_eq!(started.elapsed().as_secs(), 11);
+    forwarded.truncate(20);
+    let next = ask(FillWait::Long, peer(1)).await;
+    assert!(matches!(next, Availability::Forwarded(Some(_))));
+    assert_eq!(started.elapsed().as_secs(), 21, "a long list waits longer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_one() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let places = registry.client.saturate_watches();
+    let key = config_maps();
+    let ask = || registry.availability(&key, FillWait::Long, Peer::UNKNOWN);
+    let available = ask().await;
+    let is_forwarded = matches!(available, Availability::Forwarded(None));
+    assert!(is_forwarded, "{available:?}");
+    let slot = registry.slot(&key).unwrap();
+    assert_eq!(slot.describe(), "forwarded: saturated");
+    let given_up = registry.metrics.cache(labels(&key)).given_up;
+    assert_eq!(given_up.count(GiveUpReason::Saturated), 1);
+
+    drop(places);
+    let mut filling = slot.filling.clone();
+    let ready = filling.wait_for(|state| matches!(state, Filling::Ready(_)));
+    tokio::time::timeout(PATIENCE, ready)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(matches!(ask().await, Availability::Ready(_)));
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Lane {
     }
 
     /// The first pool with a free place, so that few connections are full rather than many half empty.
-    fn place(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
+    pub(super) fn place(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = match pools.len() {
             0..POOLS_MAX => PLACES_MAX - self.purpose.places_per_connection(),
@@ -153,7 +153,7 @@ type PooledClient = legacy::Client<Connector, RequestBody>;
 
 /// Connects within [`CONNECT_TIMEOUT`], the TLS handshake included.
 #[derive(Clone)]
-struct Connector {
+pub(super) struct Connector {
     https: HttpsConnector<HttpConnector>,
 }
 
