@@ -23,9 +23,9 @@ const VERSIONS_LEN_MAX: usize = 16 << 20;
 /// A Status is a few hundred bytes; what an unknown proxy sends is cut here.
 const STATUS_LEN_MAX: usize = 64 << 10;
 
-/// The API server ends its lists after 60 s; one that is silent for so long will not go on. Connections that are
-/// alive below do not tell.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The API server ends its lists after 60 s; one that is silent for so long will not go on, streamed or not. Connections
+/// that are alive below do not tell.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// One page, as the reflector asks for it.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
-use super::lists::refusal;
+use super::lists::{SILENCE_MAX, refusal};
 use super::{
     Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
 };
@@ -72,14 +72,20 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
         let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
         let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
+        let mut heard_at = now();
         let mut came = None;
         loop {
             let next = match came.take() {
                 Some(came) => came,
                 None => next(&mut body).await,
             };
+            let is_initial = !self.reflector.is_live();
             match next {
+                Next::Chunk(_) if is_initial && now() >= give_up_at => {
+                    return Ok(self.cut("initial data without end"));
+                }
                 Next::Chunk(chunk) => {
+                    heard_at = now();
                     let mut gathered = chunk.len();
                     let mut flow = self.take_chunk(&chunk, &mut frames)?;
                     // What arrives meanwhile joins the batch: one round of waking for all of it.
@@ -100,6 +106,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     if let Flow::Over(end) = flow {
                         return Ok(end);
                     }
+                }
+                Next::Tick if is_initial && now() >= heard_at + SILENCE_MAX => {
+                    return Ok(self.cut("silent before the end of the initial data"));
                 }
                 Next::Tick if now() < give_up_at => {
                     self.sink.tick();

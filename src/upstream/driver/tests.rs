@@ -468,3 +468,25 @@ async fn a_list_with_one_bad_item_changes_nothing_and_is_asked_for_again() {
     scene.asked("watch 9").await;
     scene.holds(&["a/z 8"], 9);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_falls_silent_is_asked_for_again_after_a_minute() {
+    let mut scene = Scene::new(Streaming::Preferred);
+    let started = tokio::time::Instant::now();
+    let silent = scene.asked("stream latest").await.open();
+    let again = scene.asked("stream latest").await.open();
+    assert!((60..80).contains(&started.elapsed().as_secs()));
+    drop(silent);
+    // Nor may it go on for ever; twice is enough, then pages are tried.
+    let started = tokio::time::Instant::now();
+    let endless = tokio::spawn(async move {
+        while again.send(Ok(Bytes::from(bookmark(5)))).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+    });
+    let page = tokio::time::timeout(Duration::from_secs(3600), scene.asked("list latest"));
+    let page = page.await.expect("an end");
+    assert!((660..720).contains(&started.elapsed().as_secs()));
+    endless.await.unwrap();
+    drop(page);
+}
