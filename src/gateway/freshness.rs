@@ -15,7 +15,7 @@ use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::downstream::resources::Latest;
 use crate::downstream::serve::wait_until;
 use crate::resource::ResourceVersion;
-use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, probe};
+use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, newest_version};
 use crate::view::Served;
 
 /// A busy resource's stream passes the version in a few milliseconds; after this it counts as quiet.
@@ -141,25 +141,25 @@ impl Inquiry {
     async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
         let before = served.hub.reached().version;
-        let Ok(probe) = probe(fetch, &served.cache.kind().gvr).await else {
+        let Ok(version) = newest_version(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
         // Upstream has another history than the cache, as after a restored backup; until that is settled, it answers itself.
-        if probe.version < before {
+        if version < before {
             return Latest::Unknown;
         }
-        if wait_until(served, probe.version, STREAM_WAIT).await {
-            return Latest::At(probe.version);
+        if wait_until(served, version, STREAM_WAIT).await {
+            return Latest::At(version);
         }
-        if let Some(latest) = self.proven_before(served, probe.version) {
+        if let Some(latest) = self.proven_before(served, version) {
             return latest;
         }
         // Forwarding at once would send a whole herd upstream; those who wait share one comparison.
         let Some(delay) = self.delay_of_comparison(until) else {
             return Latest::Unknown;
         };
-        if wait_until(served, probe.version, delay).await {
-            return Latest::At(probe.version);
+        if wait_until(served, version, delay).await {
+            return Latest::At(version);
         }
         self.compare(fetch, served).await
     }

@@ -30,7 +30,7 @@ pub use compare::{CENSUS_MAX, Census, census};
 use fault::Fault;
 pub use fault::{Asked, FrameRejection, Trouble};
 use lists::{PageAhead, PageRequest};
-pub use probe::{Probe, ProbeError, offers_protobuf, probe};
+pub use probe::{Probe, ProbeError, newest_version, offers_protobuf, probe};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 
 /// Which connections a request may use.

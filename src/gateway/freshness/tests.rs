@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
+use crate::upstream::driver::Purpose;
 use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
 use crate::view::Hub;
 
@@ -67,7 +68,8 @@ impl Scene {
     }
 
     async fn asked(&mut self, sort: &str) -> Asked {
-        let asked = self.upstream.recv().await.unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(600), self.upstream.recv());
+        let asked = asked.await.expect("a request").unwrap();
         assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
         asked
     }
@@ -256,4 +258,13 @@ async fn an_upstream_that_is_behind_the_cache_has_another_history() {
     let older = scene.world.version - 1;
     scene.answers("list latest", older, &[], "").await;
     assert!(matches!(reader.await.unwrap(), Latest::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_costs_upstream_the_metadata_of_one_object() {
+    let mut scene = Scene::new();
+    let _reader = scene.reader();
+    let asked = scene.asked("list latest").await;
+    assert!(asked.path.ends_with("?limit=1"), "{}", asked.path);
+    assert_eq!(asked.purpose, Purpose::ReadVersions);
 }

@@ -1,4 +1,4 @@
-//! One small list, before anything is cached: how the resource's lists are called and laid out, and its version now.
+//! Small lists: how the resource's lists are called and laid out, before anything is cached, and its version now.
 
 use http::header::WARNING;
 
@@ -15,8 +15,6 @@ pub struct Probe {
     pub list_kind: String,
     /// How the JSON is laid out.
     pub layout: Layout,
-    /// The version that every read begun before must not be older than.
-    pub version: ResourceVersion,
     /// Values of `Warning` headers: every reader of the resource gets them (protocol.md §3.11).
     pub warnings: Vec<String>,
 }
@@ -81,8 +79,19 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> 
         warnings: warnings.collect(),
         list_kind: list.kind,
         layout: list.layout,
-        version: list.resource_version,
     })
+}
+
+/// Asks for the version that every read begun before must not be older than: costs upstream the metadata of one object.
+///
+/// # Errors
+/// See [`ProbeError`].
+pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, ProbeError> {
+    let path = format!("{}?limit=1", gvr.collection_path());
+    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
+    Ok(list.resource_version)
 }
 
 /// Whether upstream lists the resource in protobuf, as it does compiled-in kinds. Costs as much as a probe.
