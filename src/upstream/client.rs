@@ -76,7 +76,7 @@ impl Client {
             shared: Arc::new(Shared {
                 source,
                 stack: ArcSwap::from_pointee(stack),
-                rebuilt_at: Mutex::new(None),
+                rebuilt_at: Arc::default(),
             }),
         })
     }
@@ -168,17 +168,23 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; the old connections stay in use then.
     pub async fn rebuild(&self) -> Result<Rebuild, ConnectError> {
-        let Ok(mut rebuilt_at) = self.shared.rebuilt_at.try_lock() else {
+        let Ok(mut rebuilt_at) = Arc::clone(&self.shared.rebuilt_at).try_lock_owned() else {
             return Ok(Rebuild::TooSoon);
         };
         if rebuilt_at.is_some_and(|at| at.elapsed() < REBUILD_INTERVAL_MIN) {
             return Ok(Rebuild::TooSoon);
         }
         *rebuilt_at = Some(Instant::now());
-        let stack = Stack::load(self.shared.source.clone()).await?;
-        self.shared.stack.store(Arc::new(stack));
-        tracing::info!("upstream credentials read again");
-        Ok(Rebuild::Done)
+        let client = self.clone();
+        // A plugin that hangs keeps the lock, also when whoever waits for it has left: one hangs at a time.
+        let loading = tokio::spawn(async move {
+            let stack = Stack::load(client.shared.source.clone()).await;
+            drop(rebuilt_at);
+            client.shared.stack.store(Arc::new(stack?));
+            tracing::info!("upstream credentials read again");
+            Ok::<_, ConnectError>(Rebuild::Done)
+        });
+        loading.await.map_err(|_| ConnectError::Interrupted)?
     }
 
     /// Takes all places for watches of the gateway's own, until the result is dropped.
@@ -246,7 +252,7 @@ struct Shared {
     source: UpstreamSource,
     stack: ArcSwap<Stack>,
     /// When the last rebuild began; locked while one runs.
-    rebuilt_at: Mutex<Option<Instant>>,
+    rebuilt_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Everything that follows from one reading of the configuration.

@@ -135,3 +135,50 @@ async fn credentials_are_not_read_again_in_a_storm() {
     assert_eq!(client.rebuild().await.unwrap(), Rebuild::Done);
     assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
 }
+
+/// Hands out a token at once for the first time, and takes a second each time after.
+const SLOW_PLUGIN: &str = r#"
+apiVersion: v1
+kind: Config
+current-context: slow
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: slow, context: {cluster: here, user: plugin}}]
+users:
+- name: plugin
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      interactiveMode: Never
+      command: sh
+      args: ["-c", "if [ -e MARK ]; then echo > MARK.again; sleep 1; else echo > MARK; fi; echo '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}'"]
+"#;
+
+#[tokio::test]
+async fn a_plugin_that_hangs_is_not_run_a_second_time_beside() {
+    let mark = std::env::temp_dir().join(format!("fanout-plugin-{}", std::process::id()));
+    let again = mark.with_extension("again");
+    let file = Scratch::new(
+        "plugin",
+        &SLOW_PLUGIN.replace("MARK", mark.to_str().unwrap()),
+    );
+    let source = UpstreamSource::Kubeconfig {
+        path: file.0.clone(),
+        context: None,
+    };
+    let client = Client::connect(source).await.unwrap();
+    // It may have been asked more than once already.
+    let _ = std::fs::remove_file(&again);
+    let waiting = client.clone();
+    let waiting = tokio::spawn(async move { waiting.rebuild().await });
+    while !again.exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    tokio::time::pause();
+    tokio::time::advance(REBUILD_INTERVAL_MIN).await;
+    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+    for file in [mark, again] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
