@@ -37,9 +37,9 @@ impl Change {
     }
 }
 
-/// A list that must not replace the cache's state.
+/// A list that must not replace the cache's state: it is older, or of another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the list is at version {listed}, the cache is at {current} already")]
+#[error("the list at version {listed} does not continue what the cache held at {current}")]
 pub struct WentBack {
     /// Version of the list.
     pub listed: ResourceVersion,
@@ -140,7 +140,8 @@ impl Writer {
     /// the difference published in version order, so that open watches go on (design.md §6). [`Writer::dispatch`] has to follow.
     ///
     /// # Errors
-    /// [`WentBack`] when the list is older than the cache, or than a version that was proven: nothing changes then.
+    /// [`WentBack`] when the list is older than the cache, or than a version that was proven, or when it tells another story of
+    /// versions that the cache has passed: nothing changes then.
     pub fn publish_list(
         &mut self,
         listed: ObjectMap,
@@ -151,11 +152,12 @@ impl Writer {
         let epoch = Epoch(self.state.epoch.0 + 1);
         let proven = self.cache.begin_epoch(epoch);
         let current = held.max(proven);
+        let went_back = WentBack {
+            listed: version,
+            current,
+        };
         if version < current {
-            return Err(WentBack {
-                listed: version,
-                current,
-            });
+            return Err(went_back);
         }
         self.state.epoch = epoch;
         if epoch == Epoch(1) {
@@ -165,14 +167,17 @@ impl Writer {
             self.publish(version, Vec::new());
             return Ok(Applied::default());
         }
-        // The state at the proven version is known, what happened before and after it is not.
-        self.state.remember_gap(held, current);
-        self.state.remember_gap(current, version);
         let gap = Gap {
             from: current,
             to: version,
         };
         let changes = difference(&self.state.objects, &listed, gap);
+        if changes.iter().any(|change| contradicts(change, held, gap)) {
+            return Err(went_back);
+        }
+        // The state at the proven version is known, what happened before and after it is not.
+        self.state.remember_gap(held, current);
+        self.state.remember_gap(current, version);
         let events: Vec<_> = changes
             .into_iter()
             .filter_map(|change| self.append(change, now))
@@ -383,6 +388,17 @@ fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
     // Stable: where versions had to be shared, the deletion of an object that was made anew comes first.
     changes.sort_by_key(|change| (change.object().resource_version(), change.is_put()));
     changes
+}
+
+/// Whether a difference cannot be what happened after `held`: an object was written before, and is not as it was held, or one is
+/// gone although no version is left for its deletion. Then the list is of another history, as after a restored backup. At
+/// `held` itself there may be more parts of one transaction.
+fn contradicts(change: &Change, held: ResourceVersion, gap: Gap) -> bool {
+    let version = change.object().resource_version();
+    match change {
+        Change::Put(_) => version < held,
+        Change::Delete(_) => version > gap.to,
+    }
 }
 
 /// Adds the deletions of what is gone, each with a version of its own, as early as can be.

@@ -266,6 +266,32 @@ fn an_older_list_changes_nothing() {
 }
 
 #[test]
+fn a_list_of_another_history_changes_nothing() {
+    let listed = |objects: Vec<Object>, version: u64| {
+        let mut writer = writer(100);
+        let now = Instant::now();
+        let held = vec![object("a", "1", 3), object("b", "2", 9)];
+        writer.replace(held, ResourceVersion(10), now).unwrap();
+        let replaced = writer.replace(objects, ResourceVersion(version), now);
+        let sequence = writer.cache().snapshot().unwrap().sequence;
+        assert!(replaced.is_ok() || sequence == 0, "nothing was published");
+        replaced.is_ok()
+    };
+    let (a, b) = (object("a", "1", 3), object("b", "2", 9));
+    assert!(listed(vec![a.clone(), b.clone()], 10));
+    assert!(listed(vec![a.clone(), object("b", "2", 12)], 20));
+    assert!(listed(vec![a.clone()], 11));
+    // Of one transaction the watch may have told a part only.
+    assert!(listed(vec![a.clone(), b.clone(), object("c", "4", 10)], 20));
+    // Before version 10 there was no such object, or it was another one.
+    assert!(!listed(vec![a.clone(), b.clone(), object("c", "4", 8)], 20));
+    assert!(!listed(vec![object("a", "1", 4), b.clone()], 20));
+    assert!(!listed(vec![object("a", "7", 3), b], 20));
+    // At that version it was there.
+    assert!(!listed(vec![a], 10));
+}
+
+#[test]
 fn a_watch_resumes_where_history_is_certain() {
     let mut writer = writer(100);
     let now = Instant::now();
