@@ -20,6 +20,7 @@ const PODS: &str = "/api/v1/pods";
 const BOTH: [&str; 2] = ["configmaps", "pods"];
 const REJECTED: &str = "kube_fanout_upstream_frames_rejected_total";
 const RELISTS: &str = "kube_fanout_upstream_relists_total";
+const OBJECTS: &str = "kube_fanout_cache_objects";
 const GIVEN_UP: &str = "kube_fanout_cache_given_up_total";
 const NODES: &str = "/api/v1/nodes";
 const WATCH_ENDS: &str = "kube_fanout_upstream_watch_ends_total";
@@ -258,6 +259,8 @@ async fn objects_that_keep_outgrowing_the_limit_cost_the_cache_and_not_the_answe
         create_large_node(&stage, &format!("large-{count}")).await;
         let listed_around = [&*nodes, r#"reason="unparsable""#];
         stage.metric_reaches(RELISTS, &listed_around, count).await;
+        // In the cache, not only in what is forwarded meanwhile: the list must not bring the next one, too.
+        stage.metric_reaches(OBJECTS, &[&nodes], 2.0 + count).await;
         catches_up_on(&stage, NODES).await;
     }
     create_large_node(&stage, "large-3").await;
