@@ -25,7 +25,7 @@ pub use writer::{Applied, Change, WentBack, Writer};
 use crate::resource::{ResourceKind, ResourceVersion};
 use rewind::PastStates;
 use sync::Published;
-pub(crate) use sync::{Mutex, MutexGuard};
+pub(crate) use sync::{Flag, Mutex, MutexGuard};
 
 /// What an observer did with a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

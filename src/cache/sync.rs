@@ -4,8 +4,12 @@
 //! stands there otherwise, has its own tests. What the models check is our part: the order of slot and head.
 
 #[cfg(not(fanout_loom))]
+use std::sync::atomic::AtomicBool;
+#[cfg(not(fanout_loom))]
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(fanout_loom)]
+use loom::sync::atomic::AtomicBool;
 #[cfg(fanout_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +19,21 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(fanout_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+/// Set once and for good. Whoever finds it set sees all that was written before.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    pub(crate) fn set(&self) {
+        // Release: pairs with the Acquire in `is_set`.
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 #[cfg(not(fanout_loom))]
 mod cells {

@@ -16,7 +16,7 @@ use super::interest::{Number, Place};
 use super::selector::Selector;
 use super::transition::seen_as;
 use super::wake::{Seat, WakeList};
-use crate::cache::{Event, Lagged, Retention, Ring, RingWriter, Sequence};
+use crate::cache::{Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
 pub(super) use cuts::Cuts;
@@ -78,7 +78,7 @@ pub(super) struct ViewCore {
     /// and the writer take the lock.
     firsts: Mutex<Firsts>,
     waiting: Arc<WakeList>,
-    closed: OnceLock<()>,
+    closed: Flag,
     /// Set when the last watcher is gone.
     left: OnceLock<()>,
     /// Its number among those that events are laid out in, once it has one.
@@ -230,12 +230,11 @@ impl ViewCore {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.get().is_some()
+        self.closed.is_set()
     }
 
     pub(super) fn close(&self) {
-        // Closed twice is closed.
-        let _ = self.closed.set(());
+        self.closed.set();
     }
 
     fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
@@ -317,7 +316,7 @@ impl ViewWriter {
             batches: Arc::clone(batches.ring()),
             firsts: Mutex::default(),
             waiting: Arc::default(),
-            closed: OnceLock::new(),
+            closed: Flag::default(),
             left: OnceLock::new(),
             number: OnceLock::new(),
         });
