@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,9 +34,9 @@ use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
 use super::resources::Resources;
 use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{Ending, Reach, Streams};
-use super::transport::{Gathered, Metered, Transport, Turns};
+use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
-use crate::fairness::{Peer, Permits};
+use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused, Task};
 use crate::shutdown::Drain;
 use accept_errors::AcceptErrors;
@@ -113,6 +113,7 @@ pub async fn run<R: Resources>(
                 };
                 let connection = Connection {
                     peer: address.ip(),
+                    place,
                     standing,
                     delivery: delivery.clone(),
                     tls: tls.clone(),
@@ -128,7 +129,7 @@ pub async fn run<R: Resources>(
                             let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
                         }
                     }
-                    drop((place, telling));
+                    drop(telling);
                 });
             }
             Err(error) => {
@@ -201,6 +202,8 @@ enum Standing {
 
 struct Connection<R> {
     peer: IpAddr,
+    /// Goes with the socket.
+    place: Option<Permit>,
     standing: Standing,
     delivery: Delivery,
     tls: Option<TlsAcceptor>,
@@ -209,7 +212,8 @@ struct Connection<R> {
 }
 
 impl<R: Resources> Connection<R> {
-    async fn run(self, stream: TcpStream) {
+    async fn run(mut self, stream: TcpStream) {
+        let place = self.place.take();
         let resources = Arc::clone(self.service.resources());
         let metrics = resources.listener_metrics();
         let _open = metrics.map(Open::count);
@@ -218,18 +222,29 @@ impl<R: Resources> Connection<R> {
         }
         let ended = match &self.tls {
             None => match tokio::time::timeout(HEAD_TIMEOUT, speaks_http2(&stream)).await {
-                Ok(Some(true)) => Box::pin(self.http2(stream.into())).await,
-                Ok(Some(false)) => self.http1(stream.into()).await,
+                Ok(Some(is_http2)) => {
+                    let transport = Transport::from(stream).holding(place);
+                    if is_http2 {
+                        Box::pin(self.http2(transport)).await
+                    } else {
+                        self.http1(transport).await
+                    }
+                }
                 Ok(None) => Ok(()),
                 Err(_) => Err(ConnectionFailure::Timeout),
             },
             Some(acceptor) => {
                 let handshake = Box::pin(acceptor.accept(stream));
                 match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-                    Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                        Box::pin(self.http2(stream.into())).await
+                    Ok(Ok(stream)) => {
+                        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                        let transport = Transport::from(stream).holding(place);
+                        if is_http2 {
+                            Box::pin(self.http2(transport)).await
+                        } else {
+                            self.http1(transport).await
+                        }
                     }
-                    Ok(Ok(stream)) => self.http1(stream.into()).await,
                     Ok(Err(_)) | Err(_) => Err(ConnectionFailure::Handshake),
                 }
             }
@@ -275,7 +290,7 @@ impl<R: Resources> Connection<R> {
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
-                self.answering(conduct, Some(handover.clone())),
+                self.answering(conduct, Some((handover.clone(), traffic.clone()))),
             )
             .with_upgrades();
         let ended = {
@@ -343,11 +358,13 @@ impl<R: Resources> Connection<R> {
         Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()))
     }
 
-    fn answering(&self, conduct: &Conduct, handover: Option<Handover>) -> Answering<R> {
+    fn answering(&self, conduct: &Conduct, http1: Option<(Handover, Traffic)>) -> Answering<R> {
+        let (handover, traffic) = http1.unzip();
         Answering {
             service: self.service.clone(),
             conduct: conduct.clone(),
             handover,
+            traffic,
             peer: self.peer.into(),
             standing: self.standing,
         }
@@ -376,6 +393,8 @@ struct Answering<R> {
     conduct: Conduct,
     /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
     handover: Option<Handover>,
+    /// Of a connection that can become a tunnel.
+    traffic: Option<Traffic>,
     peer: Peer,
     standing: Standing,
 }
@@ -398,10 +417,15 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         }
         let handover = self.handover.clone().filter(|_| can_be_left(&request));
         let (service, begun) = (self.service.clone(), self.conduct.begin());
-        let reach = Reach::of(request.version());
+        let (reach, traffic) = (Reach::of(request.version()), self.traffic.clone());
         Box::pin(async move {
             let answer = service.answer(request).await;
             let in_flight = begun.answered();
+            if let (Some(traffic), AnswerBody::Forwarded(_)) = (traffic, answer.body())
+                && answer.status() == StatusCode::SWITCHING_PROTOCOLS
+            {
+                traffic.be_patient();
+            }
             match (handover, answer.into_parts()) {
                 (Some(handover), (parts, AnswerBody::Watch(watch))) => {
                     let head = chunked_ok(&parts.headers, jiff::Timestamp::now());

@@ -13,6 +13,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tracing::debug;
+
+use crate::fairness::Permit;
 
 pub(super) use gathered::{Gathered, Turns};
 pub(super) use metered::Metered;
@@ -32,6 +35,8 @@ pub(super) struct Transport {
     /// Read already; given out before the rest.
     early: BytesMut,
     traffic: Traffic,
+    /// Its client's place among connections. It lives as long as the socket, whoever has that: a tunnel has left HTTP behind.
+    _place: Option<Permit>,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,8 @@ struct Passed {
     flush_due: bool,
     /// Something was read.
     read: bool,
+    /// The socket is still to learn that its client may take nothing for as long as it likes.
+    patience_due: bool,
 }
 
 impl Traffic {
@@ -70,8 +77,20 @@ impl Traffic {
         self.passed().read = false;
     }
 
+    /// From the next write on the client may take nothing for as long as it likes: the other end of a tunnel may pause.
+    pub(super) fn be_patient(&self) {
+        self.passed().patience_due = true;
+    }
+
     fn set_flush_due(&self, due: bool) {
         self.passed().flush_due = due;
+    }
+
+    /// Notes that something is written; whether the socket is to be told of its client's right to pause.
+    fn begin_write(&self) -> bool {
+        let mut passed = self.passed();
+        passed.flush_due = true;
+        std::mem::take(&mut passed.patience_due)
     }
 
     fn passed(&self) -> MutexGuard<'_, Passed> {
@@ -85,6 +104,7 @@ impl From<Wire> for Transport {
             wire,
             early: BytesMut::new(),
             traffic: Traffic::default(),
+            _place: None,
         }
     }
 }
@@ -116,6 +136,33 @@ impl<S: InMemory + 'static> From<S> for Transport {
 }
 
 impl Transport {
+    /// The same, with a place that is given back when the socket is closed.
+    pub(super) fn holding(self, place: Option<Permit>) -> Self {
+        Self {
+            _place: place,
+            ..self
+        }
+    }
+
+    /// What it runs on.
+    pub(super) fn socket(&self) -> Option<&TcpStream> {
+        match &self.wire {
+            Wire::Plain(stream) => Some(stream),
+            Wire::Tls(stream) => Some(stream.get_ref().0),
+            #[cfg(test)]
+            Wire::Memory(_) => None,
+        }
+    }
+
+    fn begin_write(&self) {
+        if self.traffic.begin_write()
+            && let Some(socket) = self.socket()
+            && let Err(error) = socket2::SockRef::from(socket).set_tcp_user_timeout(None)
+        {
+            debug!(%error, "socket options");
+        }
+    }
+
     /// Puts back what was read too far, before anything that is still to be read.
     pub(super) fn put_back(&mut self, read: &Bytes) {
         debug_assert!(self.early.is_empty(), "given out before it is read on");
@@ -270,7 +317,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.traffic.set_flush_due(true);
+        self.begin_write();
         self.wire.poll_write(context, bytes)
     }
 
@@ -279,7 +326,7 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.traffic.set_flush_due(true);
+        self.begin_write();
         self.wire.poll_write_vectored(context, slices)
     }
 

@@ -56,9 +56,10 @@ fn connection() -> Connection<Upstream> {
     connection_to(Upstream::default())
 }
 
-fn connection_to(upstream: Upstream) -> Connection<Upstream> {
+fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
     Connection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        place: None,
         standing: Standing::Served,
         delivery: Delivery::start(1, None),
         tls: None,
@@ -327,4 +328,68 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     let ends = metrics.task_ends();
     assert_eq!(ends.count(Task::Connection), 1);
     assert_eq!(ends.count(Task::Http2Stream), 1);
+}
+
+/// Upstream agrees to every change of protocols, and hands the client's end of the tunnel to the test.
+struct Tunnelling(tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>);
+
+impl Resources for Tunnelling {
+    type Forwarded = Full<Bytes>;
+
+    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+        Availability::Forwarded(None)
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, mut request: Request<Incoming>) -> Response<Self::Forwarded> {
+        let mut answer = Response::new(Full::default());
+        let headers = request.headers();
+        if headers.contains_key(http::header::UPGRADE) {
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            *answer.headers_mut() = headers.clone();
+            self.0.try_send(hyper::upgrade::on(&mut request)).unwrap();
+        }
+        answer
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
+    const UPGRADE: &[u8] = b"POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (stream, address) = listener.accept().await.unwrap();
+    let places = Permits::new(1);
+    let peer = Peer::from(address.ip());
+    let (sender, mut tunnels) = tokio::sync::mpsc::channel(1);
+    let connection = Connection {
+        place: places.try_acquire(peer),
+        ..connection_to(Tunnelling(sender))
+    };
+    let run = tokio::spawn(connection.run(stream));
+    client.write_all(UPGRADE).await.unwrap();
+    let mut head = [0; 12];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 101");
+    let tunnel = tunnels.recv().await.unwrap().await.unwrap();
+    run.await.unwrap();
+    let tunnel = tunnel.downcast::<TokioIo<Transport>>().unwrap();
+    let transport = tunnel.io.inner();
+    let socket = socket2::SockRef::from(transport.socket().unwrap());
+    assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    assert!(socket.keepalive().unwrap(), "a dead client is still noticed");
+    assert!(places.try_acquire(peer).is_none(), "the socket is open");
+    drop(tunnel);
+    assert!(places.try_acquire(peer).is_some());
 }

@@ -168,9 +168,9 @@ impl Connector {
             builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server_name));
         }
         let https = match purpose {
-            Purpose::Upgrade => builder.enable_http1().wrap_connector(tcp()),
+            Purpose::Upgrade => builder.enable_http1().wrap_connector(tcp(purpose)),
             Purpose::Call | Purpose::Watch | Purpose::Forward | Purpose::ForwardWatch => {
-                builder.enable_all_versions().wrap_connector(tcp())
+                builder.enable_all_versions().wrap_connector(tcp(purpose))
             }
         };
         Ok(Self { https })
@@ -196,8 +196,9 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A dead peer is noticed by TCP itself, which also covers HTTP/1.1 watches and tunnels, where there is no ping.
-fn tcp() -> HttpConnector {
+/// A dead peer is noticed by TCP itself, which also covers HTTP/1.1 watches and tunnels, where there is no ping. Tunnels and
+/// requests that last have keep-alive alone: the kernel counts a shut window as silence, and what a pod reads it may read slowly.
+fn tcp(purpose: Purpose) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -205,7 +206,9 @@ fn tcp() -> HttpConnector {
     tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
     tcp.set_keepalive_retries(Some(3));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(PING_INTERVAL + PING_TIMEOUT));
+    if !matches!(purpose, Purpose::Upgrade | Purpose::ForwardWatch) {
+        tcp.set_tcp_user_timeout(Some(PING_INTERVAL + PING_TIMEOUT));
+    }
     tcp
 }
 
@@ -243,15 +246,41 @@ const HEADERS_MAX: usize = 256;
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn watches_fill_connections_up_when_no_more_may_be_opened() {
+    fn settings() -> TransportSettings {
         install_crypto_provider();
-        let settings = TransportSettings {
+        TransportSettings {
             tls: ClientConfig::builder()
                 .with_root_certificates(rustls::RootCertStore::empty())
                 .with_no_client_auth(),
             server_name: None,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_may_be_read_from_as_slowly_as_its_other_end_likes() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target: Uri = format!("http://{}/", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        for (purpose, expected) in [
+            (Purpose::Upgrade, None),
+            (Purpose::ForwardWatch, None),
+            (Purpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
+        ] {
+            let mut connector = Connector::new(&settings(), purpose).unwrap();
+            let MaybeHttpsStream::Http(stream) = connector.call(target.clone()).await.unwrap()
+            else {
+                panic!("clear text");
+            };
+            let socket = socket2::SockRef::from(stream.inner());
+            assert_eq!(socket.tcp_user_timeout().unwrap(), expected, "{purpose:?}");
+            assert!(socket.keepalive().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_fill_connections_up_when_no_more_may_be_opened() {
+        let settings = settings();
         let lane = Lane::new(&settings, Purpose::Watch).unwrap();
         let mut places = Vec::new();
         let few = Purpose::Watch.places_per_connection();
