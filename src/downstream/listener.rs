@@ -221,18 +221,16 @@ impl<R: Resources> Connection<R> {
             debug!(%error, "socket options");
         }
         let ended = match &self.tls {
-            None => match tokio::time::timeout(HEAD_TIMEOUT, speaks_http2(&stream)).await {
-                Ok(Some(is_http2)) => {
-                    let transport = Transport::from(stream).holding(place);
-                    if is_http2 {
-                        Box::pin(self.http2(transport)).await
-                    } else {
-                        self.http1(transport).await
-                    }
+            None => {
+                let mut transport = Transport::from(stream).holding(place);
+                let speaks_http2 = speaks_http2(&mut transport);
+                match tokio::time::timeout(HEAD_TIMEOUT, speaks_http2).await {
+                    Ok(Some(true)) => Box::pin(self.http2(transport)).await,
+                    Ok(Some(false)) => self.http1(transport).await,
+                    Ok(None) => Ok(()),
+                    Err(_) => Err(ConnectionFailure::Timeout),
                 }
-                Ok(None) => Ok(()),
-                Err(_) => Err(ConnectionFailure::Timeout),
-            },
+            }
             Some(acceptor) => {
                 let handshake = Box::pin(acceptor.accept(stream));
                 match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {

@@ -3,47 +3,37 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use super::transport::Transport;
 
 /// What HTTP/2 begins with (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// No HTTP/1.1 method starts like this.
 const MARK: &[u8] = b"PRI ";
-const PEEK_PAUSE: Duration = Duration::from_millis(5);
+/// Most heads are shorter, and read with this.
+const FIRST_LEN: usize = 2 << 10;
 
-/// Whether the client speaks HTTP/2 with prior knowledge. `None` when it says nothing and leaves.
-pub(super) async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
-    let mut first = [0; MARK.len()];
-    let mut seen_before = 0;
-    loop {
-        let seen = stream.peek(&mut first).await.ok()?;
-        if seen == 0 {
-            return None;
-        }
+/// Whether the client speaks HTTP/2 with prior knowledge. What it takes to know is put back. `None` when the client says nothing,
+/// or less, and leaves.
+pub(super) async fn speaks_http2(transport: &mut Transport) -> Option<bool> {
+    let mut first = BytesMut::with_capacity(FIRST_LEN);
+    let speaks = loop {
+        let seen = first.len().min(MARK.len());
         if first[..seen] != MARK[..seen] {
-            return Some(false);
+            break false;
         }
         if seen == MARK.len() {
-            return Some(true);
+            break true;
         }
-        // Peeking is ready again at once while bytes wait: a client that sends them singly is given time, unless it
-        // has said that no more is coming, which peeking cannot tell.
-        if seen == seen_before {
-            if stream
-                .ready(Interest::READABLE)
-                .await
-                .ok()?
-                .is_read_closed()
-            {
-                return None;
-            }
-            tokio::time::sleep(PEEK_PAUSE).await;
+        if transport.read_buf(&mut first).await.ok()? == 0 {
+            return None;
         }
-        seen_before = seen;
-    }
+    };
+    transport.put_back(&first);
+    Some(speaks)
 }
 
 /// A stream whose preface has been read; it is given out once more before the rest.
@@ -135,6 +125,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, poll_fn};
+    use std::time::Duration;
+
     use tokio::io::AsyncWriteExt;
 
     use super::*;
@@ -168,5 +161,49 @@ mod tests {
         assert_eq!(read(b"PRI * HTTP/2.0\r\n").await, Err(NoPreface::Gone));
         assert_eq!(read(b"PRI * HTTP/1.1\r\n\r\n").await, Err(NoPreface::Wrong));
         assert_eq!(read(b"GET / HTTP/1.1\r\n").await, Err(NoPreface::Wrong));
+    }
+
+    /// What is found out about a client that sends these bytes one in ten seconds and then leaves, how often that looked, and what
+    /// can be read afterwards.
+    async fn found(bytes: &'static [u8]) -> (Option<bool>, usize, Vec<u8>) {
+        let (mut client, server) = tokio::io::duplex(64);
+        let looking = tokio::spawn(async move {
+            let (mut transport, mut looks) = (Transport::from(server), 0);
+            let found = {
+                let mut found = std::pin::pin!(speaks_http2(&mut transport));
+                poll_fn(|context| {
+                    looks += 1;
+                    found.as_mut().poll(context)
+                })
+                .await
+            };
+            let mut rest = Vec::new();
+            transport.read_to_end(&mut rest).await.unwrap();
+            (found, looks, rest)
+        });
+        for byte in bytes {
+            client.write_all(&[*byte]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        drop(client);
+        looking.await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_little_is_looked_at_only_when_it_sends_more() {
+        for (bytes, expected) in [
+            (&b"PRI * HTTP/2.0"[..], Some(true)),
+            (b"PUT /", Some(false)),
+            (b"GET / HTTP/1.1", Some(false)),
+            (b"PRI", None),
+            (b"", None),
+        ] {
+            let (speaks, looks, rest) = found(bytes).await;
+            assert_eq!(speaks, expected, "{bytes:?}");
+            assert!(looks <= MARK.len() + 1, "{bytes:?}: {looks}");
+            if speaks.is_some() {
+                assert_eq!(rest, bytes);
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -164,7 +164,7 @@ impl Transport {
     }
 
     /// Puts back what was read too far, before anything that is still to be read.
-    pub(super) fn put_back(&mut self, read: &Bytes) {
+    pub(super) fn put_back(&mut self, read: &[u8]) {
         debug_assert!(self.early.is_empty(), "given out before it is read on");
         self.early.extend_from_slice(read);
     }
