@@ -14,8 +14,9 @@ use crate::downstream::transport::Traffic;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
-/// The same with a connection that is kept for another request: Go's default for the API server.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The same with a connection that is kept for another request. client-go gives up an idle connection after 90 s, as the API
+/// server does; it must be the client that does so first, or a write may be sent just as the connection is closed.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Asked after each turn of a connection; see the module.
 pub(super) struct HeadTimer {
