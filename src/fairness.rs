@@ -56,6 +56,12 @@ impl Share {
         self.taken
     }
 
+    /// Whether no place is free.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.taken >= self.max
+    }
+
     /// Whether the peer may take one more.
     #[must_use]
     pub fn has_room_for(&self, peer: Peer) -> bool {

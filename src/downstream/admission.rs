@@ -104,6 +104,7 @@ impl Admission {
         };
         let _waiting = Waiting {
             shared: &self.0,
+            peer,
             id,
         };
         let mut overdue = std::pin::pin!(tokio::time::sleep(self.0.limits.list_wait_max));
@@ -209,13 +210,14 @@ impl Shared {
 /// Somebody in the line. Dropped, it stands there no longer.
 struct Waiting<'a> {
     shared: &'a Arc<Shared>,
+    peer: Peer,
     id: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
-        if lists.line.give_up(self.id) {
+        if lists.line.give_up(self.peer, self.id) {
             self.shared.show(&lists);
         }
     }

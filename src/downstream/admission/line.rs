@@ -2,7 +2,9 @@
 //!
 //! First come, first served, but that no peer takes all: both the places and the line are shared (`fairness`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
 
 use crate::fairness::{Peer, Share};
 
@@ -11,15 +13,17 @@ use crate::fairness::{Peer, Share};
 pub(super) struct Line<T> {
     running: Share,
     waiting: Share,
-    /// In the order of their coming. Of nobody in it there would be room.
-    queue: VecDeque<Waiter<T>>,
+    /// Who waits, in the order of their coming. Of nobody there would be room.
+    queues: HashMap<Peer, VecDeque<Waiter<T>>, foldhash::fast::RandomState>,
+    /// The first of each queue. Few of these are without room while a place is free, because then each holds several places: so
+    /// finding the next one takes few steps, however long the line is.
+    firsts: BTreeMap<u64, Peer>,
     next_id: u64,
 }
 
 #[derive(Debug)]
 struct Waiter<T> {
     id: u64,
-    peer: Peer,
     tell: T,
 }
 
@@ -48,7 +52,11 @@ impl<T> Ticket<'_, T> {
         let id = line.next_id;
         line.next_id += 1;
         line.waiting.take(peer);
-        line.queue.push_back(Waiter { id, peer, tell });
+        let queue = line.queues.entry(peer).or_default();
+        if queue.is_empty() {
+            line.firsts.insert(id, peer);
+        }
+        queue.push_back(Waiter { id, tell });
         id
     }
 }
@@ -59,7 +67,8 @@ impl<T> Line<T> {
         Self {
             running: Share::new(running_max),
             waiting: Share::new(waiting_max),
-            queue: VecDeque::new(),
+            queues: HashMap::default(),
+            firsts: BTreeMap::new(),
             next_id: 0,
         }
     }
@@ -98,24 +107,45 @@ impl<T> Line<T> {
 
     /// The next one in the line for whom there is room, who has the place now. To be asked until there is none.
     pub(super) fn admit_next(&mut self) -> Option<(Peer, T)> {
-        let mut waiters = self.queue.iter();
-        let at = waiters.position(|waiter| self.running.has_room_for(waiter.peer))?;
-        let waiter = self.queue.remove(at)?;
-        self.waiting.give_back(waiter.peer);
-        self.running.take(waiter.peer);
-        Some((waiter.peer, waiter.tell))
+        if self.running.is_full() {
+            return None;
+        }
+        let mut firsts = self.firsts.values();
+        let peer = firsts.find(|peer| self.running.has_room_for(**peer))?;
+        let peer = *peer;
+        let waiter = self.remove(peer, 0)?;
+        self.running.take(peer);
+        Some((peer, waiter.tell))
     }
 
     /// Somebody who waits does so no longer; false if their turn has come meanwhile.
-    pub(super) fn give_up(&mut self, id: u64) -> bool {
-        // Numbers grow along the line.
-        let Ok(at) = self.queue.binary_search_by_key(&id, |waiter| waiter.id) else {
+    pub(super) fn give_up(&mut self, peer: Peer, id: u64) -> bool {
+        let Some(queue) = self.queues.get(&peer) else {
             return false;
         };
-        if let Some(waiter) = self.queue.remove(at) {
-            self.waiting.give_back(waiter.peer);
+        // Numbers grow along the line.
+        let Ok(at) = queue.binary_search_by_key(&id, |waiter| waiter.id) else {
+            return false;
+        };
+        self.remove(peer, at).is_some()
+    }
+
+    fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
+        let queue = self.queues.get_mut(&peer)?;
+        let waiter = queue.remove(at)?;
+        self.waiting.give_back(peer);
+        if at == 0 {
+            self.firsts.remove(&waiter.id);
+            match queue.front() {
+                Some(next) => {
+                    self.firsts.insert(next.id, peer);
+                }
+                None => {
+                    self.queues.remove(&peer);
+                }
+            }
         }
-        true
+        Some(waiter)
     }
 }
 

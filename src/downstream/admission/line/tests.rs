@@ -43,12 +43,12 @@ fn whoever_gives_up_stands_in_nobodys_way() {
     assert!(matches!(line.enter(peer(1)), Entry::Runs));
     let first = come(&mut line, peer(1), 1).unwrap();
     let second = come(&mut line, peer(1), 2).unwrap();
-    assert!(line.give_up(first));
-    assert!(!line.give_up(first));
+    assert!(line.give_up(peer(1), first));
+    assert!(!line.give_up(peer(1), first));
     assert!(come(&mut line, peer(1), 3).is_some());
     line.leave(peer(1));
     assert_eq!(line.admit_next(), Some((peer(1), 2)));
-    assert!(!line.give_up(second), "their turn has come");
+    assert!(!line.give_up(peer(1), second), "their turn has come");
 }
 
 #[test]
@@ -88,6 +88,28 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 0..200)
 }
 
+/// A share keeps few of them from a place while any is free, so this is quick; looking through the whole line each time is not: it
+/// would be two thousand million looks.
+#[test]
+fn whoever_waits_is_found_however_long_the_line_is() {
+    const RUNNING: usize = 256;
+    let mut line = Line::new(RUNNING, 1 << 17);
+    let mut number = 0;
+    for by in [1, 2] {
+        while matches!(line.enter(peer(by)), Entry::Runs) {}
+        while come(&mut line, peer(by), number).is_some() {
+            number += 1;
+        }
+    }
+    assert!(line.waiting() > 1 << 16, "{}", line.waiting());
+    // A third client comes and goes, and each time somebody is looked for.
+    for _ in 0..20_000 {
+        assert!(matches!(line.enter(peer(3)), Entry::Runs));
+        line.leave(peer(3));
+        assert_eq!(line.admit_next(), None);
+    }
+}
+
 proptest! {
     #[test]
     fn bounds_hold_and_nobody_is_forgotten(
@@ -111,15 +133,18 @@ proptest! {
                 },
                 Act::Leave(at) if !running.is_empty() => {
                     line.leave(running.remove(at % running.len()));
-                    while let Some((by, turn)) = line.admit_next() {
-                        let first = waiting.iter().position(|(_, other, _)| *other == by);
-                        prop_assert_eq!(waiting.remove(first.unwrap()).2, turn, "not the first of theirs");
+                    while let Some((_, turn)) = line.admit_next() {
+                        let held = |by| running.iter().filter(|other| **other == by).count();
+                        let free = running_max - running.len();
+                        let next = waiting.iter().position(|(_, by, _)| held(*by) < 4 * free);
+                        let (_, by, next) = waiting.remove(next.unwrap());
+                        prop_assert_eq!(turn, next, "not the first for whom there is room");
                         running.push(by);
                     }
                 }
                 Act::GiveUp(at) if !waiting.is_empty() => {
-                    let (id, ..) = waiting.remove(at % waiting.len());
-                    prop_assert!(line.give_up(id));
+                    let (id, by, _) = waiting.remove(at % waiting.len());
+                    prop_assert!(line.give_up(by, id));
                 }
                 Act::Leave(_) | Act::GiveUp(_) => {}
             }
