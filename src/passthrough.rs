@@ -27,7 +27,7 @@ use orderly::{Boundary, OrderlyEnd};
 use refusal::Refusal;
 use tunnel::Tunnels;
 
-pub use body::PassthroughBody;
+pub use body::{BodyError, PassthroughBody};
 pub use headers::impersonates;
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
@@ -65,7 +65,7 @@ impl Passthrough {
         }
     }
 
-    /// The same, with another limit for upstream's answers to requests that end soon.
+    /// The same, with another limit for upstream's answers to begin, and for its silence within those that end soon.
     #[must_use]
     pub fn answered_within(self, answer_wait_max: Duration) -> Self {
         Self {
@@ -89,15 +89,21 @@ impl Passthrough {
     /// Each client has a share of what is forwarded at once; its `Peer` is an extension of the request. For upgrades the
     /// connection of `request` must be served with upgrades enabled.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let answer = self.forward_in(Lane::Requests, request);
-        let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
-        answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
+        let answer = self.answered_in(Lane::Requests, request).await;
+        answer.map(|body| body.silent_for(self.answer_wait_max))
     }
 
-    /// The same for a request that may last as long as it likes: a watch, a log that is followed, a proxied service.
+    /// The same for a request that may last as long as it likes, and be silent meanwhile: a log that is followed, a proxied service.
     pub async fn forward_long(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
         self.forward_in(Lane::Watches, request).await
+    }
+
+    /// Forwards a request whose answer must begin in time.
+    async fn answered_in(&self, lane: Lane, request: Request<Incoming>) -> Response<PassthroughBody> {
+        let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
+        let answer = self.forward_in(lane, request);
+        let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
+        answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
     }
 
     async fn forward_in(
@@ -127,13 +133,14 @@ impl Passthrough {
         response
     }
 
-    /// Forwards a watch, and ends it between two events once `begun` is done, so that a drain needs not cut it.
+    /// Forwards a watch, and ends it between two events once `begun` is done, so that a drain needs not cut it. Upstream says at once
+    /// whether it watches, and then nothing for as long as nothing happens.
     pub async fn forward_watch(
         &self,
         request: Request<Incoming>,
         begun: impl Future<Output = ()> + Send + 'static,
     ) -> Response<PassthroughBody> {
-        let response = self.forward_long(request).await;
+        let response = self.answered_in(Lane::Watches, request).await;
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
         match boundary {

@@ -416,3 +416,45 @@ async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
     );
     assert_eq!(row.metrics.errors.count(PassthroughError::Timeout), 1);
 }
+
+#[tokio::test]
+async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
+    let mut row = Row::answered_within(Duration::from_millis(100)).await;
+    let request = Request::get(row.uri("/silent")).body(empty()).unwrap();
+    let mut body = row.send(request).await.into_body();
+    assert_eq!(next_data(&mut body).await, "first");
+    assert!(body.frame().await.unwrap().is_err(), "it is not whole");
+    assert_eq!(row.peer.seen.recv().await, Some("silent dropped"));
+    assert_eq!(row.metrics.errors.count(PassthroughError::Timeout), 1);
+    assert_eq!(row.metrics.requests_active.get(), 0);
+}
+
+/// Logs that are followed and watches say nothing for hours; short requests meanwhile have their time and no more.
+#[tokio::test]
+async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
+    let limit = Duration::from_millis(100);
+    for target in ["/silent?long", "/silent?watch"] {
+        let mut row = Row::answered_within(limit).await;
+        let request = Request::get(row.uri(target)).body(empty()).unwrap();
+        let mut body = row.send(request).await.into_body();
+        assert_eq!(next_data(&mut body).await, "first");
+        // As long as it takes two short requests to be given up, one after the other.
+        for _ in 0..2 {
+            let (answer, _) = row.get("/hang", &[]).await;
+            assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+        }
+        for said in ["hanging", "hang dropped"].repeat(2) {
+            assert_eq!(row.peer.seen.recv().await, Some(said), "{target}");
+        }
+        assert_eq!(row.metrics.requests_active.get(), 1);
+        drop(body);
+        assert_eq!(row.peer.seen.recv().await, Some("silent dropped"));
+    }
+}
+
+#[tokio::test]
+async fn a_watch_whose_answer_does_not_begin_is_a_504_in_time() {
+    let row = Row::answered_within(Duration::from_millis(100)).await;
+    let (answer, _) = row.get("/hang?watch", &[]).await;
+    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+}

@@ -22,6 +22,7 @@ use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
 use crate::downstream::indent::Indenter;
 use crate::downstream::request::decoded_path;
+use crate::downstream::resources::Lasting;
 use crate::downstream::serve::{self, Service};
 use crate::downstream::status::{Status, StatusForm};
 
@@ -177,7 +178,7 @@ impl Server {
         shape: Shape,
         kind: &ServedKind,
     ) -> Response<ReadBody> {
-        let own = |refusal| refused(&refusal).map(serve::AnswerBody::Forwarded);
+        let own = |refusal| refused(&refusal).map(forwarded);
         let wish = match form.wish() {
             Ok(wish) => wish,
             Err(refusal) => return own(refusal),
@@ -266,5 +267,9 @@ async fn in_words_of(form: Form, answer: Response<ServerBody>) -> Response<Serve
 }
 
 fn own(response: Response<AnswerBody>) -> Response<ServerBody> {
-    response.map(|body| Either::Left(serve::AnswerBody::Forwarded(body)))
+    response.map(|body| Either::Left(forwarded(body)))
+}
+
+const fn forwarded(body: AnswerBody) -> serve::AnswerBody<AnswerBody> {
+    serve::AnswerBody::Forwarded(body, Lasting::Short)
 }

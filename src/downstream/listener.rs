@@ -31,9 +31,9 @@ use super::delivery::Delivery;
 use super::handover::{Handover, Successor};
 use super::head::chunked_ok;
 use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
-use super::resources::Resources;
+use super::resources::{Lasting, Resources};
 use super::serve::{AnswerBody, Service, audit_id, stamped};
-use super::stall::{Ending, Reach, Streams};
+use super::stall::{self, Ending, Reach, Streams};
 use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
 use crate::fairness::{Peer, Permit, Permits};
@@ -300,6 +300,12 @@ impl<R: Resources> Connection<R> {
                 head_timer.poll(context).map(|overdue| match overdue {
                     Overdue::Idle => Ok(End::Closed),
                     Overdue::Head => Err(ConnectionFailure::Timeout),
+                    Overdue::Answer => {
+                        if let Some(metrics) = self.service.resources().listener_metrics() {
+                            metrics.streams_stalled.inc();
+                        }
+                        Ok(End::Closed)
+                    }
                 })
             };
             to_the_end(
@@ -419,8 +425,9 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         Box::pin(async move {
             let answer = service.answer(request).await;
             let in_flight = begun.answered();
-            if let (Some(traffic), AnswerBody::Forwarded(_)) = (traffic, answer.body())
-                && answer.status() == StatusCode::SWITCHING_PROTOCOLS
+            if let (Some(traffic), AnswerBody::Forwarded(_, lasting)) = (traffic, answer.body())
+                && (*lasting == Lasting::Long
+                    || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
             {
                 traffic.be_patient();
             }
@@ -513,9 +520,12 @@ async fn until_left<C>(
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    poll_fn(|context| match connection.as_mut().poll(context) {
-        Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
-        Poll::Pending => left(context),
+    poll_fn(|context| {
+        stall::forget();
+        match connection.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
+            Poll::Pending => left(context),
+        }
     })
     .await
 }

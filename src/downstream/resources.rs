@@ -50,6 +50,19 @@ impl From<Permit> for ForwardPermit {
     }
 }
 
+/// How long a forwarded request lasts, and so how its client is judged that does not take the answer. The answer has it as an
+/// extension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lasting {
+    /// It ends soon. So it does without the extension.
+    #[default]
+    Short,
+    /// Events, until a client or upstream ends it. A client that takes none of those that wait for it is cut.
+    Watch,
+    /// Whatever a pod or a proxied service has to say. Its client may pause.
+    Long,
+}
+
 /// How long a request waits for a cache that is being filled before it is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillWait {
@@ -121,7 +134,7 @@ pub trait Resources: Send + Sync + 'static {
     /// who ask meanwhile.
     fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;
 
-    /// Answers a request that is not answered from memory.
+    /// Answers a request that is not answered from memory. See [`Lasting`].
     fn forward(
         &self,
         request: Request<Incoming>,

@@ -275,10 +275,9 @@ impl<R: Resources> Service<R> {
     }
 
     async fn forwarded(&self, request: Request<Incoming>) -> Answer<R> {
-        self.resources
-            .forward(request)
-            .await
-            .map(AnswerBody::Forwarded)
+        let answer = self.resources.forward(request).await;
+        let lasting = answer.extensions().get().copied().unwrap_or_default();
+        answer.map(|body| AnswerBody::Forwarded(body, lasting))
     }
 
     fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {

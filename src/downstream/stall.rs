@@ -1,9 +1,9 @@
-//! Runs the streams of an HTTP/2 connection, and ends those whose client takes nothing of what waits for it. Requests that are
-//! not yet answered, watches without events and whatever upstream gives are not judged here. A stream that panics is reset, and
-//! counted.
+//! Runs the streams of HTTP/2 connections, and ends answers whose clients take nothing of what waits for them, or take too long
+//! over it. Requests that are not yet answered, watches without events and what upstream gives to whoever may pause are not
+//! judged here. A stream that panics is reset, and counted.
 //!
-//! While a stream's window is shut hyper asks its body for nothing, so a body cannot notice. What can is the task around
-//! the stream: it knows from the body's last word who waits for whom.
+//! While a stream's window is shut, or a socket is full, hyper asks the body for nothing, so a body cannot notice. What can is
+//! the task around it: it knows from the body's last word who waits for whom.
 
 mod ending;
 
@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use hyper::rt::Executor;
 use prometheus::IntCounter;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use crate::metrics::{ByLabel, ListenerMetrics, Task};
 pub(super) use ending::{Ending, Pauses, Reach};
 
 /// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// What ends by itself has ended by then. The API server cuts it after a minute; this is for slow links. Meanwhile a list keeps
+/// the state that it shows in memory, and whatever is forwarded a place.
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Who waits for whom once a body has been asked for more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,14 +37,66 @@ pub(super) enum Waits {
     Server,
 }
 
+/// What a body says of its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) waits: Waits,
+    /// Whether the answer ends by itself, and soon: a list does, a watch does not.
+    pub(super) ends: bool,
+}
+
 thread_local! {
     /// The last word of the body that is polled on this thread: it is polled within its stream.
-    static LAST_WORD: Cell<Option<Waits>> = const { Cell::new(None) };
+    static LAST_WORD: Cell<Option<Word>> = const { Cell::new(None) };
 }
 
 /// Said by a body each time it is asked.
-pub(super) fn say(waits: Waits) {
-    LAST_WORD.set(Some(waits));
+pub(super) fn say(word: Word) {
+    LAST_WORD.set(Some(word));
+}
+
+/// Forgets what was said before: now something else is polled.
+pub(super) fn forget() {
+    LAST_WORD.set(None);
+}
+
+/// What was said since.
+pub(super) fn last_word() -> Option<Word> {
+    LAST_WORD.take()
+}
+
+/// How long one answer keeps waiting for its client.
+#[derive(Debug, Default)]
+pub(super) struct StallTimer {
+    waits: Waits,
+    /// When an answer that ends by itself must have ended.
+    end_at: Option<Instant>,
+    /// Runs while something is bounded.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl StallTimer {
+    /// Ready when the client has had its time. `word` is what the body has said since this was asked last.
+    pub(super) fn poll(&mut self, word: Option<Word>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(word) = word {
+            // It got on.
+            self.waits = word.waits;
+            self.timer = None;
+            if word.ends && self.end_at.is_none() {
+                self.end_at = Some(Instant::now() + ANSWER_TIME_MAX);
+            }
+        }
+        if self.waits == Waits::Client && self.end_at.is_none() {
+            return Poll::Pending;
+        }
+        let timer = self.timer.get_or_insert_with(|| {
+            let stalled_at =
+                (self.waits == Waits::Server).then(|| Instant::now() + STALL_TIMEOUT);
+            let due = [stalled_at, self.end_at].into_iter().flatten().min();
+            Box::pin(tokio::time::sleep_until(due.unwrap_or_else(Instant::now)))
+        });
+        timer.as_mut().poll(context)
+    }
 }
 
 /// Spawns the streams of connections.
@@ -71,19 +126,16 @@ where
     fn execute(&self, stream: F) {
         tokio::spawn(Stream {
             stream: Box::pin(stream),
-            waits: Waits::Client,
-            timer: None,
+            timer: StallTimer::default(),
             streams: self.clone(),
         });
     }
 }
 
-/// One stream. Dropped early, it is reset.
+/// One stream of HTTP/2. Dropped early, it is reset.
 struct Stream<F> {
     stream: Pin<Box<F>>,
-    waits: Waits,
-    /// Runs while we wait for the client. A client that keeps up never makes us wait.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: StallTimer,
     streams: Streams,
 }
 
@@ -92,7 +144,7 @@ impl<F: Future> Future for Stream<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        LAST_WORD.set(None);
+        forget();
         // What is left half done belongs to the stream, and goes with it.
         let polled = catch_unwind(AssertUnwindSafe(|| this.stream.as_mut().poll(context)));
         let Ok(polled) = polled else {
@@ -105,18 +157,7 @@ impl<F: Future> Future for Stream<F> {
         if polled.is_ready() {
             return Poll::Ready(());
         }
-        if let Some(waits) = LAST_WORD.take() {
-            // It got on.
-            this.waits = waits;
-            this.timer = None;
-        }
-        if this.waits == Waits::Client {
-            return Poll::Pending;
-        }
-        let timer = this
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_TIMEOUT)));
-        if timer.as_mut().poll(context).is_pending() {
+        if this.timer.poll(last_word(), context).is_pending() {
             return Poll::Pending;
         }
         if let Some(stalled) = &this.streams.stalled {

@@ -23,7 +23,7 @@ use crate::cache::Retention;
 use crate::config::ResourceName;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{
-    Answered, Availability, FillWait, ForwardPermit, Latest, ListTally, Resources,
+    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Resources,
 };
 use crate::downstream::watch::WatchTally;
 use crate::fairness::Peer;
@@ -331,17 +331,6 @@ fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }
 
-/// How long a forwarded request lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasting {
-    /// It ends soon.
-    Short,
-    /// Events, until a client or upstream ends it.
-    Watch,
-    /// Whatever a pod or a proxied service has to say.
-    Long,
-}
-
 /// The subresources that kube-apiserver, too, lets last as long as they like.
 const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
@@ -415,9 +404,13 @@ impl Resources for Registry {
     async fn forward(&self, mut request: Request<Incoming>) -> Response<ForwardedBody> {
         let permit = request.extensions_mut().remove::<ForwardPermit>();
         if let Some(answer) = self.table_watch(&request).await {
-            return answer.map(|body| ForwardedBody::new(Either::Right(Box::new(body)), permit));
+            let mut answer =
+                answer.map(|body| ForwardedBody::new(Either::Right(Box::new(body)), permit));
+            answer.extensions_mut().insert(Lasting::Watch);
+            return answer;
         }
-        let answer = match lasting(&request) {
+        let lasting = lasting(&request);
+        let answer = match lasting {
             Lasting::Watch => {
                 let begun = self.draining.begun();
                 self.passthrough.forward_watch(request, begun).await
@@ -425,7 +418,9 @@ impl Resources for Registry {
             Lasting::Long => self.passthrough.forward_long(request).await,
             Lasting::Short => self.passthrough.forward(request).await,
         };
-        answer.map(|body| ForwardedBody::new(Either::Left(body), permit))
+        let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), permit));
+        answer.extensions_mut().insert(lasting);
+        answer
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {

@@ -222,7 +222,7 @@ impl ListenerMetrics {
         )?;
         let stalled = IntCounter::new(
             "streams_stalled_total",
-            "Lists and watches over HTTP/2 that were cut because their clients took nothing.",
+            "Answers that were cut because their clients did not take them in time.",
         )?;
         registry.register(Box::new(connections.clone()))?;
         for counter in [&accepted, &aborts, &stalled] {

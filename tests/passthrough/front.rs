@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use kube_fanout::metrics::{Metrics, PassthroughMetrics};
-use kube_fanout::passthrough::Passthrough;
+use kube_fanout::passthrough::{Passthrough, PassthroughBody};
 use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
@@ -188,7 +188,7 @@ async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
             let passthrough = passthrough.clone();
             let service = service_fn(move |request| {
                 let passthrough = passthrough.clone();
-                async move { Ok::<_, std::convert::Infallible>(passthrough.forward(request).await) }
+                async move { Ok::<_, std::convert::Infallible>(forward(&passthrough, request).await) }
             });
             tokio::spawn(async move {
                 let _ = auto::Builder::new(TokioExecutor::new())
@@ -198,4 +198,19 @@ async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
         }
     });
     address
+}
+
+/// As the gateway does, which tells from the path what may last.
+async fn forward(
+    passthrough: &Passthrough,
+    request: Request<Incoming>,
+) -> Response<PassthroughBody> {
+    match request.uri().query() {
+        Some("long") => passthrough.forward_long(request).await,
+        Some("watch") => {
+            let begun = std::future::pending();
+            passthrough.forward_watch(request, begun).await
+        }
+        _ => passthrough.forward(request).await,
+    }
 }

@@ -74,6 +74,7 @@ async fn answer(
         "/trailers" => trailers(request).await,
         "/broken" => Response::new(breaking()),
         "/endless" => endless(seen.clone()),
+        "/silent" => silent(seen.clone()),
         "/swallow" => swallow(request, seen).await,
         "/hang" => hang(seen.clone()).await,
         "/upgrade" => upgrade(request),
@@ -179,6 +180,26 @@ fn endless(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
         Ok(Frame::data(Bytes::from_static(&[b'x'; 4096])))
     });
     Response::new(streamed(frames))
+}
+
+/// One piece, and then nothing for ever; says so when it is no longer wanted.
+fn silent(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
+    struct Silent(Option<Bytes>, #[allow(dead_code, reason = "held for its drop")] Told);
+    impl http_body::Body for Silent {
+        type Data = Bytes;
+        type Error = std::io::Error;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+            match self.0.take() {
+                Some(piece) => std::task::Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None => std::task::Poll::Pending,
+            }
+        }
+    }
+    let piece = Some(Bytes::from_static(b"first"));
+    Response::new(Silent(piece, Told(seen, "silent dropped")).boxed_unsync())
 }
 
 async fn swallow(

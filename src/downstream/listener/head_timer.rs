@@ -1,6 +1,7 @@
-//! How long an HTTP/1.1 connection waits for a request: for its head once it has begun, and while it is idle. Ends nothing itself.
+//! How long an HTTP/1.1 connection waits for its client: for the head of a request once it has begun, for another request while it
+//! is idle, and for an answer to be taken. Ends nothing itself.
 //!
-//! hyper's own time-out knows one duration for both.
+//! hyper's own time-out knows one duration for the first two, and nothing of the third.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::downstream::conduct::Conduct;
+use crate::downstream::stall::{self, StallTimer};
 use crate::downstream::transport::Traffic;
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
@@ -26,6 +28,8 @@ pub(super) struct HeadTimer {
     /// Requests that had come when the phase began.
     requests: u64,
     timer: Pin<Box<Sleep>>,
+    /// Of the answer that is on its way.
+    stall: StallTimer,
 }
 
 /// What took too long.
@@ -35,6 +39,8 @@ pub(super) enum Overdue {
     Head,
     /// Another request.
     Idle,
+    /// That the client takes its answer.
+    Answer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +68,18 @@ impl HeadTimer {
             phase,
             requests,
             timer: Box::pin(tokio::time::sleep(limit)),
+            stall: StallTimer::default(),
         }
     }
 
-    /// Ready when the client has kept the connection waiting for too long.
+    /// Ready when the client has kept the connection waiting for too long. Asked on the thread that the connection has just had its turn
+    /// on.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Overdue> {
+        let word = stall::last_word();
         let (requests, in_flight) = self.conduct.requests();
+        if self.requests < requests {
+            self.stall = StallTimer::default();
+        }
         if in_flight > 0 || self.traffic.is_flush_due() {
             self.phase = Phase::Busy;
         } else if self.phase == Phase::Busy || self.requests < requests {
@@ -78,7 +90,10 @@ impl HeadTimer {
         }
         self.requests = requests;
         let overdue = match self.phase {
-            Phase::Busy => return Poll::Pending,
+            Phase::Busy => {
+                ready!(self.stall.poll(word, context));
+                return Poll::Ready(Overdue::Answer);
+            }
             Phase::Idle => Overdue::Idle,
             Phase::Head => Overdue::Head,
         };
@@ -88,6 +103,7 @@ impl HeadTimer {
 
     fn wait(&mut self, phase: Phase, limit: Duration) {
         self.phase = phase;
+        self.stall = StallTimer::default();
         self.timer.as_mut().reset(Instant::now() + limit);
     }
 }

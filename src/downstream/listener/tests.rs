@@ -397,3 +397,124 @@ async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
     drop(tunnel);
     assert!(places.try_acquire(peer).is_some());
 }
+
+/// Answers with a body without end, and says when nobody has that any more.
+struct Endless {
+    lasting: Lasting,
+    dropped: std::sync::Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
+}
+
+struct EndlessBody(#[allow(dead_code, reason = "held for its drop")] Option<tokio::sync::oneshot::Sender<()>>);
+
+impl Body for EndlessBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        let piece = Bytes::from_static(&[b'a'; 4_096]);
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(piece))))
+    }
+}
+
+impl Resources for Endless {
+    type Forwarded = EndlessBody;
+
+    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+        Availability::Forwarded(None)
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+        let mut answer = Response::new(EndlessBody(self.dropped.lock().unwrap().take()));
+        answer.extensions_mut().insert(self.lasting);
+        answer
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+/// How long a client has its endless answer that takes some of it once in each `pace`, if at all; `None` if that is for longer than
+/// an hour.
+async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Option<Duration> {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let (sender, dropped) = tokio::sync::oneshot::channel();
+    let connection = connection_to(Endless {
+        lasting,
+        dropped: std::sync::Mutex::new(Some(sender)),
+    });
+    let mut tasks = JoinSet::new();
+    let io = TokioIo::new(client);
+    let request = Request::get("http://a/version")
+        .header("host", "a")
+        .body(http_body_util::Empty::<Bytes>::new())
+        .unwrap();
+    let answer = if version == Version::HTTP_2 {
+        tasks.spawn(async move { drop(connection.http2(server.into()).await) });
+        let (mut sender, client) = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+            .initial_stream_window_size(1 << 16)
+            .handshake(io)
+            .await
+            .unwrap();
+        tasks.spawn(async move { drop(client.await) });
+        let answer = sender.send_request(request).await;
+        // The connection ends with its last sender.
+        tasks.spawn(async move {
+            let _sender = sender;
+            std::future::pending().await
+        });
+        answer
+    } else {
+        tasks.spawn(async move { drop(connection.http1(server.into()).await) });
+        let (mut sender, client) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tasks.spawn(async move { drop(client.await) });
+        sender.send_request(request).await
+    };
+    let (begun, mut body) = (Instant::now(), answer.unwrap().into_body());
+    tasks.spawn(async move {
+        use http_body_util::BodyExt;
+        while let Some(pace) = pace {
+            tokio::time::sleep(pace).await;
+            let _ = body.frame().await;
+        }
+        std::future::pending::<()>().await;
+        drop(body);
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(3_600), dropped).await;
+    ended.is_ok().then(|| begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_answers_are_to_be_taken_but_those_of_pods() {
+    use crate::downstream::stall::{ANSWER_TIME_MAX, STALL_TIMEOUT};
+    let slow = Some(Duration::from_secs(1));
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        for (lasting, pace, expected) in [
+            (Lasting::Short, None, Some(STALL_TIMEOUT)),
+            (Lasting::Watch, None, Some(STALL_TIMEOUT)),
+            (Lasting::Long, None, None),
+            (Lasting::Short, slow, Some(ANSWER_TIME_MAX)),
+            (Lasting::Watch, slow, None),
+            (Lasting::Long, slow, None),
+        ] {
+            let kept = kept(version, lasting, pace).await;
+            // How much is on its way, and so when the last of it was handed over, is between the two sides.
+            let is_expected = match (kept, expected) {
+                (Some(kept), Some(expected)) => {
+                    kept >= expected && kept <= expected + Duration::from_secs(5)
+                }
+                (kept, expected) => kept == expected,
+            };
+            assert!(is_expected, "{version:?} {lasting:?} {pace:?}: {kept:?}");
+        }
+    }
+}

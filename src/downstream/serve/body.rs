@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use crate::downstream::Pieces;
 use crate::downstream::admission::ListPlace;
 use crate::downstream::list::{CompressedList, StreamedList};
-use crate::downstream::resources::ListTally;
-use crate::downstream::stall::{self, Pauses, Waits};
+use crate::downstream::resources::{Lasting, ListTally};
+use crate::downstream::stall::{self, Pauses, Waits, Word};
 use crate::downstream::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
@@ -26,8 +26,8 @@ pub enum AnswerBody<F> {
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
     Watch(Box<WatchBody>),
-    /// From upstream.
-    Forwarded(F),
+    /// From upstream, and how long that may take.
+    Forwarded(F, Lasting),
 }
 
 /// A list that leaves as it is, or compressed.
@@ -103,6 +103,16 @@ impl<F> AnswerBody<F> {
     pub fn whole(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes.into()).filter(|pieces: &Pieces| !pieces.is_empty()))
     }
+
+    /// Whether the answer ends by itself, and soon; `None` if its client may pause for as long as it likes.
+    const fn ends(&self) -> Option<bool> {
+        match self {
+            Self::Whole(_) | Self::Stream(_) | Self::List(_) => Some(true),
+            Self::Watch(_) | Self::Forwarded(_, Lasting::Watch) => Some(false),
+            Self::Forwarded(_, Lasting::Short) => Some(true),
+            Self::Forwarded(_, Lasting::Long) => None,
+        }
+    }
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -123,7 +133,7 @@ where
             Self::Watch(watch) => Pin::new(&mut **watch)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
-            Self::Forwarded(body) => {
+            Self::Forwarded(body, _) => {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 Poll::Ready(frame.map(|frame| {
                     frame
@@ -147,13 +157,13 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
         let this = self.get_mut();
-        let is_ours = !matches!(this, Self::Forwarded(_));
         let polled = this.poll_any(context);
-        if is_ours {
-            stall::say(match &polled {
+        if let Some(ends) = this.ends() {
+            let waits = match &polled {
                 Poll::Ready(_) => Waits::Server,
                 Poll::Pending => Waits::Client,
-            });
+            };
+            stall::say(Word { waits, ends });
         }
         polled
     }
@@ -168,7 +178,7 @@ where
                 Listing::Compressed(list) => list.is_end_stream(),
             },
             Self::Watch(watch) => watch.is_end_stream(),
-            Self::Forwarded(body) => body.is_end_stream(),
+            Self::Forwarded(body, _) => body.is_end_stream(),
         }
     }
 
@@ -180,12 +190,12 @@ where
             Self::Stream(_) => SizeHint::default(),
             Self::List(_) => SizeHint::default(),
             Self::Watch(watch) => watch.size_hint(),
-            Self::Forwarded(body) => body.size_hint(),
+            Self::Forwarded(body, _) => body.size_hint(),
         }
     }
 }
 
-impl<F> Pauses for AnswerBody<F> {
+impl<F: Body> Pauses for AnswerBody<F> {
     fn pauses(&self) -> bool {
         match self {
             Self::Whole(pieces) | Self::Stream(pieces) => pieces.is_none(),
@@ -194,8 +204,9 @@ impl<F> Pauses for AnswerBody<F> {
                 Listing::Compressed(list) => list.is_end_stream(),
             },
             Self::Watch(watch) => watch.pauses(),
-            // How upstream's bytes wait is not judged here.
-            Self::Forwarded(_) => false,
+            Self::Forwarded(body, Lasting::Short) => body.is_end_stream(),
+            // Whether upstream has more to say nobody knows.
+            Self::Forwarded(_, Lasting::Watch | Lasting::Long) => false,
         }
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{Waits, say};
+use super::{Waits, Word, say};
 use crate::downstream::Pieces;
 use crate::downstream::conduct::InFlight;
 
@@ -84,7 +84,10 @@ where
     ) -> Poll<Option<Result<Frame<Pieces>, B::Error>>> {
         let this = self.get_mut();
         if let Some(last) = this.last.take() {
-            say(Waits::Server);
+            say(Word {
+                waits: Waits::Server,
+                ends: false,
+            });
             return Poll::Ready(Some(Ok(Frame::data(
                 Bytes::copy_from_slice(&[last]).into(),
             ))));

@@ -35,7 +35,10 @@ impl Body for Frames {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.judged {
-            say(Waits::Server);
+            say(Word {
+                waits: Waits::Server,
+                ends: false,
+            });
         }
         let Some(left) = self.left.checked_sub(1) else {
             return Poll::Ready(None);
@@ -128,11 +131,36 @@ async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
 async fn told(words: Vec<Option<Waits>>) {
     for word in words {
         if let Some(waits) = word {
-            say(waits);
+            say(Word { waits, ends: false });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     std::future::pending::<()>().await;
+}
+
+/// Says once a minute that its client waits, and that it ends soon.
+async fn slow() {
+    loop {
+        say(Word {
+            waits: Waits::Client,
+            ends: true,
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let streams = Streams {
+        stalled: Some(stalled.clone()),
+        panics: None,
+    };
+    streams.execute(slow());
+    tokio::time::sleep(ANSWER_TIME_MAX - Duration::from_secs(1)).await;
+    assert_eq!(stalled.get(), 0);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(stalled.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]

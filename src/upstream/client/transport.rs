@@ -46,11 +46,13 @@ impl Purpose {
     }
 
     /// HTTP/2 stream window. The gateway always reads its own streams, so a wide one is safe. Callers may stall: 90
-    /// windows of theirs must fit into the connection's window, or a few stalled callers stop all the others.
+    /// windows of theirs must fit into the connection's window, or a few stalled callers stop all the others. A client that
+    /// follows a log may stall for as long as it likes, and what has come for it waits in memory meanwhile: there the window is small.
     const fn stream_window_len(self) -> u32 {
         match self {
             Self::Call | Self::Watch => 16 << 20,
-            Self::Forward | Self::ForwardWatch | Self::Upgrade => 512 << 10,
+            Self::Forward | Self::Upgrade => 512 << 10,
+            Self::ForwardWatch => 128 << 10,
         }
     }
 }
