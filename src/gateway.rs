@@ -111,7 +111,7 @@ impl Gateway {
                 .bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
-            registry_settings(settings),
+            registry_settings(settings, admission.clone()),
             client,
             passthrough,
             Arc::clone(&metrics),
@@ -245,7 +245,7 @@ fn source(source: &UpstreamSource) -> client::UpstreamSource {
     }
 }
 
-fn registry_settings(settings: ServeSettings) -> RegistrySettings {
+fn registry_settings(settings: ServeSettings, admission: Admission) -> RegistrySettings {
     let ring = settings.ring;
     RegistrySettings {
         pinned: settings.pin_resources,
@@ -263,5 +263,6 @@ fn registry_settings(settings: ServeSettings) -> RegistrySettings {
             coalesce_delay_max: settings.coalesce_delay_max,
             memory_max: settings.admission.memory_max,
         },
+        admission: Some(admission),
     }
 }

@@ -306,6 +306,8 @@ impl AsyncRead for Transport {
         self.early.advance(len);
         if self.early.is_empty() {
             self.early = BytesMut::new();
+            // As much as there is in one go, as whoever reads expects. What goes wrong now, the next read says, or that it is the end.
+            let _ = self.wire.poll_read(context, buffer);
         }
         Poll::Ready(Ok(()))
     }

@@ -12,7 +12,7 @@ use crate::downstream::resources::ForwardPermit;
 use crate::passthrough::PassthroughBody;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
-type Source = Either<PassthroughBody, Box<TableBody>>;
+pub(super) type Source = Either<PassthroughBody, Box<TableBody>>;
 
 /// An answer that is not from memory.
 pub(super) struct ForwardedBody {

@@ -14,21 +14,23 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::ForwardedBody;
+use super::forwarded::{ForwardedBody, Source};
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
-use super::tables::{self, TableBody, Tables};
+use super::tables::{self, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::{Check, CheckOutcome, Readiness};
 use crate::cache::Retention;
 use crate::config::ResourceName;
+use crate::downstream::admission::Admission;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{
     Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Resources,
 };
+use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::watch::WatchTally;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
-use crate::passthrough::{Passthrough, impersonates};
+use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
 use crate::resource::{CacheKey, Gates, Gvr};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
@@ -53,6 +55,8 @@ pub(super) struct RegistrySettings {
     pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
+    /// `None` lets every watch in.
+    pub(super) admission: Option<Admission>,
 }
 
 /// All caches of the gateway.
@@ -303,16 +307,29 @@ impl Registry {
         slots.iter().for_each(|slot| slot.close());
     }
 
-    /// Answers a watch of Tables together with others; `None` for everything else.
-    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<TableBody>> {
+    /// Answers a watch of Tables together with others; `None` for everything else. It is a watch as those from memory are, and needs
+    /// a place among them.
+    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<Source>> {
         let gvr = tables::candidate(request)?;
         if !self.is_for_memory(&gvr) {
             return None;
         }
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
         let ask = tables::Ask::of(request, namespaced)?;
+        let peer = request.extensions().get().copied();
+        let admission = self.settings.admission.as_ref();
+        let place = admission.map(|all| all.watch(peer.unwrap_or(Peer::UNKNOWN)));
+        let place = match place.transpose() {
+            Ok(place) => place,
+            Err(refused) => {
+                let answer = refused.to_response().map(PassthroughBody::from);
+                let answer = answer.map(Either::Left);
+                return Some(stamped(answer, &audit_id(request.headers())));
+            }
+        };
         let tally = || self.tally(&CacheKey::json(&gvr));
-        self.tables.watch(ask, request.headers(), tally).await
+        let answer = self.tables.watch(ask, request.headers(), tally).await?;
+        Some(answer.map(|body| Either::Right(Box::new(body.holding(place)))))
     }
 
     /// Whether anything but forwarding may be done for a resource.
@@ -404,8 +421,7 @@ impl Resources for Registry {
     async fn forward(&self, mut request: Request<Incoming>) -> Response<ForwardedBody> {
         let permit = request.extensions_mut().remove::<ForwardPermit>();
         if let Some(answer) = self.table_watch(&request).await {
-            let mut answer =
-                answer.map(|body| ForwardedBody::new(Either::Right(Box::new(body)), permit));
+            let mut answer = answer.map(|body| ForwardedBody::new(body, permit));
             answer.extensions_mut().insert(Lasting::Watch);
             return answer;
         }

@@ -24,8 +24,13 @@ async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
 
 /// Asks from the greedy client's address; the connection, and the code of the answer's head.
 async fn ask(stage: &Stage, target: &str) -> (TcpStream, u16) {
+    ask_with(stage, target, "").await
+}
+
+/// The same with more headers, each with the end of its line.
+async fn ask_with(stage: &Stage, target: &str, headers: &str) -> (TcpStream, u16) {
     let mut stream = connect(GREEDY, stage.address).await;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
     send(&mut stream, request.as_bytes()).await;
     let head = read_until(&mut stream, |read| {
         read.windows(4).any(|end| end == b"\r\n\r\n")
@@ -76,6 +81,29 @@ async fn watches_of_one_client_leave_others_theirs() {
     let head = read_until(&mut other, |read| read.contains(&b'\n')).await;
     assert_eq!(code(&String::from_utf8_lossy(&head)), 200);
     drop(taken);
+    stage.end(witness).await;
+}
+
+/// Watches of Tables that share one upstream are watches like others. The embedded API server has none: 406 is its own answer, and says
+/// that there was a place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_of_tables_share_the_places_of_watches() {
+    const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
+    let stage = Stage::with(|settings| settings.admission.watches_max = BOUND).await;
+    let witness = stage.witness().await;
+    let list = stage.get("/api/v1/nodes").await;
+    let list: serde_json::Value = serde_json::from_slice(list.body()).unwrap();
+    let from = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let watch = format!("/api/v1/nodes?watch=true&resourceVersion={from}");
+    assert_eq!(ask_with(&stage, &watch, TABLE).await.1, 406);
+    let taken = take(&stage, &watch, BOUND).await;
+    assert!(taken.len() <= SHARE, "{}", taken.len());
+    assert_eq!(ask_with(&stage, &watch, TABLE).await.1, 429);
+    drop(taken);
+    until("places come back", async || {
+        ask_with(&stage, &watch, TABLE).await.1 == 406
+    })
+    .await;
     stage.end(witness).await;
 }
 

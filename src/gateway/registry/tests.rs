@@ -27,6 +27,7 @@ async fn registry(address: SocketAddr) -> Registry {
             coalesce_delay_max: Duration::ZERO,
             memory_max: 0,
         },
+        admission: None,
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());

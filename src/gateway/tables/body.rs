@@ -18,6 +18,7 @@ use super::kept::{Refused, refused};
 use super::stream::Stream;
 use super::stream::{End, Member};
 use crate::cache::Sequence;
+use crate::downstream::admission::WatchPlace;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::resource::ResourceVersion;
 use crate::view::Seat;
@@ -39,6 +40,7 @@ pub(in crate::gateway) struct TableBody {
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
+    _admitted: Option<WatchPlace>,
 }
 
 /// Where a client is in a stream.
@@ -92,12 +94,19 @@ impl TableBody {
             end: None,
             events: 0,
             bytes: 0,
+            _admitted: None,
         }
     }
 
     #[cfg(test)]
     pub(super) fn stream(&self) -> &Arc<Stream> {
         self.place.member.stream()
+    }
+
+    /// The same, with the right to be there.
+    pub(in crate::gateway) fn holding(mut self, admitted: Option<WatchPlace>) -> Self {
+        self._admitted = admitted;
+        self
     }
 
     fn gather(&mut self) -> Gathered {

@@ -369,3 +369,21 @@ async fn a_stream_waits_a_while_for_another_client() {
     stream.unwatched_for(IDLE).await;
     assert_eq!(begun.elapsed(), IDLE / 2 + IDLE * 3 + IDLE);
 }
+
+#[tokio::test]
+async fn a_watch_holds_its_place_until_it_is_gone() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let _lines = upstream.asked().await.grant();
+    let body = client.await.unwrap().unwrap().0;
+    let limits = crate::config::AdmissionLimits {
+        watches_max: 1,
+        ..crate::config::ServeSettings::embedded("http://a".parse().unwrap()).admission
+    };
+    let admission = crate::downstream::admission::Admission::new(limits, None);
+    let peer = crate::fairness::Peer::UNKNOWN;
+    let body = body.holding(Some(admission.watch(peer).unwrap()));
+    assert!(admission.watch(peer).is_err());
+    drop(body);
+    assert!(admission.watch(peer).is_ok());
+}
