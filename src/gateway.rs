@@ -157,11 +157,11 @@ impl Gateway {
             admin,
             admission,
         } = self;
-        if let Ok(address) = listener.local_addr() {
+        if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
             warn!(
                 "callers are not told apart (--auth none): everybody acts as the gateway does upstream"
             );
-            info!(%address, tls = tls.is_some(), "serving");
+            info!(%address, %admin, tls = tls.is_some(), "serving");
         }
         registry.start_pinned();
         let mut tasks = JoinSet::new();

@@ -5,6 +5,8 @@
 mod connections;
 #[path = "hostile/depth.rs"]
 mod depth;
+#[path = "hostile/descriptors.rs"]
+mod descriptors;
 #[path = "hostile/fairness.rs"]
 mod fairness;
 #[path = "hostile/floods.rs"]

@@ -5,10 +5,18 @@ use rustix::process::{Resource, getrlimit};
 
 /// Without a limit of open files: more than one machine's ports and memory allow.
 const UNLIMITED: usize = 1 << 20;
-/// The gateway's own: caches' watches and lists, ports, logs; and idle connections to upstream.
+/// The gateway's own: ports and those who ask the admin port (32), the runtime, logs, files that are read now and then.
 const OWN_MIN: usize = 64;
-/// One in so many is its own, beyond that.
+/// One in so many is its own, beyond that: clients that are told to go away, connections to upstream that are idle.
 const OWN_SHARE: usize = 32;
+/// For caches one in so many. Over HTTP/1.1 each holds a connection with its watch; over HTTP/2 many share one.
+const CACHES_SHARE: usize = 16;
+/// More caches than that no cluster has.
+const CACHES_MAX: usize = 4_096;
+/// One in so many is for clients that are told that there are too many of them.
+const REFUSALS_SHARE: usize = 64;
+/// It takes them some milliseconds, or as long as they may take.
+const REFUSALS_MAX: usize = 64;
 /// Of a process with few files upstream gets one in so many.
 const UPSTREAM_SHARE: usize = 4;
 /// However many connections of clients are wanted, one in so many of its share stays upstream's.
@@ -19,8 +27,10 @@ const UPSTREAM_MAX: usize = 16 << 10;
 /// Open files by use. Together never more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// Connections of clients.
+    /// Connections of clients, those that became tunnels included.
     pub clients: usize,
+    /// Connections of clients that are only told to go away.
+    pub refusals: usize,
     /// Connections to upstream for forwarded requests that end soon. Over HTTP/1.1 each has its own, over HTTP/2 many share one.
     pub forwarded_requests: usize,
     /// The same for forwarded watches, logs and the like.
@@ -42,7 +52,8 @@ impl OpenFiles {
     }
 
     fn divided(files: usize, clients_max: usize) -> Self {
-        let rest = files.saturating_sub(OWN_MIN + files / OWN_SHARE);
+        let own = OWN_MIN + files / OWN_SHARE + (files / CACHES_SHARE).min(CACHES_MAX);
+        let rest = files.saturating_sub(own);
         let share = (files / UPSTREAM_SHARE).min(UPSTREAM_MAX);
         let clients = match clients_max {
             0 => rest.saturating_sub(share),
@@ -52,6 +63,7 @@ impl OpenFiles {
         let forwarded = (upstream * 3 / 8).max(1);
         Self {
             clients: clients.max(1),
+            refusals: (files / REFUSALS_SHARE).clamp(1, REFUSALS_MAX),
             forwarded_requests: forwarded,
             forwarded_watches: forwarded,
             tunnels: (upstream / 4).max(1),
@@ -68,8 +80,9 @@ mod tests {
         for files in [256, 1_024, 4_096, 20_000, 65_536, UNLIMITED] {
             let open = OpenFiles::divided(files, 0);
             let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
-            let own = OWN_MIN + files / OWN_SHARE;
-            assert!(open.clients + upstream + own <= files, "{files}: {open:?}");
+            let caches = (files / CACHES_SHARE).min(CACHES_MAX);
+            let used = open.clients + open.refusals + upstream + caches + OWN_MIN;
+            assert!(used <= files, "{files}: {open:?}");
             // A client with a request that is forwarded over HTTP/1.1 needs two.
             assert!(open.clients >= files / 3, "{files}: {open:?}");
             assert!(

@@ -36,6 +36,7 @@ use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{self, Ending, Reach, Streams};
 use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
+use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused, Task};
 use crate::shutdown::Drain;
@@ -61,8 +62,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// More than the files that a process may usually open: the kernel's limit counts first.
 const CONNECTIONS_MAX: usize = 1 << 20;
-/// Clients at once who are told that there are too many of them. Who comes meanwhile is closed without a word.
-const REFUSALS_MAX: usize = 64;
 /// So long that telling may take, handshake included.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// While no file descriptors are left, accepting again at once would spin.
@@ -83,7 +82,8 @@ pub async fn run<R: Resources>(
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
     let places = Permits::new(connections_max);
     let mut accept_errors = AcceptErrors::default();
-    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    // Who comes while so many are told that there are too many is closed without a word.
+    let refusals = Arc::new(Semaphore::new(OpenFiles::of_process(0).refusals));
     let mut connections = JoinSet::new();
     let mut begun = std::pin::pin!(drain.begun());
     loop {

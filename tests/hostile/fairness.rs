@@ -16,7 +16,7 @@ const SHARE: usize = 40;
 const ONE_NODE: &str = "/api/v1/nodes/nobody";
 const FORWARDED_WATCH: &str = "/api/v1/nodes?watch=1";
 
-async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
+pub(crate) async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(from, 0)).unwrap();
     socket.connect(to).await.unwrap()
