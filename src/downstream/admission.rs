@@ -1,7 +1,8 @@
 //! Who may be served now: how many lists, watches and connections there are at once, and who waits or is sent away with 429.
 //!
 //! ```text
-//! list ── place free? ──▶ runs until its body is gone, or gives the place up when its client does not read
+//! list ── place free? ──▶ runs until its body is gone, or gives the place up when its client does not read: then it
+//!             │           goes on slowly until a place is free
 //!             │ no
 //!             ▼
 //!       line, bounded in places and time ──▶ runs, or 429 with Retry-After
@@ -15,11 +16,14 @@ mod line;
 mod lists;
 mod memory;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::status::Status;
 use crate::config::{AdmissionLimits, OpenFiles};
@@ -34,6 +38,9 @@ pub use memory::resident;
 const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 /// Watches and memory are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
+
+/// A list without a place makes a frame once in this time: some 600 KB a second.
+const SLOW_FRAME_PERIOD: Duration = Duration::from_millis(100);
 
 /// How often somebody in line looks whether a client that does not read holds a place.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -168,6 +175,7 @@ impl Shared {
             shared: Arc::clone(self),
             peer,
             stall,
+            pause: None,
         }
     }
 
@@ -230,9 +238,43 @@ pub struct ListPlace {
     peer: Peer,
     id: u64,
     stall: Arc<Stall>,
+    /// Between two frames of a slow list.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl ListPlace {
+    /// Ready when the next frame may be made. So it is at once, but of a list that lost its place because its client did not take it,
+    /// and finds no other: that one goes on slowly, and leaves the work to those who have places.
+    pub fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(since) = self.stall.since()
+            && !self.has_regained()
+        {
+            let pause = self
+                .pause
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(since + SLOW_FRAME_PERIOD)));
+            ready!(pause.as_mut().poll(context));
+        }
+        self.pause = None;
+        self.stall.set(None);
+        Poll::Ready(())
+    }
+
+    /// Whether the list has a place, or has one again.
+    fn has_regained(&self) -> bool {
+        if !self.stall.is_slow() {
+            return true;
+        }
+        let mut lists = self.shared.lists();
+        if !lists.line.has_room_for(self.peer) {
+            lists = self.shared.take_back(lists);
+        }
+        // Looked at again: the lock may have been open meanwhile.
+        let has_regained =
+            !self.stall.is_slow() || lists.regain(self.id, self.peer, &self.stall);
+        self.shared.show(&lists);
+        has_regained
+    }
+
     /// A frame is handed over: from now on the list waits for its client.
     pub fn gave_frame(&self) {
         self.stall.set(Some(Instant::now()));
@@ -240,6 +282,7 @@ impl ListPlace {
 
     /// The client waits for the list.
     pub fn is_at_work(&self) {
+        self.has_regained();
         self.stall.set(None);
     }
 }

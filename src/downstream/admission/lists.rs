@@ -3,33 +3,60 @@
 //!
 //! A client that takes nothing for a while keeps no place from others: whoever needs one takes it back
 //! ([`Lists::take_back`]). The slow list goes on, and is counted among a bounded number of slow ones, shared by peers as the
-//! places are. While these are all taken, slow lists keep their places.
+//! places are. While these are all taken, slow lists keep their places. A slow list whose client takes it again gets a place
+//! if one is free ([`Lists::regain`]); until then it is sent frame by frame with pauses between.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::line::{Entry, Line};
 use crate::fairness::{Peer, Share};
 
 /// Slow lists for each place. They cost memory, and at most what a client's window and the kernel hold of it; hardly any work.
 pub(super) const SLOW_LISTS_PER_PLACE: usize = 4;
 
-/// Since when a list waits for its client; nothing while it is being made.
+/// What a list and those who want its place tell each other.
 #[derive(Debug, Default)]
-pub(super) struct Stall(Mutex<Option<Instant>>);
+pub(super) struct Stall(Mutex<Stalled>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stalled {
+    /// Since when the list waits for its client; nothing while it is being made.
+    since: Option<Instant>,
+    /// It has lost its place.
+    is_slow: bool,
+}
 
 impl Stall {
     /// The list waits for its client since then, or no longer.
     pub(super) fn set(&self, since: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+        self.stalled().since = since;
+    }
+
+    /// Since when the list waits for its client, if it does.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.stalled().since
+    }
+
+    /// Whether the list has lost its place.
+    pub(super) fn is_slow(&self) -> bool {
+        self.stalled().is_slow
+    }
+
+    fn set_slow(&self, is_slow: bool) {
+        self.stalled().is_slow = is_slow;
     }
 
     fn lasts(&self, now: Instant) -> Duration {
-        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = self.since();
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn stalled(&self) -> MutexGuard<'_, Stalled> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,6 +111,18 @@ impl<T> Lists<T> {
         }
     }
 
+    /// Gives a slow list a place again, if there is one for its peer. Nobody who waits is passed: there would be none for them.
+    pub(super) fn regain(&mut self, id: u64, peer: Peer, stall: &Arc<Stall>) -> bool {
+        if !matches!(self.line.enter(peer), Entry::Runs) {
+            return false;
+        }
+        self.slow.give_back(peer);
+        stall.set_slow(false);
+        let stall = Arc::clone(stall);
+        self.placed.insert(id, Placed { peer, stall });
+        true
+    }
+
     /// Takes back the places of lists whose clients have taken nothing for `limit`; whether there were any. Looks at most once in
     /// an eighth of that time, however often it is asked.
     pub(super) fn take_back(&mut self, now: Instant, limit: Duration) -> bool {
@@ -103,6 +142,7 @@ impl<T> Lists<T> {
             if !keeps {
                 line.leave(list.peer);
                 slow.take(list.peer);
+                list.stall.set_slow(true);
             }
             keeps
         });

@@ -164,6 +164,52 @@ async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
     check_refused(refused, "the list's turn did not come in time");
 }
 
+/// How long the list takes for so many frames whose client waits for them.
+async fn frames(list: &mut ListPlace, count: u32) -> Duration {
+    let begun = Instant::now();
+    for _ in 0..count {
+        poll_fn(|context| list.poll_work(context)).await;
+        list.gave_frame();
+    }
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_lost_its_place_is_slow_until_there_is_one_for_it() {
+    const COUNT: u32 = 100;
+    let (admission, metrics) = admission(bounds(1, 4));
+    let mut list = admission.list(peer(1)).await.unwrap();
+    assert_eq!(frames(&mut list, COUNT).await, Duration::ZERO);
+    let other = admission.list(peer(2)).await.unwrap();
+    assert_eq!(metrics.lists_slow.get(), 1);
+    // Its first frame was due long ago.
+    let slow = frames(&mut list, COUNT).await;
+    assert!(slow >= SLOW_FRAME_PERIOD * (COUNT - 1), "{slow:?}");
+    drop(other);
+    assert_eq!(frames(&mut list, COUNT).await, Duration::ZERO);
+    let taken = |metrics: &AdmissionMetrics| (metrics.lists_running.get(), metrics.lists_slow.get());
+    assert_eq!(taken(&metrics), (1, 0));
+    drop(list);
+    assert_eq!(taken(&metrics), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_goes_on_takes_the_place_of_one_that_does_not() {
+    let (admission, metrics) = admission(bounds(1, 4));
+    let mut list = admission.list(peer(1)).await.unwrap();
+    list.gave_frame();
+    let idle = admission.list(peer(2)).await.unwrap();
+    idle.gave_frame();
+    tokio::time::sleep(STALL).await;
+    frames(&mut list, 2).await;
+    assert_eq!(frames(&mut list, 100).await, Duration::ZERO);
+    drop((list, idle));
+    assert_eq!(
+        (metrics.lists_running.get(), metrics.lists_slow.get()),
+        (0, 0)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn lists_that_go_on_without_a_place_are_bounded() {
     let (admission, metrics) = admission(bounds(2, 0));

@@ -68,8 +68,8 @@ impl MeasuredList {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
-        if let Some(place) = &self.place {
-            place.is_at_work();
+        if let Some(place) = &mut self.place {
+            ready!(place.poll_work(context));
         }
         let polled = match &mut self.list {
             Listing::Plain(list) => Pin::new(list).poll_frame(context).map_err(Into::into),
