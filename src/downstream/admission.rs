@@ -39,7 +39,7 @@ const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 /// Watches and memory are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
-/// A list without a place makes a frame once in this time: some 600 KB a second.
+/// A list without a place makes a frame once in this time: about a megabyte a second.
 const SLOW_FRAME_PERIOD: Duration = Duration::from_millis(100);
 
 /// How often somebody in line looks whether a client that does not read holds a place.

@@ -15,8 +15,8 @@ const FRAMES_PER_SECOND: i64 = 10;
 /// Earned by a request: its window, its priority, its reset.
 const FRAMES_PER_REQUEST: i64 = 4;
 /// Written to earn a frame. Go's client opens the stream's and the connection's window after 4 KiB each; a simple client opens
-/// both after each event, which is seldom shorter than two of these.
-const BYTES_PER_FRAME: i64 = 128;
+/// both after each event, and no event, a bookmark neither, is shorter than two of these.
+const BYTES_PER_FRAME: i64 = 64;
 /// Most that can be saved up: a client may take gigabytes before it opens windows.
 const SAVED_MAX: i64 = 1 << 20;
 
@@ -206,14 +206,39 @@ mod tests {
         assert_eq!(until(&mut frames, now, 8, Verdict::SendAway), earned);
     }
 
-    /// Short events at once, and both windows for each of them, by a client that saves nothing.
+    /// The shortest events at once, and both windows for each of them, by a client that saves nothing.
     #[test]
     fn windows_for_each_event_are_no_flood() {
+        const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1\",\"creationTimestamp\":null}}}\n";
         let now = Instant::now();
         let mut frames = ControlFrames::new(0, now);
         for _ in 0..100_000 {
-            frames.written(256);
+            frames.written(HEAD_LEN + BOOKMARK.len());
             assert_eq!(frames.read(&frame(8, 4).repeat(2), || now), Verdict::Serve);
+        }
+    }
+
+    /// Each stream opens its window when it begins, and both windows for each frame of its list.
+    #[test]
+    fn a_thousand_streams_that_read_lists_are_no_flood() {
+        let now = Instant::now();
+        let mut frames = ControlFrames::new(0, now);
+        let begun = [frame(HEADERS, 30), frame(8, 4)].concat();
+        assert_eq!(frames.read(&begun.repeat(1_000), || now), Verdict::Serve);
+        for _ in 0..64 * 1_000 {
+            frames.written(HEAD_LEN + (16 << 10));
+            assert_eq!(frames.read(&frame(8, 4).repeat(2), || now), Verdict::Serve);
+        }
+    }
+
+    /// gRPC's shortest, and it may last for days.
+    #[test]
+    fn pings_that_keep_a_connection_alive_are_no_flood() {
+        let mut now = Instant::now();
+        let mut frames = ControlFrames::new(0, now);
+        for _ in 0..100_000 {
+            now += Duration::from_secs(10);
+            assert_eq!(frames.read(&frame(PING, 8), || now), Verdict::Serve);
         }
     }
 
