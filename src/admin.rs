@@ -21,7 +21,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use crate::fairness::Permits;
 use crate::metrics::Metrics;
 use crate::shutdown::Drain;
 
@@ -72,7 +74,8 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// A scraper or two, probes, and a person: more at once is a mistake or worse, and waits in the kernel's queue.
+/// A scraper or two, probes, and a person: more at once is a mistake or worse. Each address has a share of them (decision 25), so
+/// that nobody keeps the probes out; what has no place is closed.
 const CONNECTIONS_MAX: usize = 32;
 /// A probe that sends its head in pieces longer than this holds a place that others need.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -80,6 +83,8 @@ const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(300);
 /// Accepting fails when descriptors run out: leave others time to give some back.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// The same failure is told once in this time.
+const ACCEPT_WARN_PERIOD: Duration = Duration::from_secs(10);
 
 /// Opens the port.
 ///
@@ -94,20 +99,27 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 /// Serves until dropped: probes and scrapes are to be answered to the very end of a drain. Owns its connections, which
 /// end with it; the port stays open.
 pub async fn serve(listener: &TcpListener, shown: Shown) -> Infallible {
+    let places = Permits::new(CONNECTIONS_MAX);
     let mut connections = JoinSet::new();
+    let mut warned_at: Option<Instant> = None;
     loop {
         while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-            continue;
-        }
         // Safe to cancel: a connection not yet accepted stays in the kernel's queue.
         match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, shown.clone()));
+            Ok((stream, address)) => {
+                if let Some(place) = places.try_acquire(address.ip().into()) {
+                    let connection = connection(stream, shown.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept on the admin port");
+                if warned_at.is_none_or(|at| at.elapsed() >= ACCEPT_WARN_PERIOD) {
+                    tracing::warn!(%error, "cannot accept on the admin port");
+                    warned_at = Some(Instant::now());
+                }
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }

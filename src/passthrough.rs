@@ -99,7 +99,11 @@ impl Passthrough {
     }
 
     /// Forwards a request whose answer must begin in time.
-    async fn answered_in(&self, lane: Lane, request: Request<Incoming>) -> Response<PassthroughBody> {
+    async fn answered_in(
+        &self,
+        lane: Lane,
+        request: Request<Incoming>,
+    ) -> Response<PassthroughBody> {
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let answer = self.forward_in(lane, request);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;

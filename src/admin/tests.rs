@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 use super::*;
 
@@ -160,4 +161,28 @@ async fn an_address_in_use_is_named() {
     let address = first.local_addr().unwrap();
     let error = listen(address).await.unwrap_err();
     assert_eq!(error.to_string(), format!("--admin-listen {address}"));
+}
+
+#[tokio::test]
+async fn one_address_cannot_keep_the_probes_out() {
+    let port = Port::open().await;
+    let greedy = SocketAddr::from(([127, 0, 0, 2], 0));
+    let (mut held, mut closed) = (Vec::new(), 0);
+    while closed == 0 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(greedy).unwrap();
+        let mut stream = socket.connect(port.address).await.unwrap();
+        stream
+            .write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut first = [0; 8];
+        match stream.read_exact(&mut first).await {
+            Ok(_) => held.push(stream),
+            Err(_) => closed += 1,
+        }
+        assert!(held.len() < CONNECTIONS_MAX, "one address has them all");
+    }
+    port.check("/livez", 200, "ok").await;
+    drop(held);
 }

@@ -249,9 +249,9 @@ impl ListPlace {
         if let Some(since) = self.stall.since()
             && !self.has_regained()
         {
-            let pause = self
-                .pause
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(since + SLOW_FRAME_PERIOD)));
+            let pause = self.pause.get_or_insert_with(|| {
+                Box::pin(tokio::time::sleep_until(since + SLOW_FRAME_PERIOD))
+            });
             ready!(pause.as_mut().poll(context));
         }
         self.pause = None;
@@ -269,8 +269,7 @@ impl ListPlace {
             lists = self.shared.take_back(lists);
         }
         // Looked at again: the lock may have been open meanwhile.
-        let has_regained =
-            !self.stall.is_slow() || lists.regain(self.id, self.peer, &self.stall);
+        let has_regained = !self.stall.is_slow() || lists.regain(self.id, self.peer, &self.stall);
         self.shared.show(&lists);
         has_regained
     }

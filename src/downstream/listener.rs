@@ -426,8 +426,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
             let answer = service.answer(request).await;
             let in_flight = begun.answered();
             if let (Some(traffic), AnswerBody::Forwarded(_, lasting)) = (traffic, answer.body())
-                && (*lasting == Lasting::Long
-                    || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
+                && (*lasting == Lasting::Long || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
             {
                 traffic.be_patient();
             }

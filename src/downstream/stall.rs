@@ -90,8 +90,7 @@ impl StallTimer {
             return Poll::Pending;
         }
         let timer = self.timer.get_or_insert_with(|| {
-            let stalled_at =
-                (self.waits == Waits::Server).then(|| Instant::now() + STALL_TIMEOUT);
+            let stalled_at = (self.waits == Waits::Server).then(|| Instant::now() + STALL_TIMEOUT);
             let due = [stalled_at, self.end_at].into_iter().flatten().min();
             Box::pin(tokio::time::sleep_until(due.unwrap_or_else(Instant::now)))
         });

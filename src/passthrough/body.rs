@@ -104,8 +104,12 @@ struct Silence {
 }
 
 impl Silence {
-    /// Whether it has lasted too long. Arranges to be asked again.
-    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+    /// Whether it has lasted too long, if it lasts. Arranges to be asked again.
+    fn is_over(&mut self, lasts: bool, context: &mut Context<'_>) -> bool {
+        if !lasts {
+            self.timer = None;
+            return false;
+        }
         let limit = self.limit;
         let timer = self
             .timer
@@ -136,15 +140,14 @@ impl Body for PassthroughBody {
                     return Poll::Ready(None);
                 }
                 let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
-                match (&polled, silence) {
-                    (Poll::Ready(_), Some(silence)) => silence.timer = None,
-                    (Poll::Pending, Some(silence)) if silence.is_over(cx) => {
-                        active.metrics().errors.inc(PassthroughError::Timeout);
-                        // The request upstream is given up, and its place given back.
-                        *this = Self::empty();
-                        return Poll::Ready(Some(Err(BodyError::Silent)));
-                    }
-                    (Poll::Pending | Poll::Ready(_), _) => {}
+                if silence
+                    .as_mut()
+                    .is_some_and(|silence| silence.is_over(polled.is_pending(), cx))
+                {
+                    active.metrics().errors.inc(PassthroughError::Timeout);
+                    // The request upstream is given up, and its place given back.
+                    *this = Self::empty();
+                    return Poll::Ready(Some(Err(BodyError::Silent)));
                 }
                 match &polled {
                     Poll::Ready(Some(Ok(frame))) => {

@@ -184,7 +184,10 @@ fn endless(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
 
 /// One piece, and then nothing for ever; says so when it is no longer wanted.
 fn silent(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
-    struct Silent(Option<Bytes>, #[allow(dead_code, reason = "held for its drop")] Told);
+    struct Silent(
+        Option<Bytes>,
+        #[allow(dead_code, reason = "held for its drop")] Told,
+    );
     impl http_body::Body for Silent {
         type Data = Bytes;
         type Error = std::io::Error;

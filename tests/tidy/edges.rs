@@ -76,7 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "config",
         ],
     ),
-    ("admin", &["metrics", "shutdown"]),
+    ("admin", &["fairness", "metrics", "shutdown"]),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),
     (

@@ -187,7 +187,8 @@ async fn a_list_that_lost_its_place_is_slow_until_there_is_one_for_it() {
     assert!(slow >= SLOW_FRAME_PERIOD * (COUNT - 1), "{slow:?}");
     drop(other);
     assert_eq!(frames(&mut list, COUNT).await, Duration::ZERO);
-    let taken = |metrics: &AdmissionMetrics| (metrics.lists_running.get(), metrics.lists_slow.get());
+    let taken =
+        |metrics: &AdmissionMetrics| (metrics.lists_running.get(), metrics.lists_slow.get());
     assert_eq!(taken(&metrics), (1, 0));
     drop(list);
     assert_eq!(taken(&metrics), (0, 0));
