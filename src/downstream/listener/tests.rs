@@ -340,7 +340,7 @@ struct Tunnelling(tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>);
 impl Resources for Tunnelling {
     type Forwarded = Full<Bytes>;
 
-    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         Availability::Forwarded(None)
     }
 
@@ -427,7 +427,7 @@ impl Body for EndlessBody {
 impl Resources for Endless {
     type Forwarded = EndlessBody;
 
-    async fn availability(&self, _: &CacheKey, _: FillWait) -> Availability {
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         Availability::Forwarded(None)
     }
 
