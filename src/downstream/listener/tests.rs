@@ -461,18 +461,17 @@ async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Opt
     let io = TokioIo::new(client);
     let request = Request::get("http://a/version")
         .header("host", "a")
-        .body(http_body_util::Empty::<Bytes>::new())
+        .body(Empty::<Bytes>::new())
         .unwrap();
     let answer = if version == Version::HTTP_2 {
         tasks.spawn(async move {
             let _ = connection.http2(server.into()).await;
         });
-        let (mut sender, client) =
-            hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
-                .initial_stream_window_size(1 << 16)
-                .handshake(io)
-                .await
-                .unwrap();
+        let (mut sender, client) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1 << 16)
+            .handshake(io)
+            .await
+            .unwrap();
         tasks.spawn(async move { drop(client.await) });
         let answer = sender.send_request(request).await;
         // The connection ends with its last sender.
