@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections that are made but not yet accepted. With fewer, a few hundred clients that come at once keep others waiting for seconds:
+/// Connections that are made but not yet accepted. With fewer, clients that come at once while the process is busy may wait for seconds:
 /// the kernel drops what does not fit, and clients ask again after 1 s, then 2 s. The kernel's own bound (`net.core.somaxconn`) counts too.
 const BACKLOG: u32 = 4_096;
 /// A peer that neither acknowledges nor takes anything for so long is gone.
