@@ -68,13 +68,12 @@ pub(super) struct SlotParts {
 /// The registry's hold on one cached resource.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) filling: watch::Receiver<Filling>,
+    pub(super) filling: watch::Sender<Filling>,
     pub(super) freshness: Freshness,
     pub(super) streams: Arc<StreamTally>,
     pub(super) tally: Arc<ResourceTally>,
     /// Places for requests that are forwarded because there is no cache yet.
     pub(super) forwards: Permits,
-    sender: watch::Sender<Filling>,
     /// Heard by an attempt at a cache for as long as it lasts.
     relief: watch::Sender<()>,
     started_at: Instant,
@@ -88,10 +87,10 @@ impl Slot {
         tasks: &mut tokio::task::JoinSet<()>,
         streams: Arc<StreamTally>,
     ) -> Self {
-        let (sender, filling) = watch::channel(Filling::Waiting("starting"));
+        let filling = watch::Sender::new(Filling::Waiting("starting"));
         let tally = Arc::clone(&parts.tally);
         let relief = watch::Sender::new(());
-        let keeper = Keeper::new(parts, sender.clone(), relief.clone());
+        let keeper = Keeper::new(parts, filling.clone(), relief.clone());
         let task = tasks.spawn(keeper.run());
         let now = Instant::now();
         Self {
@@ -100,7 +99,6 @@ impl Slot {
             streams,
             tally,
             forwards: Permits::new(FORWARDS_MAX),
-            sender,
             relief,
             started_at: now,
             used_at: std::sync::Mutex::new(now),
@@ -150,7 +148,7 @@ impl Slot {
 
     /// Its state once it is no longer being filled, or after `wait`.
     pub(super) async fn settled(&self, wait: Duration) -> Filling {
-        let mut filling = self.filling.clone();
+        let mut filling = self.filling.subscribe();
         let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
         // Whichever is first: the state is what it is then.
         let _ = tokio::time::timeout(wait, settled).await;
@@ -197,7 +195,7 @@ impl Slot {
 
     /// Ends its watches and its task. A cache that becomes ready at this moment is served to nobody.
     pub(super) fn close(&self) {
-        if let Filling::Ready(served) = self.sender.send_replace(Filling::Closed) {
+        if let Filling::Ready(served) = self.filling.send_replace(Filling::Closed) {
             served.hub.close();
         }
         self.task.abort();

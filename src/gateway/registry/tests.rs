@@ -138,7 +138,7 @@ async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_on
     assert_eq!(given_up.count(GiveUpReason::Saturated), 1);
 
     drop(places);
-    let mut filling = slot.filling.clone();
+    let mut filling = slot.filling.subscribe();
     let ready = filling.wait_for(|state| matches!(state, Filling::Ready(_)));
     tokio::time::timeout(PATIENCE, ready)
         .await

@@ -280,8 +280,7 @@ async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, Outcome> {
         if let Some(reason) = failures.add(&error.failure(), false) {
             return Err(Outcome::GivenUp(label_of(reason)));
         }
-        let wait = backoff.next(std::time::Instant::now(), crate::resource::random());
-        tokio::time::sleep(wait).await;
+        tokio::time::sleep(pause(&mut backoff)).await;
     }
 }
 

@@ -145,7 +145,7 @@ impl Stage {
 
     /// Waits for a state.
     async fn comes_to(&self, holds: impl Fn(&Filling) -> bool) -> Filling {
-        let mut filling = self.slot.filling.clone();
+        let mut filling = self.slot.filling.subscribe();
         let came = tokio::time::timeout(PATIENCE, filling.wait_for(holds)).await;
         came.unwrap().unwrap().clone()
     }
@@ -292,7 +292,7 @@ async fn a_resource_whose_history_is_replaced_again_and_again_is_given_up_for_a_
 async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
     let stage = Stage::new(|_| {}).await;
     let served = stage.ready().await;
-    let late = Arc::clone(&stage.slot.tally).for_cache(served.clone(), stage.slot.sender.clone());
+    let late = Arc::clone(&stage.slot.tally).for_cache(served.clone(), stage.slot.filling.clone());
     stage.slot.close();
     assert!(served.hub.is_closed());
     late.state(FillState {
