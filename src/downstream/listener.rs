@@ -113,7 +113,6 @@ pub async fn run<R: Resources>(
                 };
                 let connection = Connection {
                     peer: address.ip(),
-                    place,
                     standing,
                     delivery: delivery.clone(),
                     tls: tls.clone(),
@@ -122,10 +121,10 @@ pub async fn run<R: Resources>(
                 };
                 connections.spawn(async move {
                     match standing {
-                        Standing::Served => connection.run(stream).await,
+                        Standing::Served => connection.run(stream, place).await,
                         // Whether it was told or not, it is over then.
                         Standing::Refused => {
-                            let told = Box::pin(connection.run(stream));
+                            let told = Box::pin(connection.run(stream, None));
                             let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
                         }
                     }
@@ -202,8 +201,6 @@ enum Standing {
 
 struct Connection<R> {
     peer: IpAddr,
-    /// Goes with the socket.
-    place: Option<Permit>,
     standing: Standing,
     delivery: Delivery,
     tls: Option<TlsAcceptor>,
@@ -212,8 +209,8 @@ struct Connection<R> {
 }
 
 impl<R: Resources> Connection<R> {
-    async fn run(mut self, stream: TcpStream) {
-        let place = self.place.take();
+    /// The place goes with the socket.
+    async fn run(self, stream: TcpStream, place: Option<Permit>) {
         let resources = Arc::clone(self.service.resources());
         let metrics = resources.listener_metrics();
         let _open = metrics.map(Open::count);

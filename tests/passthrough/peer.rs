@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, UPGRADE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -184,25 +185,12 @@ fn endless(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
 
 /// One piece, and then nothing for ever; says so when it is no longer wanted.
 fn silent(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
-    struct Silent(
-        Option<Bytes>,
-        #[allow(dead_code, reason = "held for its drop")] Told,
-    );
-    impl http_body::Body for Silent {
-        type Data = Bytes;
-        type Error = std::io::Error;
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _cx: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-            match self.0.take() {
-                Some(piece) => std::task::Poll::Ready(Some(Ok(Frame::data(piece)))),
-                None => std::task::Poll::Pending,
-            }
-        }
-    }
-    let piece = Some(Bytes::from_static(b"first"));
-    Response::new(Silent(piece, Told(seen, "silent dropped")).boxed_unsync())
+    let told = Told(seen, "silent dropped");
+    let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"first")))]);
+    let frames = first.chain(stream::pending()).inspect(move |_| {
+        let _still_wanted = &told;
+    });
+    Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
 async fn swallow(

@@ -59,7 +59,6 @@ fn connection() -> Connection<Upstream> {
 fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
     Connection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-        place: None,
         standing: Standing::Served,
         delivery: Delivery::start(1, None),
         tls: None,
@@ -265,11 +264,19 @@ async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     assert_eq!(run.await.unwrap(), Ok(()));
 }
 
-/// Panics when it forwards `/panic`.
-struct Fragile(ListenerMetrics);
+/// Forwards everything, and answers so.
+struct Forwarding<F> {
+    answer: F,
+    metrics: Option<ListenerMetrics>,
+}
 
-impl Resources for Fragile {
-    type Forwarded = Full<Bytes>;
+impl<F, B> Resources for Forwarding<F>
+where
+    F: Fn(Request<Incoming>) -> Response<B> + Send + Sync + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Forwarded = B;
 
     async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
         Availability::Forwarded(None)
@@ -279,9 +286,8 @@ impl Resources for Fragile {
         Latest::Unknown
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<Self::Forwarded> {
-        assert_ne!(request.uri().path(), "/panic", "planted");
-        Response::new(Full::from("whole"))
+    async fn forward(&self, request: Request<Incoming>) -> Response<B> {
+        (self.answer)(request)
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
@@ -289,7 +295,7 @@ impl Resources for Fragile {
     }
 
     fn listener_metrics(&self) -> Option<&ListenerMetrics> {
-        Some(&self.0)
+        self.metrics.as_ref()
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
@@ -301,7 +307,14 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let drain = Drain::new();
-    let service = Service::new(Arc::new(Fragile(metrics.listener())));
+    let fragile = Forwarding {
+        answer: |request: Request<Incoming>| {
+            assert_ne!(request.uri().path(), "/panic", "planted");
+            Response::new(Full::from("whole"))
+        },
+        metrics: Some(metrics.listener()),
+    };
+    let service = Service::new(Arc::new(fragile));
     let running = tokio::spawn(run(listener, None, service, drain.clone()));
 
     let mut client = TcpStream::connect(address).await.unwrap();
@@ -335,35 +348,21 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
 }
 
 /// Upstream agrees to every change of protocols, and hands the client's end of the tunnel to the test.
-struct Tunnelling(tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>);
-
-impl Resources for Tunnelling {
-    type Forwarded = Full<Bytes>;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Forwarded(None)
-    }
-
-    async fn latest(&self, _: &Served) -> Latest {
-        Latest::Unknown
-    }
-
-    async fn forward(&self, mut request: Request<Incoming>) -> Response<Self::Forwarded> {
-        let mut answer = Response::new(Full::default());
+fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
+    let answer = move |mut request: Request<Incoming>| {
+        let mut answer = Response::new(Full::<Bytes>::default());
         let headers = request.headers();
         if headers.contains_key(http::header::UPGRADE) {
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             *answer.headers_mut() = headers.clone();
-            self.0.try_send(hyper::upgrade::on(&mut request)).unwrap();
+            sender.try_send(hyper::upgrade::on(&mut request)).unwrap();
         }
         answer
+    };
+    Forwarding {
+        answer,
+        metrics: None,
     }
-
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
-        Arc::new(Untold)
-    }
-
-    fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
 #[tokio::test]
@@ -377,11 +376,8 @@ async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
     let places = Permits::new(1);
     let peer = Peer::from(address.ip());
     let (sender, mut tunnels) = tokio::sync::mpsc::channel(1);
-    let connection = Connection {
-        place: places.try_acquire(peer),
-        ..connection_to(Tunnelling(sender))
-    };
-    let run = tokio::spawn(connection.run(stream));
+    let connection = connection_to(tunnelling(sender));
+    let run = tokio::spawn(connection.run(stream, places.try_acquire(peer)));
     client.write_all(UPGRADE).await.unwrap();
     let mut head = [0; 12];
     client.read_exact(&mut head).await.unwrap();
@@ -401,12 +397,7 @@ async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
     assert!(places.try_acquire(peer).is_some());
 }
 
-/// Answers with a body without end, and says when nobody has that any more.
-struct Endless {
-    lasting: Lasting,
-    dropped: std::sync::Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
-}
-
+/// A body without end, which says when nobody has it any more.
 struct EndlessBody(
     #[allow(dead_code, reason = "held for its drop")] Option<tokio::sync::oneshot::Sender<()>>,
 );
@@ -424,28 +415,18 @@ impl Body for EndlessBody {
     }
 }
 
-impl Resources for Endless {
-    type Forwarded = EndlessBody;
-
-    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        Availability::Forwarded(None)
-    }
-
-    async fn latest(&self, _: &Served) -> Latest {
-        Latest::Unknown
-    }
-
-    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
-        let mut answer = Response::new(EndlessBody(self.dropped.lock().unwrap().take()));
-        answer.extensions_mut().insert(self.lasting);
+/// Answers once, with such a body.
+fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
+    let dropped = std::sync::Mutex::new(Some(dropped));
+    let answer = move |_: Request<Incoming>| {
+        let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
+        answer.extensions_mut().insert(lasting);
         answer
+    };
+    Forwarding {
+        answer,
+        metrics: None,
     }
-
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
-        Arc::new(Untold)
-    }
-
-    fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
 /// How long a client has its endless answer that takes some of it once in each `pace`, if at all; `None` if that is for longer than
@@ -453,10 +434,7 @@ impl Resources for Endless {
 async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Option<Duration> {
     let (client, server) = tokio::io::duplex(1 << 16);
     let (sender, dropped) = tokio::sync::oneshot::channel();
-    let connection = connection_to(Endless {
-        lasting,
-        dropped: std::sync::Mutex::new(Some(sender)),
-    });
+    let connection = connection_to(endless(lasting, sender));
     let mut tasks = JoinSet::new();
     let io = TokioIo::new(client);
     let request = Request::get("http://a/version")
