@@ -108,7 +108,7 @@ async fn a_pinned_resource_that_may_not_be_read_holds_up_readiness_until_it_may(
     stage.ended().await;
 }
 
-const CLIENTS: usize = 60;
+const CLIENTS: usize = 100;
 const FORBIDDEN: usize = 20;
 
 fn widgets(number: usize) -> String {
