@@ -134,7 +134,8 @@ impl Servers {
         let mut arguments = words::split("apiserver --listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         arguments.extend(planned.apiserver.iter().cloned());
-        let (url, pid) = self.launch("apiserver", &arguments).await?;
+        let program = self.programs.gateway.clone();
+        let (url, pid) = self.launch("apiserver", &program, &arguments).await?;
         Ok(Reach {
             url: format!("http://{url}"),
             ca: None,
@@ -188,11 +189,12 @@ impl Servers {
             ]),
         }
         arguments.extend(planned.gateway.iter().cloned());
-        let name = format!("gateway-{tier}");
-        let (address, pid) = match planned.gateway_files {
-            None => self.launch(&name, &arguments).await?,
-            Some(files) => self.launch_with_files(files, &name, &arguments).await?,
+        let (program, arguments) = match planned.gateway_files {
+            None => (self.programs.gateway.clone(), arguments),
+            Some(files) => with_files(files, &self.programs.gateway, arguments),
         };
+        let name = format!("gateway-{tier}");
+        let (address, pid) = self.launch(&name, &program, &arguments).await?;
         let scheme = if certificate.is_some() {
             "https"
         } else {
@@ -206,27 +208,7 @@ impl Servers {
         })
     }
 
-    async fn launch(&mut self, name: &str, arguments: &[String]) -> Result<(String, u32)> {
-        let program = self.programs.gateway.clone();
-        self.launch_program(name, &program, arguments).await
-    }
-
-    /// The same, with so many open files at most.
-    async fn launch_with_files(
-        &mut self,
-        files: u32,
-        name: &str,
-        arguments: &[String],
-    ) -> Result<(String, u32)> {
-        // The shell becomes the gateway, and keeps its id.
-        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
-        let mut all = vec!["-c".to_owned(), limited];
-        all.push(self.programs.gateway.display().to_string());
-        all.extend_from_slice(arguments);
-        self.launch_program(name, Path::new("sh"), &all).await
-    }
-
-    async fn launch_program(
+    async fn launch(
         &mut self,
         name: &str,
         program: &Path,
@@ -350,4 +332,15 @@ struct Certificate {
     ca: PathBuf,
     chain: PathBuf,
     key: PathBuf,
+}
+
+/// The program and its arguments by which another one is started with so many open files at most. The shell becomes that program,
+/// and keeps its id.
+fn with_files(files: u32, program: &Path, arguments: Vec<String>) -> (PathBuf, Vec<String>) {
+    let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+    let before = ["-c".to_owned(), limited, program.display().to_string()];
+    (
+        PathBuf::from("sh"),
+        before.into_iter().chain(arguments).collect(),
+    )
 }

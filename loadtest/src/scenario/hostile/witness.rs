@@ -341,7 +341,8 @@ async fn once(
             client.call(Method::GET, &path, Vec::new()).await?
         }
         Deed::Event | Deed::Connection => {
-            let path = get("limit=1&resourceVersion=0");
+            // One object: of a version that may be old, a limit would not make the list any shorter.
+            let path = format!("{path}?fieldSelector=metadata.name%3D{NAME}&resourceVersion=0");
             let mut fresh = Client::new(scene.target.clone());
             fresh.call(Method::GET, &path, Vec::new()).await?
         }
