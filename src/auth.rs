@@ -1,0 +1,16 @@
+//! Who is calling (authentication), and what they may do (authorization).
+//!
+//! ```text
+//! connection's certificates, headers ──▶ authentication ──▶ Caller ──▶ authorization ──▶ Lease of a stream
+//!                                             │ TokenReview                │ SubjectAccessReview
+//!                                             └────────── upstream ────────┘
+//! ```
+//!
+//! Decisions are pure: users, questions and answers come in as values. The calls that ask the API server, and the caches of
+//! its answers, are apart from them.
+
+pub mod access;
+pub mod caller;
+pub mod lease;
+pub mod rbac;
+pub mod user;

@@ -1,0 +1,101 @@
+//! The caller of a request, and why a request is refused.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use rustls_pki_types::CertificateDer;
+
+use super::access::Access;
+use super::user::User;
+
+/// What a connection's TLS handshake says about its peer. The listener adds it to each request as an extension.
+#[derive(Clone, Debug, Default)]
+pub struct PeerIdentity {
+    /// The client's certificate chain as it was sent, end entity first. The peer has proven that it holds the key; nothing else
+    /// is verified. Empty without one.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// The authenticated caller of a request.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The identity that the request acts as: the impersonated user, if it impersonates one.
+    pub user: Arc<User>,
+    /// The authenticated user, if the request impersonates another one.
+    pub impersonator: Option<Arc<User>>,
+    /// How the caller was authenticated.
+    pub credential: Credential,
+    /// When the credential expires, if that is known. Streams end then.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// How a caller was authenticated, and so how its requests travel upstream.
+#[derive(Clone)]
+pub enum Credential {
+    /// No credential. Forwarded without one: upstream decides what anonymous callers may do.
+    Anonymous,
+    /// A bearer token. Forwarded with the caller's own headers untouched.
+    Token(Token),
+    /// A client certificate. Its key is the caller's, so the gateway impersonates the user upstream.
+    Certificate,
+    /// Headers of a trusted front proxy. The gateway impersonates the user upstream.
+    FrontProxy,
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Token(_) => "Token",
+            Self::Certificate => "Certificate",
+            Self::FrontProxy => "FrontProxy",
+        })
+    }
+}
+
+/// A bearer token. Never shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// A token from the value of an `Authorization` header: `Bearer` and the token.
+    #[must_use]
+    pub fn from_authorization(mut value: HeaderValue) -> Self {
+        value.set_sensitive(true);
+        Self(value)
+    }
+
+    /// The value for an `Authorization` header, marked sensitive.
+    #[must_use]
+    pub const fn authorization(&self) -> &HeaderValue {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+/// Why a request is refused. `downstream` writes it as the API server does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401: no credential that counts (protocol.md §6.6).
+    Unauthorized,
+    /// 403 (protocol.md §6.7).
+    Forbidden {
+        /// The user who may not.
+        user: Arc<User>,
+        /// What was asked.
+        access: Box<Access>,
+        /// The authorizer's reason; may be empty.
+        reason: String,
+    },
+    /// 500, plain text: the authorizer cannot decide, or headers make no sense (protocol.md §6.8).
+    Failed {
+        /// Without the URI, which the answer names before it.
+        message: String,
+    },
+}
