@@ -11,6 +11,7 @@
 
 pub mod access;
 pub mod caller;
+pub mod guard;
 pub mod lease;
 pub mod rbac;
 pub mod user;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
 use super::access::Access;
@@ -24,6 +24,9 @@ pub struct Caller {
     pub user: Arc<User>,
     /// The authenticated user, if the request impersonates another one.
     pub impersonator: Option<Arc<User>>,
+    /// The `Impersonate-*` headers of the request, which travel with its token when upstream is asked as the caller; empty without
+    /// impersonation.
+    pub impersonation: Arc<HeaderMap>,
     /// How the caller was authenticated.
     pub credential: Credential,
     /// When the credential expires, if that is known. Streams end then.
