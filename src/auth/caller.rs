@@ -82,9 +82,12 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why a request is refused. `downstream` writes it as the API server does.
+/// Why memory does not answer a request. `downstream` writes refusals as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
+    /// Upstream is to answer: it does not let the caller ask what it may do (anonymous callers have no such right by default), or
+    /// denies its impersonation and says so best itself. The request is forwarded under the caller's own identity.
+    Forward,
     /// 401: no credential that counts (protocol.md §6.6).
     Unauthorized,
     /// 403 (protocol.md §6.7).

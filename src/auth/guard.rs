@@ -72,7 +72,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`] for credentials that do not count; [`Refusal::Forbidden`] for impersonation that is denied;
-    /// [`Refusal::Failed`] if that cannot be found out, or headers make no sense.
+    /// [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be found out, or headers make no sense.
     #[expect(clippy::unused_async, reason = "upstream is asked here")]
     pub async fn authenticate(
         &self,
@@ -86,7 +86,8 @@ impl Guard {
     /// they no longer may.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Failed`] if that cannot be found out.
+    /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be
+    /// found out.
     #[expect(clippy::unused_async, reason = "upstream is asked here")]
     pub async fn authorize(&self, caller: &Caller, access: &Access) -> Result<Lease, Refusal> {
         Err(Refusal::Forbidden {
