@@ -1,7 +1,8 @@
 //! Permission of streams that are open. It may be revoked while they are.
 
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use slab::Slab;
 
@@ -53,7 +54,21 @@ impl Lease {
         LeaseHold {
             lease: self.clone(),
             key,
+            waker: None,
         }
+    }
+
+    /// Done when it is revoked.
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut hold = self.hold();
+        poll_fn(move |context| {
+            hold.arm(context.waker());
+            if hold.is_revoked() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
     }
 
     fn wakers(&self) -> MutexGuard<'_, Slab<Option<Waker>>> {
@@ -67,6 +82,8 @@ impl Lease {
 pub struct LeaseHold {
     lease: Lease,
     key: usize,
+    /// The waker that is registered, so that the same one needs no lock.
+    waker: Option<Waker>,
 }
 
 impl LeaseHold {
@@ -77,7 +94,11 @@ impl LeaseHold {
     }
 
     /// Wakes `waker` when the permission is revoked. Replaces an earlier one.
-    pub fn arm(&self, waker: &Waker) {
+    pub fn arm(&mut self, waker: &Waker) {
+        if self.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
+            return;
+        }
+        self.waker = Some(waker.clone());
         let mut wakers = self.lease.wakers();
         if let Some(known) = wakers.get_mut(self.key) {
             match known {
@@ -117,7 +138,7 @@ mod tests {
         let lease = Lease::new();
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         let mut holds: Vec<LeaseHold> = counts.iter().map(|_| lease.hold()).collect();
-        for (hold, count) in holds.iter().zip(&counts) {
+        for (hold, count) in holds.iter_mut().zip(&counts) {
             hold.arm(&Waker::from(Arc::clone(count)));
             hold.arm(&Waker::from(Arc::clone(count)));
         }

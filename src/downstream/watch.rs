@@ -6,6 +6,7 @@
 mod bookmarks;
 mod follower;
 mod initial;
+mod permission;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Pieces;
 use super::admission::{ListPlace, WatchPlace};
+use crate::auth::lease::LeaseHold;
 use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::{Entry, Marker, Seat, Served};
@@ -54,8 +56,10 @@ pub(in crate::downstream) static FRAMES: FrameLimits = FrameLimits {
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchEnd {
-    /// Its time was up.
+    /// Its time was up, or its client's credential has expired.
     Deadline,
+    /// Its client may no longer read this.
+    Revoked,
     /// It fell out of the history and was told to list again.
     Lagged,
     /// The resource is no longer served, or the gateway drains.
@@ -161,6 +165,13 @@ impl WatchBody {
         self
     }
 
+    /// The same, ended when the permission is revoked.
+    #[must_use]
+    pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
+        self.follower.lease = lease;
+        self
+    }
+
     /// The same with other limits.
     #[cfg(test)]
     pub(in crate::downstream) fn limited(mut self, limits: &'static FrameLimits) -> Self {
@@ -209,7 +220,9 @@ impl Body for WatchBody {
     ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
         let this = self.get_mut();
         let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
-        if this.is_overdue(context) {
+        // Armed on every poll, so that it is woken wherever it waits.
+        this.follower.arm_lease(context.waker());
+        if this.follower.is_revoked() || this.is_overdue(context) {
             return Poll::Ready(None);
         }
         let mut is_armed = false;

@@ -329,6 +329,7 @@ impl WatchTally for StreamTally {
         let WatchTotals { end, events, bytes } = totals;
         let reason = match end {
             WatchEnd::Deadline => StreamLabel::Timeout,
+            WatchEnd::Revoked => StreamLabel::Revoked,
             WatchEnd::Lagged => StreamLabel::Lagged,
             // A client that does not read is cut at the drain's deadline: that is not its own doing.
             WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
@@ -406,5 +407,6 @@ mod tests {
         check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
         check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);
         check_end(WatchEnd::Lagged, &draining, StreamLabel::Lagged);
+        check_end(WatchEnd::Revoked, &draining, StreamLabel::Revoked);
     }
 }

@@ -305,8 +305,10 @@ impl Label for FrameRejection {
 /// Why a client's watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// The time that the client asked for, or that we allow, was over.
+    /// The time that the client asked for, or that we allow, was over, or its credential has expired.
     Timeout,
+    /// The client may no longer read the resource.
+    Revoked,
     /// The client went away.
     ClientGone,
     /// The client fell out of the ring and was told to list again.
@@ -320,6 +322,7 @@ pub enum StreamEnd {
 impl Label for StreamEnd {
     const ALL: &'static [Self] = &[
         Self::Timeout,
+        Self::Revoked,
         Self::ClientGone,
         Self::Lagged,
         Self::CacheGone,
@@ -329,6 +332,7 @@ impl Label for StreamEnd {
     fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
+            Self::Revoked => "revoked",
             Self::ClientGone => "client_gone",
             Self::Lagged => "lagged",
             Self::CacheGone => "cache_gone",

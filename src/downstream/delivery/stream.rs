@@ -73,10 +73,12 @@ impl Stream {
     pub(super) fn new(
         transport: Transport,
         head: Bytes,
-        follower: Follower,
+        mut follower: Follower,
         waker: Waker,
         done: oneshot::Sender<Transport>,
     ) -> Self {
+        // For the whole of its life: a stream's waker is always the same.
+        follower.arm_lease(&waker);
         Self {
             wake_at: follower.wake_at(),
             transport,
@@ -156,8 +158,9 @@ impl Stream {
         {
             return Flow::Gone;
         }
-        // So that a client who is always behind is not served for ever.
-        self.follower.is_overdue(now);
+        // Asked here and not for each event: whoever revokes the permission wakes the stream. And a client who is always behind is
+        // not served for ever.
+        let _ = self.follower.is_revoked() || self.follower.is_overdue(now);
         let mut flow = self.drive(turn);
         if flow == Flow::Idle
             && self.follower.wake_at() <= now

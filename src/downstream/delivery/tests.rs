@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
+use crate::auth::lease::{Lease, LeaseHold};
 use crate::cache::tests::samples::{World, kind, told};
 use crate::downstream::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::Metrics;
@@ -101,6 +102,22 @@ impl Scene {
 
     /// The same by one who joined earlier.
     fn enter(&self, entry: Entry, room: usize, timeout: Duration) -> Client {
+        self.enter_leased(entry, room, timeout, None)
+    }
+
+    /// A client of everything from now on, for as long as its permission lasts.
+    fn leased(&self, lease: &Lease, room: usize) -> Client {
+        let entry = self.served.hub.join(&Selector::default());
+        self.enter_leased(entry, room, HOUR, Some(lease.hold()))
+    }
+
+    fn enter_leased(
+        &self,
+        entry: Entry,
+        room: usize,
+        timeout: Duration,
+        lease: Option<LeaseHold>,
+    ) -> Client {
         let version = ResourceVersion(entry.reached.version.0.max(10));
         let sequence = self.served.cache.resume_after(version).unwrap();
         let timing = Timing {
@@ -110,7 +127,7 @@ impl Scene {
         };
         let start = Start::After { sequence, version };
         let tally = Arc::clone(&self.tally) as _;
-        let watch = WatchBody::new(self.served.clone(), entry, start, timing, tally);
+        let watch = WatchBody::new(self.served.clone(), entry, start, timing, tally).leased(lease);
         let (stream, server) = tokio::io::duplex(room);
         let delivery = self.delivery.clone();
         Client {
@@ -400,6 +417,52 @@ async fn bookmarks_come_in_quiet_times_and_the_deadline_ends_the_watch() {
     );
     assert_eq!(scene.tally.end().await.end, WatchEnd::Deadline);
     assert!(client.watch.await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_revoked_watch_ends_with_its_last_chunk_and_the_others_go_on() {
+    let mut scene = Scene::new(WIDE, 1);
+    let lease = Lease::new();
+    let mut stays = scene.client(1 << 16, HOUR);
+    let mut leaves = scene.leased(&lease, 1 << 16);
+    // It does not read: what was on its way is completed when it does, and nothing follows.
+    let mut blocked = scene.leased(&lease, 64);
+    let begun = scene.world.version;
+    for client in [&mut stays, &mut leaves, &mut blocked] {
+        client.read().await;
+    }
+    for _ in 0..100 {
+        scene.put("a/1");
+        stays.read_lines(1).await;
+        leaves.read_lines(1).await;
+    }
+    lease.revoke();
+    scene.put("a/2");
+    assert!(leaves.read_to_end().await.is_empty());
+    assert!(leaves.watch.await.unwrap().is_some());
+    let told = scene.told_since(begun);
+    let lines = blocked.read_to_end().await;
+    assert!(
+        lines.len() < told.len() && told.starts_with(&lines),
+        "{lines:?}"
+    );
+    assert!(blocked.watch.await.unwrap().is_some());
+    for _ in 0..2 {
+        assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
+    }
+    assert_eq!(lease.stream_count(), 0);
+    assert_eq!(stays.read_lines(1).await, told[told.len() - 1..]);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_revoked_before_it_begins_has_an_empty_body() {
+    let mut scene = Scene::new(WIDE, 1);
+    let lease = Lease::new();
+    lease.revoke();
+    let mut client = scene.leased(&lease, 1 << 16);
+    scene.put("a/1");
+    assert!(client.read_to_end().await.is_empty());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
 }
 
 proptest! {

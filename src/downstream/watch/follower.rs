@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::bookmarks::Bookmarks;
 use super::initial::Initial;
 use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::downstream::Pieces;
 use crate::downstream::admission::{ListPlace, WatchPlace};
@@ -49,6 +50,8 @@ pub(in crate::downstream) struct Follower {
     bytes: u64,
     /// The right to be there.
     place: Option<WatchPlace>,
+    /// The client's permission, which may be revoked.
+    pub(super) lease: Option<LeaseHold>,
 }
 
 /// What there is for a client.
@@ -119,6 +122,7 @@ impl Follower {
             events: 0,
             bytes: 0,
             place: None,
+            lease: None,
         }
     }
 
@@ -188,7 +192,7 @@ impl Follower {
     }
 
     /// Ends it.
-    fn end_as(&mut self, end: WatchEnd) {
+    pub(super) fn end_as(&mut self, end: WatchEnd) {
         self.end.get_or_insert(end);
     }
 

@@ -8,6 +8,7 @@ use bytes::Buf;
 use tokio::time::advance;
 
 use super::*;
+use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Sample, World, kind, told};
 use crate::resource::Layout;
 use crate::view::Hub;
@@ -809,4 +810,43 @@ async fn delays_are_told_once_a_batch_and_only_of_what_came_while_the_stream_was
     }
     assert_eq!(client.drain().len(), 101, "a bookmark is among them");
     assert_eq!(client.delays(), [100, 40], "of the oldest event of a frame");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_stream_ends_wherever_it_is() {
+    let mut scene = Scene::new(WIDE);
+    scene.put("a/x", None);
+    let selector = everything();
+    let starts = |scene: &Scene| {
+        let entry = scene.served.hub.join(&selector);
+        let (reached, version) = (entry.reached.through, entry.reached.version);
+        let after = |version| Start::After {
+            sequence: reached,
+            version,
+        };
+        [
+            after(version),
+            after(ResourceVersion(version.0 + 100)),
+            scene.initial(Marker::InitialEventsEnd),
+        ]
+    };
+    for has_begun in [false, true] {
+        for start in starts(&scene) {
+            let text = format!("{start:?}, begun: {has_begun}");
+            let lease = Lease::new();
+            let mut client = scene.client(&selector, start, HOUR);
+            client.body = client.body.leased(Some(lease.hold()));
+            if has_begun {
+                client.drain();
+            }
+            let wakes = client.wakes();
+            lease.revoke();
+            assert_eq!(client.wakes() - wakes, usize::from(has_begun), "{text}");
+            scene.put("a/y", None);
+            assert_eq!(client.poll(), Polled::Ended, "{text}");
+            assert!(client.body.is_end_stream());
+            assert_eq!(client.end().end, WatchEnd::Revoked, "{text}");
+            assert_eq!(lease.stream_count(), 0);
+        }
+    }
 }

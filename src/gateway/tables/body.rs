@@ -17,6 +17,7 @@ use super::kept::{Refused, refused};
 #[cfg(test)]
 use super::stream::Stream;
 use super::stream::{End, Member};
+use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::downstream::admission::WatchPlace;
 use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
@@ -40,6 +41,7 @@ pub(in crate::gateway) struct TableBody {
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
+    lease: Option<LeaseHold>,
     _admitted: Option<WatchPlace>,
 }
 
@@ -94,6 +96,7 @@ impl TableBody {
             end: None,
             events: 0,
             bytes: 0,
+            lease: None,
             _admitted: None,
         }
     }
@@ -107,6 +110,20 @@ impl TableBody {
     pub(in crate::gateway) fn holding(mut self, admitted: Option<WatchPlace>) -> Self {
         self._admitted = admitted;
         self
+    }
+
+    /// The same, ended when the permission is revoked.
+    pub(in crate::gateway) fn leased(mut self, lease: Option<LeaseHold>) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Whether the permission was revoked; wakes `waker` when it is.
+    fn is_revoked(&mut self, waker: &Waker) -> bool {
+        self.lease.as_mut().is_some_and(|lease| {
+            lease.arm(waker);
+            lease.is_revoked()
+        })
     }
 
     fn gather(&mut self) -> Gathered {
@@ -208,6 +225,10 @@ impl Body for TableBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         if this.end.is_some() {
+            return Poll::Ready(None);
+        }
+        if this.is_revoked(context.waker()) {
+            this.end = Some(WatchEnd::Revoked);
             return Poll::Ready(None);
         }
         // A client who is always behind is not served for ever.

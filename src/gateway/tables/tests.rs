@@ -387,3 +387,24 @@ async fn a_watch_holds_its_place_until_it_is_gone() {
     drop(body);
     assert!(admission.watch(peer).is_ok());
 }
+
+#[tokio::test]
+async fn a_revoked_client_ends_and_the_others_of_its_stream_go_on() {
+    let mut upstream = Upstream::new().await;
+    let (leaves, stays) = (upstream.client(5, ""), upstream.client(5, ""));
+    let lines = upstream.asked().await.grant();
+    let (mut leaves, mut stays) = (opened(leaves).await, opened(stays).await);
+    let lease = crate::auth::lease::Lease::new();
+    leaves.0 = leaves.0.leased(Some(lease.hold()));
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    for client in [&mut leaves, &mut stays] {
+        client.expect(Some(added(6, COLUMNS))).await;
+    }
+    let ended = tokio::spawn(async move { leaves.expect(None).await });
+    // It waits for the next line by now.
+    tokio::task::yield_now().await;
+    lease.revoke();
+    ended.await.unwrap();
+    lines.send(added(7, "null")).await.unwrap();
+    stays.expect(Some(added(7, "null"))).await;
+}

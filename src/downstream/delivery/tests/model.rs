@@ -25,8 +25,8 @@ use self::wire::Wire;
 use super::super::inbox::Inbox;
 use super::super::worker::{Arrival, Worker};
 use super::super::{LIMITS, Limits};
+use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Dice, World, kind};
-
 use crate::downstream::watch::{FRAMES, FrameLimits, Start, Timing, WatchBody, WatchTally};
 use crate::downstream::websocket::{Framing, Talk};
 use crate::resource::{Layout, ResourceVersion};
@@ -145,10 +145,12 @@ impl<'a> Model<'a> {
         } else {
             36_000
         };
-        let body = self.body(entry, start, timeout);
+        let lease = Lease::new();
+        let body = self.body(entry, start, timeout).leased(Some(lease.hold()));
         let way = self.way(body);
         self.clients.push(Client {
             way,
+            lease,
             sees,
             since,
             initial: told,
@@ -188,6 +190,7 @@ impl<'a> Model<'a> {
         };
         let client = Client {
             way,
+            lease: Lease::new(),
             sees: Sees::All,
             since: version,
             initial: Vec::new(),
@@ -300,6 +303,7 @@ impl<'a> Model<'a> {
             21 => self.stage.progress(),
             22 if self.dice.once_in(3) => self.leave(who),
             23 if self.dice.once_in(2) => self.wait(),
+            23 if self.dice.once_in(2) => self.revoke(who),
             _ => {}
         }
     }
@@ -332,6 +336,15 @@ impl<'a> Model<'a> {
             Way::Delivered { wire, .. } | Way::Socket { wire, .. } => {
                 wire.close(self.dice.once_in(2))
             }
+        }
+    }
+
+    /// The client may no longer see what it watches: its stream ends wherever it is, and nothing is told but what came before.
+    fn revoke(&mut self, who: usize) {
+        if let Some(client) = self.clients.get_mut(who) {
+            client.lease.revoke();
+            client.must_end = true;
+            client.excuses.may_end = true;
         }
     }
 

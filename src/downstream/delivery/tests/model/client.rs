@@ -9,6 +9,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::stage::{Flag, Sees};
 use super::wire::Wire;
+use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Past, World};
 use crate::downstream::transport::Transport;
 use crate::downstream::watch::WatchBody;
@@ -57,13 +58,14 @@ pub(super) struct Excuses {
 
 pub(super) struct Client {
     pub(super) way: Way,
+    pub(super) lease: Lease,
     pub(super) sees: Sees,
     /// Events up to this version are none of its own.
     pub(super) since: u64,
     /// Initial events, and whether a marker follows them.
     pub(super) initial: Vec<Vec<u8>>,
     pub(super) has_marker: bool,
-    /// Its view is closed.
+    /// Its view is closed, or its permission revoked.
     pub(super) must_end: bool,
     pub(super) excuses: Excuses,
 }
@@ -246,7 +248,7 @@ impl Client {
             Rest::Cut => return Err("an event in part".into()),
         }
         match end {
-            End::Open if self.must_end && !left => Err("not ended".into()),
+            End::Open if self.must_end && !left && !blocked => Err("not ended".into()),
             End::Open => Ok(()),
             End::Clean if is_free || self.must_end => Ok(()),
             End::Clean => Err("ended".into()),
