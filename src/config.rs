@@ -6,11 +6,14 @@
 //!
 //! A setting is checked once, here; parts get plain values that are true together.
 
+mod audit;
+mod auth;
 mod embedded;
 mod file;
 mod files;
 mod kinds;
 mod layers;
+mod patterns;
 mod print;
 mod serve;
 
@@ -22,9 +25,12 @@ use crate::cli::{self, Command, ConfigAction, Flags};
 use crate::resource::Gvr;
 
 pub use crate::cli::{AuthMode, LogFormat, LogLevel, ObjectCount};
+pub use audit::{AuditLog, AuditSettings};
+pub use auth::{AuthSettings, FrontProxySettings};
 pub use files::OpenFiles;
-pub use kinds::{InvalidKind, ResourceName};
+pub use kinds::InvalidKind;
 pub use layers::FlagsError;
+pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};
 
 #[cfg(test)]
 mod tests;
@@ -78,14 +84,18 @@ pub struct ServeSettings {
     pub listen: SocketAddr,
     /// What is spoken on that address.
     pub transport: Transport,
-    /// How callers are told apart.
-    pub auth: AuthMode,
+    /// Address for operators, with places of its own; port 0 lets the system choose.
+    pub operator_listen: Option<SocketAddr>,
+    /// How callers are authenticated and authorized.
+    pub auth: AuthSettings,
+    /// What is audited, if anything.
+    pub audit: Option<AuditSettings>,
     /// Address for metrics and health; port 0 lets the system choose.
     pub admin_listen: SocketAddr,
     /// Caches that start at once and stay.
     pub pin_resources: Vec<Gvr>,
-    /// Resources that are never cached.
-    pub passthrough_resources: Vec<ResourceName>,
+    /// What may be cached at all.
+    pub cached: CacheLists,
     /// How long a cache outlives its last client.
     pub idle_resource_timeout: Duration,
     /// Bounds of every resource's ring.
@@ -94,6 +104,8 @@ pub struct ServeSettings {
     pub coalesce_delay_max: Duration,
     /// Bounds of what clients may take together.
     pub admission: AdmissionLimits,
+    /// Whose requests shares do not limit.
+    pub exempt: ExemptSettings,
     /// What is forwarded at once.
     pub forwards: ForwardLimits,
 }
@@ -125,7 +137,31 @@ pub enum Transport {
         cert: PathBuf,
         /// Private key, PEM.
         key: PathBuf,
+        /// Further identities, for the names that clients ask for.
+        sni: Vec<SniCertificate>,
     },
+}
+
+/// A certificate for clients that ask for certain names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniCertificate {
+    /// Certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Private key, PEM.
+    pub key: PathBuf,
+    /// Names, the first label may be `*`; empty for those in the certificate.
+    pub names: Vec<String>,
+}
+
+impl std::fmt::Display for SniCertificate {
+    /// As `--tls-sni-cert-key` takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{},{}", self.cert.display(), self.key.display())?;
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        write!(f, ":{}", self.names.join(","))
+    }
 }
 
 /// Bounds of a ring.
@@ -156,6 +192,15 @@ pub struct AdmissionLimits {
     pub list_stall_max: Duration,
     /// Resident bytes of the process above which no new list or watch is let in; 0 for no bound.
     pub memory_max: usize,
+}
+
+/// Callers whom shares do not limit. The bounds of all callers together hold for them, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExemptSettings {
+    /// Names of users.
+    pub users: Vec<String>,
+    /// Groups.
+    pub groups: Vec<String>,
 }
 
 /// Bounds of what is forwarded for all clients together. Open files may allow less (see [`OpenFiles`]).
@@ -243,9 +288,14 @@ pub enum SettingsError {
         "--listen {0}: the embedded API server checks no callers and serves loopback addresses only"
     )]
     ApiserverOffLoopback(SocketAddr),
-    /// A mode that is planned.
-    #[error("--auth {0} is not built yet; use --auth none, on loopback")]
-    AuthNotBuilt(&'static str),
+    /// A flag that does nothing without another.
+    #[error("--{flag} needs {needed}")]
+    Needs {
+        /// The flag.
+        flag: &'static str,
+        /// What else to give.
+        needed: &'static str,
+    },
     /// A number out of its range.
     #[error("--{flag} must be between {min} and {max}, not {given}")]
     OutOfRange {
@@ -269,8 +319,15 @@ pub enum SettingsError {
         reason: String,
     },
     /// One port for two listeners.
-    #[error("--listen and --admin-listen are both {0}")]
-    SameAddress(SocketAddr),
+    #[error("{one} and {other} are both {address}")]
+    SameAddress {
+        /// A flag.
+        one: &'static str,
+        /// Another.
+        other: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
 }
 
 /// Reads flags, environment and file into flags that carry the value of the highest layer.
@@ -345,6 +402,15 @@ impl ProcessSettings {
             .0,
         })
     }
+}
+
+/// The words of a list. An empty one is how a shell or a file says "none".
+fn words(given: &[String]) -> Vec<String> {
+    given
+        .iter()
+        .filter(|word| !word.is_empty())
+        .cloned()
+        .collect()
 }
 
 /// `given`, if it lies between `min` and `max`, both included.

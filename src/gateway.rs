@@ -20,7 +20,8 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
 use crate::cache::Retention;
-use crate::config::{OpenFiles, ServeSettings, Transport, UpstreamSource};
+use crate::cli::word_of;
+use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
 use crate::downstream::listener;
 use crate::downstream::serve::Service;
@@ -44,6 +45,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// A mode that the gateway does not have yet.
+    #[error("--auth {0} is not built yet; use --auth none, on loopback")]
+    AuthNotBuilt(String),
     /// The way upstream cannot be built.
     #[error("upstream")]
     Connect(#[from] client::ConnectError),
@@ -92,9 +96,12 @@ impl Gateway {
     /// # Errors
     /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
     pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+        if settings.auth.mode != AuthMode::None {
+            return Err(RunError::AuthNotBuilt(word_of(settings.auth.mode)));
+        }
         let tls = match &settings.transport {
             Transport::PlainHttp => None,
-            Transport::Tls { cert, key } => Some(Arc::new(identity::server_config(cert, key)?)),
+            Transport::Tls { cert, key, .. } => Some(Arc::new(identity::server_config(cert, key)?)),
         };
         let metrics = Arc::new(Metrics::new()?);
         let client = Client::connect(source(&settings.upstream)).await?;
@@ -249,7 +256,7 @@ fn registry_settings(settings: ServeSettings, admission: Admission) -> RegistryS
     let ring = settings.ring;
     RegistrySettings {
         pinned: settings.pin_resources,
-        passthrough: settings.passthrough_resources,
+        cached: settings.cached,
         idle_timeout: settings.idle_resource_timeout,
         retention: Retention {
             segment_slots: SEGMENT_SLOTS,

@@ -264,7 +264,12 @@ async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
     let (cert, key) = (folder.join("metrics.crt"), folder.join("metrics.key"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let row = Row::over(Transport::Tls { cert, key }).await;
+    let row = Row::over(Transport::Tls {
+        cert,
+        key,
+        sni: Vec::new(),
+    })
+    .await;
     let mut stream = TcpStream::connect(row.gateway.address).await.unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")

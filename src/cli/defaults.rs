@@ -17,8 +17,36 @@ pub const APISERVER_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8001);
 
 /// The safest mode that needs no rights beyond the caller's own.
 pub const AUTH: AuthMode = AuthMode::SelfCheck;
-/// Never hold in memory, in clear, what the cluster keeps secret.
-pub const PASSTHROUGH_RESOURCES: &str = "secrets";
+/// As kube-apiserver remembers answers of an authorization webhook (`--authorization-webhook-cache-authorized-ttl`).
+pub const AUTH_ALLOW_TTL: Span = Span(Duration::from_secs(300));
+/// Likewise (`--authorization-webhook-cache-unauthorized-ttl`).
+pub const AUTH_DENY_TTL: Span = Span(Duration::from_secs(30));
+/// A permission that was taken away ends streams within half a minute.
+pub const REAUTHORIZE_INTERVAL: Span = Span(Duration::from_secs(30));
+/// As long as the API server itself goes on with a permission that it cannot ask for again.
+pub const REAUTHORIZE_GRACE: Span = Span(Duration::from_secs(300));
+/// As front proxies and kube-apiserver's aggregation layer have it.
+pub const REQUESTHEADER_USERNAME_HEADERS: &str = "X-Remote-User";
+/// Only newer front proxies tell it; nobody else may be able to set it.
+pub const REQUESTHEADER_UID_HEADERS: &str = "";
+/// As front proxies and kube-apiserver's aggregation layer have it.
+pub const REQUESTHEADER_GROUP_HEADERS: &str = "X-Remote-Group";
+/// Likewise.
+pub const REQUESTHEADER_EXTRA_HEADERS_PREFIX: &str = "X-Remote-Extra-";
+
+/// As kube-apiserver rotates.
+pub const AUDIT_LOG_MAXSIZE: u64 = 100;
+/// A gigabyte of audit events, and the file that is written to.
+pub const AUDIT_LOG_MAXBACKUP: usize = 10;
+/// The number of files bounds them already.
+pub const AUDIT_LOG_MAXAGE: u64 = 0;
+
+/// Everything but what the next list names.
+pub const CACHE_RESOURCES: &str = "*";
+/// What holds secrets or tokens in clear must not lie in memory. Metrics are computed for each request and cannot be watched.
+pub const PASSTHROUGH_RESOURCES: &str = "secrets,*.oauth.openshift.io,tokens.management.cattle.io,\
+    clusterregistrationtokens.management.cattle.io,tokens.ext.cattle.io,\
+    *.metrics.k8s.io,*.custom.metrics.k8s.io,*.external.metrics.k8s.io";
 
 /// The API server's own upper bound of a watch cache's history (protocol.md §8, "history window").
 pub const RING_EVENTS_MAX: usize = 102_400;

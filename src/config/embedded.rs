@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    AdmissionLimits, ApiserverSettings, AuthMode, DemoSettings, ForwardLimits, RingLimits,
-    ServeSettings, SettingsError, Transport, UpstreamSource, in_range, kinds,
+    AdmissionLimits, ApiserverSettings, AuthMode, AuthSettings, CacheLists, DemoSettings,
+    ExemptSettings, ForwardLimits, ResourcePattern, RingLimits, ServeSettings, SettingsError,
+    Transport, UpstreamSource, in_range, kinds,
 };
 use crate::cli::{self, ApiserverFlags, ByteLen, DemoFlags, Span};
 
@@ -89,10 +90,15 @@ impl ServeSettings {
             frame_len_max: cli::FRAME_LEN_MAX.0,
             listen: ANY_PORT,
             transport: Transport::PlainHttp,
-            auth: AuthMode::None,
+            operator_listen: None,
+            auth: AuthSettings::of_mode(AuthMode::None),
+            audit: None,
             admin_listen: ANY_PORT,
             pin_resources: Vec::new(),
-            passthrough_resources: cli::PASSTHROUGH_RESOURCES.parse().into_iter().collect(),
+            cached: CacheLists {
+                allowed: vec![ResourcePattern::ALL],
+                denied: by_default(cli::PASSTHROUGH_RESOURCES),
+            },
             idle_resource_timeout: cli::IDLE_RESOURCE_TIMEOUT.0,
             ring: RingLimits {
                 events_max: cli::RING_EVENTS_MAX,
@@ -109,7 +115,14 @@ impl ServeSettings {
                 list_stall_max: cli::LIST_STALL_MAX.0,
                 memory_max: cli::MEMORY_MAX.0,
             },
+            exempt: ExemptSettings::default(),
             forwards: ForwardLimits::default(),
         }
     }
+}
+
+/// The patterns of a default, which a test holds to be patterns.
+fn by_default(list: &str) -> Vec<ResourcePattern> {
+    let words = list.split(',');
+    words.filter_map(|word| word.parse().ok()).collect()
 }

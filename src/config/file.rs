@@ -55,8 +55,8 @@ pub enum FileError {
 pub(super) struct Entry {
     /// As written, in camelCase.
     pub(super) key: String,
-    /// As a flag takes it: lists joined by commas.
-    pub(super) value: String,
+    /// One word, or those of a list.
+    pub(super) words: Vec<String>,
     /// Where the key stands, from 1.
     pub(super) line: u64,
 }
@@ -90,7 +90,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
             message: message.lines().next().unwrap_or("not YAML").to_owned(),
         }
     })?;
-    let is = |key: &str, value: &str| entries.iter().any(|e| e.key == key && e.value == value);
+    let is = |key: &str, value: &str| entries.iter().any(|e| e.key == key && e.words == [value]);
     if !is("apiVersion", API_VERSION) || !is("kind", KIND) {
         return Err(FileError::Kind {
             path: path.to_owned(),
@@ -123,60 +123,60 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut entries = Vec::new();
         // Bounded by the length of the file.
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let Word(value) = map.next_value()?;
+            let Words(words) = map.next_value()?;
             entries.push(Entry {
                 line: key.referenced.line(),
                 key: key.value,
-                value,
+                words,
             });
         }
         Ok(entries)
     }
 }
 
-/// A scalar or a list of scalars, as a flag takes it.
-struct Word(String);
+/// A scalar or a list of scalars, each as a flag takes it.
+struct Words(Vec<String>);
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordVisitor).map(Self)
+        deserializer.deserialize_any(WordsVisitor).map(Self)
     }
 }
 
-struct WordVisitor;
+struct WordsVisitor;
 
-impl<'de> Visitor<'de> for WordVisitor {
-    type Value = String;
+impl<'de> Visitor<'de> for WordsVisitor {
+    type Value = Vec<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a word, a number, true, false, or a list of words")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
+    fn visit_str<E>(self, text: &str) -> Result<Vec<String>, E> {
+        Ok(vec![text.to_owned()])
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<String, E> {
-        Ok(value.to_string())
+    fn visit_bool<E>(self, value: bool) -> Result<Vec<String>, E> {
+        Ok(vec![value.to_string()])
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<String, E> {
-        Ok(value.to_string())
+    fn visit_u64<E>(self, value: u64) -> Result<Vec<String>, E> {
+        Ok(vec![value.to_string()])
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<String, E> {
-        Ok(value.to_string())
+    fn visit_i64<E>(self, value: i64) -> Result<Vec<String>, E> {
+        Ok(vec![value.to_string()])
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<String, E> {
-        Ok(value.to_string())
+    fn visit_f64<E>(self, value: f64) -> Result<Vec<String>, E> {
+        Ok(vec![value.to_string()])
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<String, A::Error> {
-        let mut words = Vec::new();
-        while let Some(Word(word)) = seq.next_element()? {
-            words.push(word);
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Words(words)) = seq.next_element()? {
+            all.extend(words);
         }
-        Ok(words.join(","))
+        Ok(all)
     }
 }

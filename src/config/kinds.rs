@@ -1,8 +1,5 @@
 //! How resources and kinds are written in settings.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::config::ExtraKind;
 use crate::resource::Gvr;
 
@@ -12,55 +9,9 @@ pub enum InvalidKind {
     /// Not a resource with its version.
     #[error("write plural.version or plural.version.group, as pods.v1 or deployments.v1.apps")]
     Gvr,
-    /// Not a resource without a version.
-    #[error("write plural or plural.group, as secrets or leases.coordination.k8s.io")]
-    Name,
     /// Not an extra kind.
     #[error("write plural.version.group=Kind or plural.version.group=Kind:cluster")]
     ExtraKind,
-}
-
-/// A resource in all its versions: `secrets`, `leases.coordination.k8s.io`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceName {
-    /// Plural name.
-    pub resource: String,
-    /// API group; empty for the core group.
-    pub group: String,
-}
-
-impl ResourceName {
-    /// Whether `gvr` is a version of this resource.
-    #[must_use]
-    pub fn covers(&self, gvr: &Gvr) -> bool {
-        *self.resource == *gvr.resource && *self.group == *gvr.group
-    }
-}
-
-impl FromStr for ResourceName {
-    type Err = InvalidKind;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
-        // A group has a dot or is one word such as apps, but never looks like a version.
-        if !is_label(resource) || (text.contains('.') && !is_group(group)) || is_version(group) {
-            return Err(InvalidKind::Name);
-        }
-        Ok(Self {
-            resource: resource.to_owned(),
-            group: group.to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for ResourceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.resource)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        Ok(())
-    }
 }
 
 /// Reads `pods.v1` or `deployments.v1.apps`, the inverse of how [`Gvr`] is displayed.
@@ -96,7 +47,7 @@ pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
 }
 
 /// A DNS label in small letters, as plural names are.
-fn is_label(text: &str) -> bool {
+pub(super) fn is_label(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63
         && text
@@ -104,12 +55,12 @@ fn is_label(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-fn is_group(text: &str) -> bool {
+pub(super) fn is_group(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
 /// `v1`, `v1beta2`: the form that Kubernetes sorts versions by.
-fn is_version(text: &str) -> bool {
+pub(super) fn is_version(text: &str) -> bool {
     is_label(text)
         && text
             .strip_prefix('v')

@@ -66,7 +66,7 @@ pub(super) fn read(
     );
     settled.lay(environment(&names, variable)?);
     if let Some(path) = file_path(matches, &settled) {
-        settled.lay(from_file(&path, &names)?);
+        settled.lay(from_file(&path, &command)?);
     }
     settled.parse_over(arguments)
 }
@@ -161,7 +161,8 @@ fn file_path(matches: &ArgMatches, settled: &Settled) -> Option<PathBuf> {
         .map(|given| PathBuf::from(&given.value))
 }
 
-fn from_file(path: &Path, names: &[String]) -> Result<Vec<Given>, FlagsError> {
+fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<Given>, FlagsError> {
+    let names = flag_names(command);
     let mut given = Vec::new();
     for entry in file::read(path)? {
         let origin = format!("{}:{}: {}", path.display(), entry.line, entry.key);
@@ -173,11 +174,22 @@ fn from_file(path: &Path, names: &[String]) -> Result<Vec<Given>, FlagsError> {
         };
         given.push(Given {
             flag: flag.clone(),
-            value: entry.value,
+            value: entry.words.join(delimiter(command, flag)),
             origin,
         });
     }
     Ok(given)
+}
+
+/// What joins the words of a list in a flag's value.
+fn delimiter(command: &clap::Command, flag: &str) -> &'static str {
+    let flag = command
+        .get_arguments()
+        .find(|one| one.get_long() == Some(flag));
+    match flag.and_then(clap::Arg::get_value_delimiter) {
+        Some(';') => ";",
+        _ => ",",
+    }
 }
 
 /// What the layers so far have decided.
@@ -237,7 +249,7 @@ fn overruled_by(flag: &str) -> &'static [&'static str] {
         "kubeconfig" | "in-cluster" | "upstream" => {
             &["kubeconfig", "context", "in-cluster", "upstream"]
         }
-        "plain-http" => &["tls-cert", "tls-key"],
+        "plain-http" => &["tls-cert", "tls-key", "tls-sni-cert-key"],
         "tls-cert" | "tls-key" => &["plain-http"],
         _ => &[],
     }

@@ -3,8 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{ProcessSettings, ServeSettings, Transport, UpstreamSource, file};
-use crate::cli::{ByteLen, Span, word_of};
+use super::{
+    AuditLog, AuditSettings, AuthSettings, ProcessSettings, ServeSettings, Transport,
+    UpstreamSource, audit, file,
+};
+use crate::cli::{AuthMode, ByteLen, Span, word_of};
 
 /// The whole file, every setting named.
 pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
@@ -23,23 +26,30 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     line(&mut out, "listen", &serve.listen.to_string());
     match &serve.transport {
         Transport::PlainHttp => plain(&mut out, "plainHttp", true),
-        Transport::Tls { cert, key } => {
+        Transport::Tls { cert, key, sni } => {
             path_line(&mut out, "tlsCert", cert);
             path_line(&mut out, "tlsKey", key);
+            list(&mut out, "tlsSniCertKey", sni.iter());
         }
     }
-    plain(&mut out, "auth", word_of(serve.auth));
+    if let Some(address) = serve.operator_listen {
+        line(&mut out, "operatorListen", &address.to_string());
+    }
     // What was allowed must be allowed again when the file is read, and only then.
-    let exposed = !serve.listen.ip().is_loopback()
-        && (serve.transport == Transport::PlainHttp || serve.auth == super::AuthMode::None);
+    let mut addresses = [Some(serve.listen), serve.operator_listen]
+        .into_iter()
+        .flatten();
+    let exposed = addresses.any(|address| !address.ip().is_loopback())
+        && (serve.transport == Transport::PlainHttp || serve.auth.mode == AuthMode::None);
     plain(&mut out, "iKnowThisIsInsecure", exposed);
     line(&mut out, "adminListen", &serve.admin_listen.to_string());
+    auth(&mut out, &serve.auth);
+    if let Some(settings) = &serve.audit {
+        audit(&mut out, settings);
+    }
     list(&mut out, "pinResources", serve.pin_resources.iter());
-    list(
-        &mut out,
-        "passthroughResources",
-        serve.passthrough_resources.iter(),
-    );
+    list(&mut out, "cacheResources", serve.cached.allowed.iter());
+    list(&mut out, "passthroughResources", serve.cached.denied.iter());
     plain(
         &mut out,
         "idleResourceTimeout",
@@ -56,6 +66,8 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
     plain(&mut out, "listWaitMax", Span(admission.list_wait_max));
     plain(&mut out, "listStallMax", Span(admission.list_stall_max));
+    list(&mut out, "exemptUsers", serve.exempt.users.iter());
+    list(&mut out, "exemptGroups", serve.exempt.groups.iter());
     let forwards = &serve.forwards;
     plain(&mut out, "forwardedRequestsMax", forwards.requests_max);
     plain(&mut out, "forwardedWatchesMax", forwards.watches_max);
@@ -66,6 +78,55 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "workerThreads", process.worker_threads);
     plain(&mut out, "drainTimeout", Span(process.drain_timeout));
     out
+}
+
+fn auth(out: &mut String, auth: &AuthSettings) {
+    plain(out, "auth", word_of(auth.mode));
+    plain(out, "anonymous", auth.anonymous);
+    list(out, "tokenAudiences", auth.token_audiences.iter());
+    plain(out, "authAllowTtl", Span(auth.allow_ttl));
+    plain(out, "authDenyTtl", Span(auth.deny_ttl));
+    plain(out, "reauthorizeInterval", Span(auth.reauthorize_interval));
+    plain(out, "reauthorizeGrace", Span(auth.reauthorize_grace));
+    if let Some(file) = &auth.client_ca {
+        path_line(out, "clientCaFile", file);
+    }
+    let Some(proxy) = &auth.front_proxy else {
+        return;
+    };
+    path_line(out, "requestheaderClientCaFile", &proxy.client_ca);
+    list(out, "requestheaderAllowedNames", proxy.allowed_names.iter());
+    list(
+        out,
+        "requestheaderUsernameHeaders",
+        proxy.username_headers.iter(),
+    );
+    list(out, "requestheaderUidHeaders", proxy.uid_headers.iter());
+    list(out, "requestheaderGroupHeaders", proxy.group_headers.iter());
+    list(
+        out,
+        "requestheaderExtraHeadersPrefix",
+        proxy.extra_header_prefixes.iter(),
+    );
+}
+
+fn audit(out: &mut String, audit: &AuditSettings) {
+    path_line(out, "auditPolicyFile", &audit.policy);
+    match &audit.log {
+        AuditLog::Stdout => line(out, "auditLogPath", "-"),
+        AuditLog::File {
+            path,
+            len_max,
+            backups_max,
+            backup_age_max,
+        } => {
+            path_line(out, "auditLogPath", path);
+            plain(out, "auditLogMaxsize", len_max / audit::MEGABYTE);
+            plain(out, "auditLogMaxbackup", backups_max);
+            let days = backup_age_max.map_or(0, |age| age.as_secs() / audit::DAY_SECONDS);
+            plain(out, "auditLogMaxage", days);
+        }
+    }
 }
 
 /// Values that are one YAML word as they stand.

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use super::{
-    AdmissionLimits, ForwardLimits, RingLimits, ServeSettings, SettingsError, Transport,
-    UpstreamSource, in_range, kinds,
+    AdmissionLimits, AuditSettings, AuthSettings, CacheLists, ExemptSettings, ForwardLimits,
+    InvalidPattern, ResourcePattern, RingLimits, ServeSettings, SettingsError, SniCertificate,
+    Transport, UpstreamSource, in_range, kinds, words,
 };
 use crate::cli::{AuthMode, ByteLen, ServeFlags, Span};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Less does not hold an ordinary object; more would let one frame take the machine's memory.
 const FRAME_LEN_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 10), ByteLen(1 << 30));
@@ -41,26 +44,26 @@ impl ServeSettings {
         let upstream = upstream(&flags)?;
         let transport = transport(&flags)?;
         refuse_exposure(&flags, &transport)?;
-        refuse_unbuilt(flags.auth)?;
-        if flags.listen == flags.admin_listen && flags.listen.port() != 0 {
-            return Err(SettingsError::SameAddress(flags.listen));
-        }
+        refuse_same_address(&flags)?;
+        let auth = AuthSettings::resolve(&flags, &transport)?;
         let frame_len_max = in_range(
             "frame-len-max",
             flags.frame_len_max,
             FRAME_LEN_RANGE.0,
             FRAME_LEN_RANGE.1,
         )?;
-        let (pin_resources, passthrough_resources) = resources(&flags)?;
+        let cached = cache_lists(&flags)?;
         Ok(Self {
             upstream,
             frame_len_max: frame_len_max.0,
             listen: flags.listen,
             transport,
-            auth: flags.auth,
+            operator_listen: flags.operator_listen,
+            auth,
+            audit: AuditSettings::resolve(&flags)?,
             admin_listen: flags.admin_listen,
-            pin_resources,
-            passthrough_resources,
+            pin_resources: pinned(&flags, &cached)?,
+            cached,
             idle_resource_timeout: in_range(
                 "idle-resource-timeout",
                 flags.idle_resource_timeout,
@@ -77,6 +80,10 @@ impl ServeSettings {
             )?
             .0,
             admission: admission(&flags)?,
+            exempt: ExemptSettings {
+                users: words(&flags.exempt_users),
+                groups: words(&flags.exempt_groups),
+            },
             forwards: forwards(&flags)?,
         })
     }
@@ -116,70 +123,131 @@ fn url_of(text: &str) -> Result<http::Uri, SettingsError> {
 }
 
 fn transport(flags: &ServeFlags) -> Result<Transport, SettingsError> {
+    let sni = words(&flags.tls_sni_cert_key);
     match (flags.plain_http, &flags.tls_cert, &flags.tls_key) {
-        (true, None, None) => Ok(Transport::PlainHttp),
+        (true, None, None) if sni.is_empty() => Ok(Transport::PlainHttp),
+        (true, None, None) => Err(SettingsError::Needs {
+            flag: "tls-sni-cert-key",
+            needed: "--tls-cert and --tls-key",
+        }),
         (false, Some(cert), Some(key)) => Ok(Transport::Tls {
             cert: cert.clone(),
             key: key.clone(),
+            sni: sni
+                .iter()
+                .map(|text| sni_certificate(text))
+                .collect::<Result<_, _>>()?,
         }),
         _ => Err(SettingsError::Transport),
     }
 }
 
-fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
-    if flags.listen.ip().is_loopback() || flags.i_know_this_is_insecure {
-        return Ok(());
-    }
-    let what = match (transport, flags.auth) {
-        (Transport::PlainHttp, _) => "--plain-http",
-        (Transport::Tls { .. }, AuthMode::None) => "--auth none",
-        (Transport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck) => return Ok(()),
+/// `cert,key` or `cert,key:name,name`, as kube-apiserver takes it.
+fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
+    let refuse = |reason: &str| SettingsError::Value {
+        flag: "tls-sni-cert-key",
+        given: text.to_owned(),
+        reason: reason.to_owned(),
     };
-    Err(SettingsError::Insecure {
-        what,
-        listen: flags.listen,
+    let (files, names) = match text.split_once(':') {
+        Some((files, names)) => (files, names.split(',').collect()),
+        None => (text, Vec::new()),
+    };
+    let shape = "write certificate,key or certificate,key:name,name";
+    let (cert, key) = files.split_once(',').ok_or_else(|| refuse(shape))?;
+    if cert.is_empty() || key.is_empty() || key.contains(',') {
+        return Err(refuse(shape));
+    }
+    let is_name = |name: &&str| {
+        let name = name.strip_prefix("*.").unwrap_or(name);
+        kinds::is_group(&name.to_ascii_lowercase()) || name.parse::<std::net::IpAddr>().is_ok()
+    };
+    if !names.iter().all(is_name) {
+        return Err(refuse("the names are not names of hosts"));
+    }
+    Ok(SniCertificate {
+        cert: PathBuf::from(cert),
+        key: PathBuf::from(key),
+        names: names.into_iter().map(str::to_ascii_lowercase).collect(),
     })
 }
 
-fn refuse_unbuilt(auth: AuthMode) -> Result<(), SettingsError> {
-    match auth {
-        AuthMode::None => Ok(()),
-        AuthMode::Review => Err(SettingsError::AuthNotBuilt("review")),
-        AuthMode::SelfCheck => Err(SettingsError::AuthNotBuilt("self-check")),
-    }
+fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+    let addresses = [Some(flags.listen), flags.operator_listen];
+    let exposed = addresses
+        .into_iter()
+        .flatten()
+        .find(|address| !address.ip().is_loopback());
+    let Some(listen) = exposed.filter(|_| !flags.i_know_this_is_insecure) else {
+        return Ok(());
+    };
+    let what = match (transport, flags.auth) {
+        (Transport::PlainHttp, _) => "--plain-http",
+        (Transport::Tls { .. }, AuthMode::None) => "--auth none",
+        (Transport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck | AuthMode::Rbac) => {
+            return Ok(());
+        }
+    };
+    Err(SettingsError::Insecure { what, listen })
 }
 
-type Resources = (Vec<crate::resource::Gvr>, Vec<super::ResourceName>);
+fn refuse_same_address(flags: &ServeFlags) -> Result<(), SettingsError> {
+    let admin = ("--admin-listen", Some(flags.admin_listen));
+    let listen = ("--listen", Some(flags.listen));
+    let operator = ("--operator-listen", flags.operator_listen);
+    let same = |(_, one): &(_, Option<SocketAddr>), (_, other): &(_, Option<SocketAddr>)| {
+        one.filter(|one| one.port() != 0 && *other == Some(*one))
+    };
+    for ((one, a), (other, b)) in [(listen, admin), (listen, operator), (operator, admin)] {
+        if let Some(address) = same(&(one, a), &(other, b)) {
+            return Err(SettingsError::SameAddress {
+                one,
+                other,
+                address,
+            });
+        }
+    }
+    Ok(())
+}
 
-fn resources(flags: &ServeFlags) -> Result<Resources, SettingsError> {
-    let refuse = |flag, given: &str, reason: String| SettingsError::Value {
-        flag,
-        given: given.to_owned(),
+fn cache_lists(flags: &ServeFlags) -> Result<CacheLists, SettingsError> {
+    let patterns = |flag, given: &[String]| -> Result<Vec<ResourcePattern>, SettingsError> {
+        let parse = |text: String| {
+            text.parse()
+                .map_err(|error: InvalidPattern| SettingsError::Value {
+                    flag,
+                    reason: error.to_string(),
+                    given: text.clone(),
+                })
+        };
+        words(given).into_iter().map(parse).collect()
+    };
+    Ok(CacheLists {
+        allowed: patterns("cache-resources", &flags.cache_resources)?,
+        denied: patterns("passthrough-resources", &flags.passthrough_resources)?,
+    })
+}
+
+fn pinned(
+    flags: &ServeFlags,
+    cached: &CacheLists,
+) -> Result<Vec<crate::resource::Gvr>, SettingsError> {
+    let refuse = |text: &str, reason: String| SettingsError::Value {
+        flag: "pin-resources",
+        given: text.to_owned(),
         reason,
     };
-    let mut passthrough: Vec<super::ResourceName> = Vec::new();
-    // An empty word is how a shell or a file says "none".
-    for text in flags
-        .passthrough_resources
-        .iter()
-        .filter(|text| !text.is_empty())
-    {
-        let name = text.parse().map_err(|error: super::InvalidKind| {
-            refuse("passthrough-resources", text, error.to_string())
-        })?;
-        passthrough.push(name);
-    }
     let mut pinned = Vec::new();
-    for text in flags.pin_resources.iter().filter(|text| !text.is_empty()) {
-        let gvr =
-            kinds::gvr(text).map_err(|error| refuse("pin-resources", text, error.to_string()))?;
-        if passthrough.iter().any(|name| name.covers(&gvr)) {
-            let reason = "also in --passthrough-resources, so it is never cached".to_owned();
-            return Err(refuse("pin-resources", text, reason));
+    for text in words(&flags.pin_resources) {
+        let gvr = kinds::gvr(&text).map_err(|error| refuse(&text, error.to_string()))?;
+        if !cached.allow(&gvr) {
+            let reason =
+                "never cached: see --cache-resources and --passthrough-resources".to_owned();
+            return Err(refuse(&text, reason));
         }
         pinned.push(gvr);
     }
-    Ok((pinned, passthrough))
+    Ok(pinned)
 }
 
 fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {

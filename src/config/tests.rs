@@ -78,13 +78,143 @@ fn unsafe_choices_stay_on_loopback_unless_asked_for() {
 }
 
 #[test]
-fn modes_that_are_not_built_say_so() {
-    let serve = "serve --upstream http://127.0.0.1:8001 --plain-http";
-    refused(serve, "--auth self-check is not built yet");
+fn the_operators_address_is_as_public_as_the_other_one() {
+    let open = "--upstream http://127.0.0.1:8001 --operator-listen 0.0.0.0:8444";
     refused(
-        &format!("{serve} --auth review"),
-        "--auth review is not built yet",
+        &format!("serve {open} --plain-http"),
+        "--plain-http is refused on 0.0.0.0:8444",
     );
+    refused(
+        &format!("serve {open} --auth none --tls-cert c --tls-key k"),
+        "--auth none is refused on 0.0.0.0:8444",
+    );
+    let checked = serve(&format!("{open} --tls-cert c --tls-key k"), &[], None).unwrap();
+    assert_eq!(checked.auth.mode, AuthMode::SelfCheck);
+}
+
+#[test]
+fn what_nothing_would_look_at_is_refused() {
+    let tls = "serve --upstream http://127.0.0.1:8001 --tls-cert c --tls-key k";
+    let plain = "serve --upstream http://127.0.0.1:8001 --plain-http";
+    for (line, flags, message) in [
+        (
+            plain,
+            "--client-ca-file ca",
+            "--client-ca-file needs --tls-cert",
+        ),
+        (
+            plain,
+            "--requestheader-client-ca-file ca",
+            "--requestheader-client-ca-file needs --tls-cert",
+        ),
+        (
+            plain,
+            "--tls-sni-cert-key c,k",
+            "--tls-sni-cert-key needs --tls-cert",
+        ),
+        (
+            tls,
+            "--auth none --client-ca-file ca",
+            "--client-ca-file needs another --auth",
+        ),
+        (
+            tls,
+            "--auth none --exempt-groups system:masters",
+            "--exempt-groups needs another --auth",
+        ),
+        (
+            tls,
+            "--requestheader-allowed-names proxy",
+            "--requestheader-allowed-names needs --requestheader-client-ca-file",
+        ),
+        (
+            tls,
+            "--requestheader-client-ca-file ca --requestheader-username-headers=",
+            "--requestheader-client-ca-file needs at least one",
+        ),
+        (
+            tls,
+            "--audit-policy-file p",
+            "--audit-policy-file needs --audit-log-path",
+        ),
+        (
+            tls,
+            "--audit-log-path -",
+            "--audit-log-path needs --audit-policy-file",
+        ),
+    ] {
+        refused(&format!("{line} {flags}"), message);
+    }
+}
+
+#[test]
+fn headers_of_front_proxies_are_known_in_lower_case() {
+    let tls = "--upstream http://127.0.0.1:8001 --tls-cert c --tls-key k";
+    let line = format!("{tls} --requestheader-client-ca-file ca --requestheader-allowed-names a,b");
+    let found = serve(&line, &[], None).unwrap().auth;
+    assert!(found.wants_certificates());
+    let proxy = found.front_proxy.unwrap();
+    assert_eq!(proxy.allowed_names, ["a", "b"]);
+    assert_eq!(proxy.username_headers, ["x-remote-user"]);
+    assert!(proxy.uid_headers.is_empty());
+    assert_eq!(proxy.group_headers, ["x-remote-group"]);
+    assert_eq!(proxy.extra_header_prefixes, ["x-remote-extra-"]);
+    assert_eq!(serve(tls, &[], None).unwrap().auth.front_proxy, None);
+}
+
+#[test]
+fn further_certificates_are_told_apart_wherever_they_are_written() {
+    let tls = "--upstream http://127.0.0.1:8001 --tls-cert c --tls-key k";
+    let sni = |cert: &str, key: &str, names: &[&str]| SniCertificate {
+        cert: cert.into(),
+        key: key.into(),
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+    };
+    let expected = [
+        sni("a.crt", "a.key", &[]),
+        sni("b.crt", "b.key", &["b.example.com", "*.b.example.com"]),
+    ];
+    let (one, two) = ("a.crt,a.key", "b.crt,b.key:B.example.com,*.b.example.com");
+    let typed = format!("{tls} --tls-sni-cert-key {one} --tls-sni-cert-key {two}");
+    let file = format!("{HEAD}tlsSniCertKey: [\"{one}\", \"{two}\"]\n");
+    let variable = format!("{one};{two}");
+    for found in [
+        serve(&typed, &[], None),
+        serve(&format!("{tls} --config {{file}}"), &[], Some(&file)),
+        serve(tls, &[("KUBE_FANOUT_TLS_SNI_CERT_KEY", &variable)], None),
+    ] {
+        match found.unwrap().transport {
+            Transport::Tls { sni, .. } => assert_eq!(sni, expected),
+            Transport::PlainHttp => panic!("not TLS"),
+        }
+    }
+    for text in ["a", "a,", ",k", "a,b,c", "a,b:", "a,b:-/", "a,b:x,"] {
+        refused(
+            &format!("serve {tls} --tls-sni-cert-key {text}"),
+            "--tls-sni-cert-key",
+        );
+    }
+}
+
+#[test]
+fn audit_events_go_to_a_file_that_is_rotated_or_to_standard_output() {
+    let audited = |flags: &str| {
+        let line = format!("{PLAIN} --audit-policy-file p {flags}");
+        serve(&line, &[], None).unwrap().audit.unwrap().log
+    };
+    assert_eq!(audited("--audit-log-path -"), AuditLog::Stdout);
+    let AuditLog::File {
+        len_max,
+        backups_max,
+        backup_age_max,
+        ..
+    } = audited("--audit-log-path a --audit-log-maxsize 2 --audit-log-maxage 3")
+    else {
+        panic!("not a file");
+    };
+    assert_eq!((len_max, backups_max), (2_000_000, 10));
+    assert_eq!(backup_age_max, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(serve(PLAIN, &[], None).unwrap().audit, None);
 }
 
 #[test]
@@ -117,6 +247,22 @@ fn settings_that_contradict_each_other_are_refused() {
         &format!("serve {PLAIN} --pin-resources secrets.v1"),
         "never cached",
     );
+    refused(
+        &format!("serve {PLAIN} --cache-resources nodes --pin-resources pods.v1"),
+        "never cached",
+    );
+    for (flags, message) in [
+        (
+            "--operator-listen 127.0.0.1:8443",
+            "--listen and --operator-listen are both 127.0.0.1:8443",
+        ),
+        (
+            "--operator-listen 127.0.0.1:9090",
+            "--operator-listen and --admin-listen are both 127.0.0.1:9090",
+        ),
+    ] {
+        refused(&format!("serve {PLAIN} {flags}"), message);
+    }
 }
 
 #[test]
@@ -157,10 +303,13 @@ fn values_out_of_range_name_their_flag() {
             "--passthrough-resources Secrets",
             "--passthrough-resources Secrets: write",
         ),
+        ("--cache-resources *pods", "--cache-resources *pods: write"),
+        ("--auth-allow-ttl 2h", "--auth-allow-ttl must be between 0s"),
         (
-            "--passthrough-resources secrets.v1",
-            "--passthrough-resources secrets.v1: write",
+            "--reauthorize-interval 0s",
+            "--reauthorize-interval must be",
         ),
+        ("--audit-log-maxsize 0", "--audit-log-maxsize must be"),
     ] {
         refused(&format!("serve {PLAIN} {flag}"), name);
     }
@@ -293,7 +442,7 @@ fn a_wrong_variable_is_named_and_strange_ones_are_left_alone() {
             Gvr::new("apps", "v1", "deployments")
         ]
     );
-    assert_eq!(found.passthrough_resources, []);
+    assert_eq!(found.cached.denied, []);
 }
 
 #[track_caller]
@@ -322,6 +471,15 @@ fn printed_settings_read_back_as_the_same_settings() {
          --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB \
          --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
     );
+    prints_what_reads_back(
+        "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \
+         --token-audiences https://a,b --auth-allow-ttl 1s --auth-deny-ttl 0s --reauthorize-interval 5s \
+         --reauthorize-grace 0s --requestheader-client-ca-file r --requestheader-allowed-names n,m \
+         --requestheader-uid-headers X-Uid --audit-policy-file p --audit-log-path /l --audit-log-maxsize 5 \
+         --audit-log-maxbackup 0 --audit-log-maxage 7 --operator-listen [::]:1 --exempt-users a,system:b \
+         --exempt-groups system:masters --cache-resources pods,*.*.k8s.io --passthrough-resources=",
+    );
+    prints_what_reads_back(&format!("{PLAIN} --audit-policy-file p --audit-log-path -"));
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
     );
@@ -356,14 +514,6 @@ fn extra_kinds_are_namespaced_unless_they_say_cluster() {
             ("zones.v1beta1.example.com".to_owned(), "Zone", false)
         ]
     );
-}
-
-#[test]
-fn a_passthrough_resource_covers_all_its_versions() {
-    let leases: ResourceName = "leases.coordination.k8s.io".parse().unwrap();
-    assert!(leases.covers(&Gvr::new("coordination.k8s.io", "v1", "leases")));
-    assert!(leases.covers(&Gvr::new("coordination.k8s.io", "v1beta1", "leases")));
-    assert!(!leases.covers(&Gvr::new("", "v1", "leases")));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::tables::{self, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::{Check, CheckOutcome, Readiness};
 use crate::cache::Retention;
-use crate::config::ResourceName;
+use crate::config::CacheLists;
 use crate::downstream::admission::Admission;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{
@@ -51,7 +51,7 @@ const IDLE_PERIOD: Duration = Duration::from_secs(5);
 /// What the registry is told.
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
-    pub(super) passthrough: Vec<ResourceName>,
+    pub(super) cached: CacheLists,
     pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
@@ -95,6 +95,10 @@ impl Registry {
         metrics: Arc<Metrics>,
         discovery: Option<Discovery>,
     ) -> Self {
+        info!(
+            resources = %settings.cached,
+            "cached as asked for; events, and what is not among these, are forwarded"
+        );
         let pinned = settings.pinned.iter();
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
@@ -334,8 +338,7 @@ impl Registry {
 
     /// Whether anything but forwarding may be done for a resource.
     fn is_for_memory(&self, gvr: &Gvr) -> bool {
-        let names = &self.settings.passthrough;
-        !names.iter().any(|name| name.covers(gvr)) && !is_uncached_upstream(gvr)
+        self.settings.cached.allow(gvr) && !is_uncached_upstream(gvr)
     }
 
     pub(super) fn passthrough(&self) -> &Passthrough {

@@ -110,7 +110,7 @@ async fn watches_of_tables_share_the_places_of_watches() {
 /// A stage that forwards nodes, and not much at once.
 async fn forwarding() -> Stage {
     Stage::with(|settings| {
-        settings.passthrough_resources = vec!["nodes".parse().unwrap()];
+        settings.cached.denied = vec!["nodes".parse().unwrap()];
         settings.forwards.watches_max = BOUND;
         settings.forwards.requests_max = BOUND;
     })

@@ -119,7 +119,14 @@ async fn watchers_of_large_objects_have_all_of_them_over_tls() {
     let (cert, key) = (folder.join("quiet.crt"), folder.join("quiet.key"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let stage = Stage::with(|settings| settings.transport = Transport::Tls { cert, key }).await;
+    let stage = Stage::with(|settings| {
+        settings.transport = Transport::Tls {
+            cert,
+            key,
+            sni: Vec::new(),
+        }
+    })
+    .await;
     let (target, mut tasks) = (target(&stage).await, JoinSet::new());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use kube_fanout::cli;
-use kube_fanout::config::{self, Settings, SettingsError};
+use kube_fanout::config::{self, Settings};
 
 use crate::source::root;
 use crate::{finds, none};
@@ -191,12 +191,7 @@ fn configuration_files_in_documents_and_manifests_are_read() {
         let resolved = Settings::resolve(
             flags.unwrap_or_else(|error| panic!("{page}: {:?}", error.one_line())),
         );
-        // What these files ask for is right, and not built yet.
-        assert_eq!(
-            resolved,
-            Err(SettingsError::AuthNotBuilt("self-check")),
-            "{page}"
-        );
+        assert!(resolved.is_ok(), "{page}: {resolved:?}");
     }
 }
 
@@ -238,7 +233,12 @@ fn check_exit(arguments: &[&str], code: i32, line: &str) {
 
 #[test]
 fn the_program_ends_with_the_documented_codes() {
-    let plain = ["--upstream", "http://127.0.0.1:1", "--plain-http"];
+    let plain = [
+        "--upstream=http://127.0.0.1:1",
+        "--plain-http",
+        "--listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+    ];
     check_exit(&["--help"], 0, "List/watch fan-out gateway");
     check_exit(
         &[

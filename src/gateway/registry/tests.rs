@@ -8,6 +8,7 @@ use super::*;
 use crate::apiserver::faults::{Fault, Order};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
+use crate::config::ResourcePattern;
 use crate::upstream::client::{Identity, UpstreamSource};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,7 +20,10 @@ async fn registry(address: SocketAddr) -> Registry {
     let metrics = Arc::new(Metrics::new().unwrap());
     let settings = RegistrySettings {
         pinned: Vec::new(),
-        passthrough: Vec::new(),
+        cached: CacheLists {
+            allowed: vec![ResourcePattern::ALL],
+            denied: Vec::new(),
+        },
         idle_timeout: Duration::ZERO,
         retention: keep(1000),
         limits: ReadLimits {

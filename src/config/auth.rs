@@ -1,0 +1,204 @@
+//! Settings of authentication and authorization.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+
+use super::{SettingsError, Transport, in_range, words};
+use crate::cli::{self, AuthMode, ServeFlags, Span};
+
+/// Beyond an hour an answer says little about the present.
+const TTL_TOP: Span = Span(Duration::from_secs(3_600));
+/// More often than each second would be a load of its own; less often than each hour is as good as never.
+const INTERVAL_RANGE: (Span, Span) = (
+    Span(Duration::from_secs(1)),
+    Span(Duration::from_secs(3_600)),
+);
+/// A day without the API server is not a moment of grace.
+const GRACE_TOP: Span = Span(Duration::from_secs(86_400));
+
+/// How callers are authenticated and authorized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthSettings {
+    /// Who decides.
+    pub mode: AuthMode,
+    /// Whether requests without credentials are those of `system:anonymous`. Otherwise they are refused.
+    pub anonymous: bool,
+    /// Audiences that tokens must be meant for; empty for those of the API server.
+    pub token_audiences: Vec<String>,
+    /// How long an allowed access is remembered; zero for not at all.
+    pub allow_ttl: Duration,
+    /// How long a denied access is remembered; zero for not at all.
+    pub deny_ttl: Duration,
+    /// How often permissions of open streams are asked for again.
+    pub reauthorize_interval: Duration,
+    /// How long open streams live after the last success if they cannot be asked for.
+    pub reauthorize_grace: Duration,
+    /// PEM file with the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Front proxies, if any is trusted.
+    pub front_proxy: Option<FrontProxySettings>,
+}
+
+/// Which front proxies are trusted, and in which headers they name the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontProxySettings {
+    /// PEM file with the authorities of their certificates.
+    pub client_ca: PathBuf,
+    /// Their common names; empty for any.
+    pub allowed_names: Vec<String>,
+    /// Headers with the user's name; at least one.
+    pub username_headers: Vec<HeaderName>,
+    /// Headers with the user's uid.
+    pub uid_headers: Vec<HeaderName>,
+    /// Headers with the user's groups.
+    pub group_headers: Vec<HeaderName>,
+    /// What the names of headers with more about the user begin with, in lower case.
+    pub extra_header_prefixes: Vec<String>,
+}
+
+impl AuthSettings {
+    /// Everything by default but for the mode.
+    #[must_use]
+    pub const fn of_mode(mode: AuthMode) -> Self {
+        Self {
+            mode,
+            anonymous: false,
+            token_audiences: Vec::new(),
+            allow_ttl: cli::AUTH_ALLOW_TTL.0,
+            deny_ttl: cli::AUTH_DENY_TTL.0,
+            reauthorize_interval: cli::REAUTHORIZE_INTERVAL.0,
+            reauthorize_grace: cli::REAUTHORIZE_GRACE.0,
+            client_ca: None,
+            front_proxy: None,
+        }
+    }
+
+    /// Whether clients are to be asked for certificates.
+    #[must_use]
+    pub const fn wants_certificates(&self) -> bool {
+        self.client_ca.is_some() || self.front_proxy.is_some()
+    }
+
+    pub(super) fn resolve(
+        flags: &ServeFlags,
+        transport: &Transport,
+    ) -> Result<Self, SettingsError> {
+        let none = Span(Duration::ZERO);
+        let settings = Self {
+            mode: flags.auth,
+            anonymous: flags.anonymous,
+            token_audiences: words(&flags.token_audiences),
+            allow_ttl: in_range("auth-allow-ttl", flags.auth_allow_ttl, none, TTL_TOP)?.0,
+            deny_ttl: in_range("auth-deny-ttl", flags.auth_deny_ttl, none, TTL_TOP)?.0,
+            reauthorize_interval: in_range(
+                "reauthorize-interval",
+                flags.reauthorize_interval,
+                INTERVAL_RANGE.0,
+                INTERVAL_RANGE.1,
+            )?
+            .0,
+            reauthorize_grace: in_range(
+                "reauthorize-grace",
+                flags.reauthorize_grace,
+                none,
+                GRACE_TOP,
+            )?
+            .0,
+            client_ca: flags.client_ca_file.clone(),
+            front_proxy: FrontProxySettings::resolve(flags)?,
+        };
+        refuse_pointless(flags, transport)?;
+        Ok(settings)
+    }
+}
+
+impl FrontProxySettings {
+    fn resolve(flags: &ServeFlags) -> Result<Option<Self>, SettingsError> {
+        let allowed_names = words(&flags.requestheader_allowed_names);
+        let Some(client_ca) = flags.requestheader_client_ca_file.clone() else {
+            if allowed_names.is_empty() {
+                return Ok(None);
+            }
+            return Err(SettingsError::Needs {
+                flag: "requestheader-allowed-names",
+                needed: "--requestheader-client-ca-file",
+            });
+        };
+        let username_headers = header_names(
+            "requestheader-username-headers",
+            &flags.requestheader_username_headers,
+        )?;
+        if username_headers.is_empty() {
+            return Err(SettingsError::Needs {
+                flag: "requestheader-client-ca-file",
+                needed: "at least one of --requestheader-username-headers",
+            });
+        }
+        let prefixes = header_names(
+            "requestheader-extra-headers-prefix",
+            &flags.requestheader_extra_headers_prefix,
+        )?;
+        Ok(Some(Self {
+            client_ca,
+            allowed_names,
+            username_headers,
+            uid_headers: header_names(
+                "requestheader-uid-headers",
+                &flags.requestheader_uid_headers,
+            )?,
+            group_headers: header_names(
+                "requestheader-group-headers",
+                &flags.requestheader_group_headers,
+            )?,
+            extra_header_prefixes: prefixes
+                .iter()
+                .map(|prefix| prefix.as_str().to_owned())
+                .collect(),
+        }))
+    }
+}
+
+/// What somebody relies on who gives a flag must be done.
+fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+    let authorities = [
+        ("client-ca-file", &flags.client_ca_file),
+        (
+            "requestheader-client-ca-file",
+            &flags.requestheader_client_ca_file,
+        ),
+    ];
+    let given = authorities.into_iter().find(|(_, file)| file.is_some());
+    let exempt = [
+        ("exempt-users", &flags.exempt_users),
+        ("exempt-groups", &flags.exempt_groups),
+    ];
+    let exempt = exempt.into_iter().find(|(_, list)| !words(list).is_empty());
+    if let Some((flag, _)) = given {
+        if *transport == Transport::PlainHttp {
+            let needed = "--tls-cert and --tls-key: certificates come with TLS only";
+            return Err(SettingsError::Needs { flag, needed });
+        }
+        if flags.auth == AuthMode::None {
+            let needed = "another --auth than none, which looks at no certificate";
+            return Err(SettingsError::Needs { flag, needed });
+        }
+    }
+    if let (Some((flag, _)), AuthMode::None) = (exempt, flags.auth) {
+        let needed = "another --auth than none, which knows no users";
+        return Err(SettingsError::Needs { flag, needed });
+    }
+    Ok(())
+}
+
+fn header_names(flag: &'static str, given: &[String]) -> Result<Vec<HeaderName>, SettingsError> {
+    let parse = |text: String| {
+        text.trim().parse().map_err(|_| SettingsError::Value {
+            flag,
+            given: text,
+            reason: "not the name of a header".to_owned(),
+        })
+    };
+    words(given).into_iter().map(parse).collect()
+}
