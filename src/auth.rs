@@ -12,6 +12,11 @@
 pub mod access;
 pub mod caller;
 pub mod guard;
+pub mod impersonation;
 pub mod lease;
 pub mod rbac;
+pub mod upstream;
 pub mod user;
+
+#[cfg(test)]
+mod tests;

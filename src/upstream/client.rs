@@ -109,6 +109,23 @@ impl Client {
         self.send_own(&stack, &stack.gateway.watches, request).await
     }
 
+    /// Sends a review as a caller: its own headers over connections without any credential of the gateway. They are connections
+    /// apart from those of [`Client::forward`], so that however much is forwarded reviews find their places. There is no time-out
+    /// here.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_as_caller(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let own = HeaderValue::from_static(OWN_USER_AGENT);
+        request.headers_mut().entry(USER_AGENT).or_insert(own);
+        let stack = self.shared.stack.load_full();
+        self.pass_on(&stack, &stack.caller.calls, Identity::Caller, request)
+            .await
+    }
+
     /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
     /// are only the target and, for [`Identity::Gateway`], the gateway's credentials.
     ///

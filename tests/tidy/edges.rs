@@ -100,6 +100,7 @@ const PURE: &[&str] = &[
     "src/view",
     "src/auth/access",
     "src/auth/caller",
+    "src/auth/impersonation",
     "src/auth/lease",
     "src/auth/rbac",
     "src/auth/user",

@@ -4,7 +4,7 @@ use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body_util::Empty;
 use kube_client::Config;
 use kube_client::client::ConfigExt;
@@ -33,7 +33,8 @@ impl Credentials {
         Ok(Self { headers })
     }
 
-    /// Sets the headers, replacing what the request had under these names.
+    /// Sets the headers, replacing what the request had under these names. A kubeconfig that impersonates somebody cannot
+    /// impersonate callers as well: their headers would be replaced in part, and the request would act as neither.
     pub(super) async fn attach(&self, headers: &mut HeaderMap) -> Result<(), SendError> {
         let blank = Request::new(Empty::new());
         let signed = match &self.headers {
@@ -41,11 +42,21 @@ impl Credentials {
             Headers::Signed(service) => service.clone().oneshot(blank).await,
         }
         .map_err(SendError::Credentials)?;
+        let own = signed.into_parts().0.headers;
+        if own.keys().any(impersonates) && headers.keys().any(impersonates) {
+            return Err(SendError::Credentials(NESTED.into()));
+        }
         // `extend` keeps several values of one name, such as groups, and drops older ones.
-        headers.extend(signed.into_parts().0.headers);
+        headers.extend(own);
         Ok(())
     }
 }
+
+fn impersonates(name: &HeaderName) -> bool {
+    name.as_str().starts_with("impersonate-")
+}
+
+const NESTED: &str = "the kubeconfig impersonates a user, so callers cannot be impersonated";
 
 enum Headers {
     Plain(ExtraHeaders<Echo>),
