@@ -3,7 +3,6 @@
 mod consistency;
 mod forwarded;
 mod freshness;
-mod identity;
 mod registry;
 mod slot;
 mod tables;
@@ -28,9 +27,9 @@ use crate::downstream::serve::Service;
 use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
+use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client, Identity};
 use crate::upstream::discovery::{Discovery, discover};
-use identity::IdentityError;
 use registry::{Registry, RegistrySettings};
 use slot::ReadLimits;
 use task::kept_running;
@@ -53,7 +52,7 @@ pub enum RunError {
     Connect(#[from] client::ConnectError),
     /// The serving certificate cannot be used.
     #[error("serving certificate")]
-    Identity(#[from] IdentityError),
+    Tls(#[from] TlsError),
     /// The address for clients cannot be opened.
     #[error("--listen {address}")]
     Listen {
@@ -74,7 +73,7 @@ pub enum RunError {
 pub struct Gateway {
     registry: Arc<Registry>,
     metrics: Arc<Metrics>,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Arc<ServerIdentity>>,
     listener: TcpListener,
     admin: TcpListener,
     admission: Admission,
@@ -99,10 +98,7 @@ impl Gateway {
         if settings.auth.mode != AuthMode::None {
             return Err(RunError::AuthNotBuilt(word_of(settings.auth.mode)));
         }
-        let tls = match &settings.transport {
-            Transport::PlainHttp => None,
-            Transport::Tls { cert, key, .. } => Some(Arc::new(identity::server_config(cert, key)?)),
-        };
+        let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let client = Client::connect(source(&settings.upstream)).await?;
         let address = settings.listen;
@@ -201,7 +197,7 @@ impl Gateway {
         });
         listener::run(
             listener,
-            tls,
+            tls.map(|tls| tls.config()),
             Service::new(Arc::clone(&registry)).bounded(admission),
             drain.clone(),
         )
@@ -213,6 +209,27 @@ impl Gateway {
         info!("drained");
         tasks.shutdown().await;
     }
+}
+
+/// What TLS towards clients is made of, if it is spoken.
+fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, TlsError> {
+    let Transport::Tls { cert, key, sni } = &settings.transport else {
+        return Ok(None);
+    };
+    let front_proxy = settings.auth.front_proxy.as_ref();
+    let authorities = [
+        settings.auth.client_ca.as_ref(),
+        front_proxy.map(|proxy| &proxy.client_ca),
+    ];
+    let files = TlsFiles {
+        default: PairFiles {
+            cert: cert.clone(),
+            key: key.clone(),
+        },
+        named: sni.clone(),
+        client_authorities: authorities.into_iter().flatten().cloned().collect(),
+    };
+    ServerIdentity::read(files).map(Some)
 }
 
 /// How open files are divided if so many connections of clients are asked for.

@@ -33,3 +33,4 @@ pub mod gateway;
 pub mod metrics;
 pub mod passthrough;
 pub mod shutdown;
+pub mod tls;

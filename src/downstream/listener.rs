@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
@@ -36,6 +37,7 @@ use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{self, Ending, Reach, Streams};
 use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
+use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused, Task};
@@ -67,14 +69,16 @@ const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// While no file descriptors are left, accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// TLS settings of connections to come: whoever replaces them does not disturb connections that are open.
+pub type ServerTls = Arc<ArcSwap<rustls::ServerConfig>>;
+
 /// Serves until the drain begins, then lets open requests finish until its deadline.
 pub async fn run<R: Resources>(
     listener: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<ServerTls>,
     service: Service<R>,
     drain: Drain,
 ) {
-    let tls = tls.map(TlsAcceptor::from);
     let metrics = service.resources().listener_metrics();
     let delivery = delivery(metrics);
     let connections_max = service
@@ -115,7 +119,9 @@ pub async fn run<R: Resources>(
                     peer: address.ip(),
                     standing,
                     delivery: delivery.clone(),
-                    tls: tls.clone(),
+                    identity: PeerIdentity::default(),
+                    // What is in force now, for the whole of this connection.
+                    tls: tls.as_ref().map(|tls| tls.load_full().into()),
                     service: service.clone(),
                     drain: drain.clone(),
                 };
@@ -203,6 +209,8 @@ struct Connection<R> {
     peer: IpAddr,
     standing: Standing,
     delivery: Delivery,
+    /// Known once TLS is established; empty without TLS.
+    identity: PeerIdentity,
     tls: Option<TlsAcceptor>,
     service: Service<R>,
     drain: Drain,
@@ -210,7 +218,7 @@ struct Connection<R> {
 
 impl<R: Resources> Connection<R> {
     /// The place goes with the socket.
-    async fn run(self, stream: TcpStream, place: Option<Permit>) {
+    async fn run(mut self, stream: TcpStream, place: Option<Permit>) {
         let resources = Arc::clone(self.service.resources());
         let metrics = resources.listener_metrics();
         let _open = metrics.map(Open::count);
@@ -232,7 +240,9 @@ impl<R: Resources> Connection<R> {
                 let handshake = Box::pin(acceptor.accept(stream));
                 match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                     Ok(Ok(stream)) => {
-                        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                        let session = stream.get_ref().1;
+                        let is_http2 = session.alpn_protocol() == Some(b"h2");
+                        self.identity = peer_identity(session);
                         let transport = Transport::from(stream).holding(place);
                         if is_http2 {
                             Box::pin(self.http2(transport)).await
@@ -367,8 +377,16 @@ impl<R: Resources> Connection<R> {
             handover,
             traffic,
             peer: self.peer.into(),
+            identity: self.identity.clone(),
             standing: self.standing,
         }
+    }
+}
+
+/// The certificates of a client, as they were sent in this handshake or, if its session is resumed, in the one before.
+fn peer_identity(session: &rustls::ServerConnection) -> PeerIdentity {
+    PeerIdentity {
+        certificates: session.peer_certificates().unwrap_or_default().into(),
     }
 }
 
@@ -397,6 +415,7 @@ struct Answering<R> {
     /// Of a connection that can become a tunnel.
     traffic: Option<Traffic>,
     peer: Peer,
+    identity: PeerIdentity,
     standing: Standing,
 }
 
@@ -413,6 +432,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
             return Box::pin(std::future::ready(Ok(answer)));
         }
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.identity.clone());
         if let Some(handover) = &self.handover {
             request.extensions_mut().insert(handover.clone());
         }

@@ -78,6 +78,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "config",
         ],
     ),
+    // The edge of the process towards clients: files and rustls.
+    ("tls", &["config"]),
     ("admin", &["fairness", "metrics", "shutdown"]),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),

@@ -1,5 +1,7 @@
 //! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
 
+mod identity;
+
 use http_body_util::{Empty, Full};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -61,6 +63,7 @@ fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         standing: Standing::Served,
         delivery: Delivery::start(1, None),
+        identity: PeerIdentity::default(),
         tls: None,
         service: Service::new(Arc::new(upstream)),
         drain: Drain::new(),

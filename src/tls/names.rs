@@ -1,0 +1,196 @@
+//! Which certificate is shown to a client, by the name that it asks for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::DnsName;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+/// A certificate for some names.
+pub(super) struct Named {
+    pub(super) certified: Arc<CertifiedKey>,
+    /// As they were configured, in lower case; without any, those that the certificate carries.
+    pub(super) names: Vec<String>,
+}
+
+/// Chooses as kube-apiserver does: the exact name, then the wildcard above it, then the default. Names that were configured
+/// count more than those that a certificate carries; of equals the first counts.
+pub(super) struct ByName {
+    default: Arc<CertifiedKey>,
+    named: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl ByName {
+    pub(super) fn new(default: Arc<CertifiedKey>, pairs: &[Named]) -> Self {
+        let mut named = HashMap::new();
+        let (explicit, implicit): (Vec<_>, Vec<_>) =
+            pairs.iter().partition(|pair| !pair.names.is_empty());
+        for pair in explicit {
+            for name in &pair.names {
+                named
+                    .entry(name.clone())
+                    .or_insert_with(|| Arc::clone(&pair.certified));
+            }
+        }
+        for pair in implicit {
+            for name in names_of(&pair.certified) {
+                named
+                    .entry(name)
+                    .or_insert_with(|| Arc::clone(&pair.certified));
+            }
+        }
+        Self { default, named }
+    }
+
+    fn certified(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+        let found = name.and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            self.named.get(&name).or_else(|| {
+                let above = name.find('.').map_or("", |dot| &name[dot..]);
+                self.named.get(&format!("*{above}"))
+            })
+        });
+        found.unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.certified(hello.server_name())))
+    }
+}
+
+impl fmt::Debug for ByName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.named.keys();
+        formatter.debug_set().entries(names).finish()
+    }
+}
+
+/// Whether `name` can be asked for by a client: a DNS name, or one with `*` for its first label.
+pub(super) fn is_server_name(name: &str) -> bool {
+    let rest = name.strip_prefix("*.").unwrap_or(name);
+    DnsName::try_from(rest).is_ok()
+}
+
+/// The names that a certificate carries: the common name, if it is one of DNS, and the alternative names of DNS.
+fn names_of(certified: &CertifiedKey) -> Vec<String> {
+    let Some(certificate) = certified.end_entity_cert().ok().and_then(|der| parsed(der)) else {
+        return Vec::new();
+    };
+    let subject = certificate.subject();
+    let common = subject
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok());
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    let alternatives = alternatives.iter().flat_map(|extension| {
+        extension.value.general_names.iter().filter_map(|name| {
+            if let GeneralName::DNSName(name) = name {
+                Some(*name)
+            } else {
+                None
+            }
+        })
+    });
+    let names = common
+        .chain(alternatives)
+        .filter(|name| is_server_name(name));
+    names.map(str::to_ascii_lowercase).collect()
+}
+
+/// When a certificate expires, in seconds since 1970.
+pub(super) fn expiry_of(certified: &CertifiedKey) -> Option<i64> {
+    let certificate = parsed(certified.end_entity_cert().ok()?)?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+fn parsed(der: &[u8]) -> Option<X509Certificate<'_>> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    Some(certificate)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    use rustls_pki_types::PrivatePkcs8KeyDer;
+
+    use super::*;
+
+    fn certified(common: &str, alternatives: &[&str]) -> Arc<CertifiedKey> {
+        let names: Vec<_> = alternatives.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let secret = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let chain = vec![certificate.der().clone()];
+        Arc::new(CertifiedKey::from_der(chain, secret, &provider).unwrap())
+    }
+
+    fn named(certified: &Arc<CertifiedKey>, names: &[&str]) -> Named {
+        Named {
+            certified: Arc::clone(certified),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn names_are_matched_exactly_then_by_wildcard_then_not_at_all() {
+        let default = certified("default", &[]);
+        let (first, second, third) = (
+            certified("one.example.com", &["*.apps.example.com", "10.0.0.1"]),
+            certified("two.example.com", &["two.example.com", "one.example.com"]),
+            certified("ignored.example.com", &["ignored.example.com"]),
+        );
+        let pairs = [
+            named(&first, &[]),
+            named(&second, &[]),
+            named(&third, &["a.apps.example.com", "*.example.org"]),
+        ];
+        let chosen = ByName::new(Arc::clone(&default), &pairs);
+        for (name, expected) in [
+            (Some("one.example.com"), &first),
+            (Some("ONE.example.COM"), &first),
+            (Some("two.example.com"), &second),
+            (Some("b.apps.example.com"), &first),
+            (Some("c.b.apps.example.com"), &default),
+            (Some("apps.example.com"), &default),
+            // Configured names count more than a wildcard, and replace those of the certificate.
+            (Some("a.apps.example.com"), &third),
+            (Some("any.example.org"), &third),
+            (Some("ignored.example.com"), &default),
+            (Some("10.0.0.1"), &default),
+            (Some(""), &default),
+            (None, &default),
+        ] {
+            assert!(Arc::ptr_eq(chosen.certified(name), expected), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn configured_names_come_first_wherever_they_stand() {
+        let (one, other) = (certified("a.test", &["a.test"]), certified("other", &[]));
+        let pairs = [
+            named(&one, &[]),
+            named(&other, &["a.test"]),
+            named(&one, &["a.test"]),
+        ];
+        let chosen = ByName::new(Arc::clone(&one), &pairs);
+        assert!(Arc::ptr_eq(chosen.certified(Some("a.test")), &other));
+    }
+
+    #[test]
+    fn only_dns_names_can_be_asked_for() {
+        for good in ["a", "a.b", "*.a.b", "xn--a.b"] {
+            assert!(is_server_name(good), "{good}");
+        }
+        for bad in ["", "*", "*a.b", "a.*.b", "a b", "10.0.0.1", "::1", "a..b"] {
+            assert!(!is_server_name(bad), "{bad}");
+        }
+    }
+}
