@@ -17,13 +17,13 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
-pub use admission::AdmissionMetrics;
+pub use admission::{AdmissionMetrics, Shortages};
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use labels::{
     BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection, GiveUpReason, Label,
-    PassthroughError, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
+    PassthroughError, Place, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -90,13 +90,14 @@ impl Metrics {
         process.register(Box::new(ProcessCollector::for_self()))?;
         build_info(&ours)?;
         let task_ends = task_ends(&ours)?;
+        let shortages = Shortages::register(&ours)?;
         Ok(Self {
             upstream: upstream::Families::register(&ours)?,
             cache: cache::Families::register(&ours)?,
             downstream: downstream::Families::register(&ours)?,
             listener: ListenerMetrics::register(&ours, task_ends.clone())?,
-            admission: AdmissionMetrics::register(&ours)?,
-            passthrough: PassthroughMetrics::register(&ours)?,
+            admission: AdmissionMetrics::register(&ours, shortages.clone())?,
+            passthrough: PassthroughMetrics::register(&ours, shortages)?,
             task_ends,
             ours,
             process,

@@ -184,9 +184,11 @@ impl Passthrough {
         } else {
             lane
         };
-        let permit = self.lanes.enter(lane, &request);
-        let permit = permit.ok_or_else(|| lane.full())?;
-        let active = active.holding(permit);
+        let permit = self.lanes.enter(lane, &request).map_err(|shortage| {
+            self.metrics.shortages.inc(lane.place(), shortage);
+            lane.full()
+        });
+        let active = active.holding(permit?);
         headers::clear_request(request.headers_mut());
         match upgrade {
             Some(upgrade) => self.exchange_upgrade(request, upgrade, active).await,

@@ -27,8 +27,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::status::Status;
 use crate::config::{AdmissionLimits, OpenFiles};
-use crate::fairness::{Peer, Permit, Permits};
-use crate::metrics::{AdmissionMetrics, Refused};
+use crate::fairness::{Peer, Permit, Permits, Shortage};
+use crate::metrics::{AdmissionMetrics, Place, Refused};
 use line::Entry;
 use lists::{Lists, Stall};
 use memory::Memory;
@@ -100,7 +100,9 @@ impl Admission {
                     self.0.show(&lists);
                     return Ok(place);
                 }
-                Entry::Full => return Err(self.refuse(Refused::Lists)),
+                Entry::Full(shortage) => {
+                    return Err(self.refuse_place(Refused::Lists, Place::Lists, shortage));
+                }
                 Entry::MayWait(ticket) => {
                     let (sender, turn) = oneshot::channel();
                     let id = ticket.wait(sender);
@@ -120,7 +122,12 @@ impl Admission {
             tokio::select! {
                 biased;
                 place = &mut turn => return place.map_err(|_| self.refuse(Refused::ListWait)),
-                () = &mut overdue => return Err(self.refuse(Refused::ListWait)),
+                () = &mut overdue => {
+                    let shortage = self.0.lists().line.shortage(peer);
+                    // If there is room just now, all places were taken until now.
+                    let shortage = shortage.unwrap_or(Shortage::Total);
+                    return Err(self.refuse_place(Refused::ListWait, Place::Lists, shortage));
+                }
                 () = tokio::time::sleep(LOOK_PERIOD) => drop(self.0.take_back(self.0.lists())),
             }
         }
@@ -134,14 +141,28 @@ impl Admission {
         if self.0.memory.is_over(Instant::now()) {
             return Err(self.refuse(Refused::Memory));
         }
-        let permit = self.0.watches.try_acquire(peer);
+        let permit = self.0.watches.acquire(peer);
         permit
             .map(WatchPlace)
-            .ok_or_else(|| self.refuse(Refused::Watches))
+            .map_err(|shortage| self.refuse_place(Refused::Watches, Place::Watches, shortage))
+    }
+
+    /// Counts a refusal for want of a place, and says it to the client.
+    pub(super) fn refuse_place(&self, why: Refused, place: Place, shortage: Shortage) -> Status {
+        if let Some(metrics) = &self.0.metrics {
+            metrics.shortages.inc(place, shortage);
+        }
+        let mut status = self.refuse(why);
+        status.message.push_str(match shortage {
+            Shortage::User => ", most of them this user's",
+            Shortage::Address => ", most of them from this address",
+            Shortage::Total => "",
+        });
+        status
     }
 
     /// Counts a refusal, and says it to the client.
-    pub(super) fn refuse(&self, why: Refused) -> Status {
+    fn refuse(&self, why: Refused) -> Status {
         if let Some(metrics) = &self.0.metrics {
             metrics.refusals.inc(why);
         }

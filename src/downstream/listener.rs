@@ -39,8 +39,8 @@ use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
-use crate::fairness::{Peer, Permit, Permits};
-use crate::metrics::{ConnectionFailure, ListenerMetrics, Refused, Task};
+use crate::fairness::{Peer, Permit, Permits, Shortage};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, Place, Refused, Task};
 use crate::shutdown::Drain;
 use accept_errors::AcceptErrors;
 use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
@@ -102,15 +102,13 @@ pub async fn run<R: Resources>(
         };
         match accepted {
             Ok((stream, address)) => {
-                let place = places.try_acquire(address.ip().into());
-                let standing = if place.is_some() {
-                    Standing::Served
-                } else {
-                    Standing::Refused
+                let (place, standing) = match places.acquire(address.ip().into()) {
+                    Ok(place) => (Some(place), Standing::Served),
+                    Err(shortage) => (None, Standing::Refused(shortage)),
                 };
                 let telling = match standing {
                     Standing::Served => None,
-                    Standing::Refused => match Arc::clone(&refusals).try_acquire_owned() {
+                    Standing::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
                         Ok(telling) => Some(telling),
                         Err(_) => continue,
                     },
@@ -129,7 +127,7 @@ pub async fn run<R: Resources>(
                     match standing {
                         Standing::Served => connection.run(stream, place).await,
                         // Whether it was told or not, it is over then.
-                        Standing::Refused => {
+                        Standing::Refused(_) => {
                             let told = Box::pin(connection.run(stream, None));
                             let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
                         }
@@ -202,7 +200,7 @@ impl Drop for Open<'_> {
 enum Standing {
     Served,
     /// To be told that there are too many.
-    Refused,
+    Refused(Shortage),
 }
 
 struct Connection<R> {
@@ -427,8 +425,8 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if self.standing == Standing::Refused {
-            let answer = self.refused(&request);
+        if let Standing::Refused(shortage) = self.standing {
+            let answer = self.refused(&request, shortage);
             return Box::pin(std::future::ready(Ok(answer)));
         }
         request.extensions_mut().insert(self.peer);
@@ -464,9 +462,10 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
 }
 
 impl<R: Resources> Answering<R> {
-    fn refused(&self, request: &Request<Incoming>) -> Answered<R> {
+    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> Answered<R> {
+        let (why, place) = (Refused::Connections, Place::Connections);
         let mut answer = match self.service.admission() {
-            Some(admission) => admission.refuse(Refused::Connections).to_response(),
+            Some(admission) => admission.refuse_place(why, place, shortage).to_response(),
             None => Response::default(),
         };
         // HTTP/2 has no such header; its connection ends when its time is over.

@@ -67,3 +67,89 @@ fn hosts_of_one_network_are_one_peer() {
     assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
     assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
 }
+
+/// A user with a name of this number, at an address of that one.
+fn user(users: &Users, name: usize, address: u32) -> Peer {
+    users.known(peer(address), &format!("u{name}"), &[])
+}
+
+#[test]
+fn one_user_behind_an_address_leaves_places_for_the_others_there() {
+    let (permits, users) = (Permits::new(1_000), Users::default());
+    let greedy = all(&permits, user(&users, 0, 0));
+    assert_eq!(greedy.len(), 800);
+    let others: Vec<_> = (1..100)
+        .map(|name| permits.acquire(user(&users, name, 0)).unwrap())
+        .collect();
+    // Whoever is not known there has the address' share, and that is gone.
+    assert_eq!(permits.acquire(peer(0)).unwrap_err(), Shortage::Address);
+    drop((greedy, others));
+    assert_eq!(all(&permits, user(&users, 1, 0)).len(), 800);
+}
+
+#[test]
+fn a_user_has_one_share_wherever_it_comes_from() {
+    let (permits, users) = (Permits::new(1_000), Users::default());
+    let held: Vec<_> = (0..1_000)
+        .map_while(|address| permits.try_acquire(user(&users, 0, address)))
+        .collect();
+    assert_eq!(held.len(), 800);
+    let refused = permits.acquire(user(&users, 0, 5_000));
+    assert_eq!(refused.unwrap_err(), Shortage::User);
+    permits.acquire(user(&users, 1, 5_000)).unwrap();
+    permits.acquire(peer(5_000)).unwrap();
+}
+
+#[test]
+fn many_users_of_one_address_leave_places_for_other_addresses() {
+    let (permits, users) = (Permits::new(1_700), Users::default());
+    let mut held = Vec::new();
+    for name in 0..2_000 {
+        held.extend(all(&permits, user(&users, name, 0)));
+    }
+    assert_eq!(held.len(), 1_600);
+    let refused = permits.acquire(user(&users, 5_000, 0));
+    assert_eq!(refused.unwrap_err(), Shortage::Address);
+    // A hundred are free: some for whoever comes, known or not.
+    permits.acquire(user(&users, 5_000, 1)).unwrap();
+    permits.acquire(peer(2)).unwrap();
+}
+
+#[test]
+fn tokens_that_nobody_has_looked_at_count_as_users_do_and_are_nobodys() {
+    let (permits, users) = (Permits::new(1_000), Users::default());
+    let greedy = all(&permits, users.bearing(peer(0), b"one"));
+    assert_eq!(greedy.len(), 800);
+    permits.acquire(users.bearing(peer(0), b"two")).unwrap();
+    // A token that is another one's name takes nothing from that one.
+    assert_ne!(
+        users.bearing(peer(0), b"u1"),
+        users.known(peer(0), "u1", &[])
+    );
+    // In another process the same token is another number.
+    assert_ne!(
+        users.bearing(peer(0), b"one"),
+        Users::default().bearing(peer(0), b"one")
+    );
+}
+
+#[test]
+fn exempt_users_and_groups_have_all_but_the_last_place_and_take_nobodys_share() {
+    let users = Users::new(["admin".to_owned()], ["operators".to_owned()]);
+    let admin = users.known(peer(0), "admin", &[]);
+    let operator = users.known(peer(0), "a", &["b".to_owned(), "operators".to_owned()]);
+    let permits = Permits::new(1_000);
+    let held: Vec<_> = (0..500)
+        .flat_map(|_| [admin, operator].map(|peer| permits.acquire(peer).unwrap()))
+        .collect();
+    for refused in [admin, operator, user(&users, 1, 1)] {
+        assert_eq!(permits.acquire(refused).unwrap_err(), Shortage::Total);
+    }
+    drop(held);
+    let held: Vec<_> = (0..500).map(|_| permits.acquire(admin).unwrap()).collect();
+    // Of the half that is left, the others at this address get what they get at any other.
+    assert_eq!(all(&permits, user(&users, 1, 0)).len(), 400);
+    drop(held);
+    // The same name without the group is limited.
+    assert_eq!(all(&permits, users.known(peer(3), "a", &[])).len(), 800);
+}

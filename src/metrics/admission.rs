@@ -4,13 +4,49 @@ use prometheus::{IntGauge, Opts, Registry};
 
 use super::MetricsError;
 use super::families::{ByLabel, Register};
-use super::labels::Refused;
+use super::labels::{Label, Place, Refused};
+use crate::fairness::Shortage;
+
+/// Counts who found no place, by place and by the bound that left none.
+#[derive(Clone, Debug)]
+pub struct Shortages(Vec<(Place, ByLabel<Shortage>)>);
+
+impl Shortages {
+    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let family = Register(registry).counters(
+            "shortages_total",
+            "Requests and connections that found no place, by the bound that left none.",
+            &["place", "bound"],
+        )?;
+        let of_place = |place: &Place| (*place, ByLabel::resolve(&family, &[place.as_str()]));
+        Ok(Self(Place::ALL.iter().map(of_place).collect()))
+    }
+
+    /// Counts one.
+    pub fn inc(&self, place: Place, shortage: Shortage) {
+        let mut counters = self.0.iter().filter(|(known, _)| *known == place);
+        if let Some((_, counter)) = counters.next() {
+            counter.inc(shortage);
+        }
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self, place: Place, shortage: Shortage) -> u64 {
+        let mut counters = self.0.iter().filter(|(known, _)| *known == place);
+        counters
+            .next()
+            .map_or(0, |(_, counter)| counter.count(shortage))
+    }
+}
 
 /// Handles of what is bounded for all clients together.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     /// Requests and connections answered with 429, by reason.
     pub refusals: ByLabel<Refused>,
+    /// Who found no place, and why.
+    pub shortages: Shortages,
     /// Lists that have a place.
     pub lists_running: IntGauge,
     /// Lists that wait for one.
@@ -20,7 +56,10 @@ pub struct AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn register(
+        registry: &Registry,
+        shortages: Shortages,
+    ) -> Result<Self, MetricsError> {
         let gauge = |name, help| -> Result<IntGauge, MetricsError> {
             let gauge = IntGauge::with_opts(Opts::new(name, help))?;
             registry.register(Box::new(gauge.clone()))?;
@@ -33,6 +72,7 @@ impl AdmissionMetrics {
         )?;
         Ok(Self {
             refusals: ByLabel::resolve(&refusals, &[]),
+            shortages,
             lists_running: gauge(
                 "admission_lists_running",
                 "Lists being sent, and watches that send their initial events.",

@@ -1,5 +1,7 @@
 //! Closed sets of label values. A value that is not here cannot become a series.
 
+use crate::fairness::Shortage;
+
 /// A closed set of values of one label.
 pub trait Label: Copy + PartialEq + 'static {
     /// Every value, each once.
@@ -442,6 +444,57 @@ impl Label for Refused {
             Self::ListWait => "list_wait",
             Self::Watches => "watches",
             Self::Memory => "memory",
+        }
+    }
+}
+
+/// Places that clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// For connections.
+    Connections,
+    /// For lists, or for waiting for one of these.
+    Lists,
+    /// For watches.
+    Watches,
+    /// For forwarded requests that end soon.
+    ForwardedRequests,
+    /// For forwarded watches, logs and the like.
+    ForwardedWatches,
+    /// For upgraded connections.
+    Tunnels,
+}
+
+impl Label for Place {
+    const ALL: &'static [Self] = &[
+        Self::Connections,
+        Self::Lists,
+        Self::Watches,
+        Self::ForwardedRequests,
+        Self::ForwardedWatches,
+        Self::Tunnels,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Lists => "lists",
+            Self::Watches => "watches",
+            Self::ForwardedRequests => "forwarded_requests",
+            Self::ForwardedWatches => "forwarded_watches",
+            Self::Tunnels => "tunnels",
+        }
+    }
+}
+
+impl Label for Shortage {
+    const ALL: &'static [Self] = &[Self::User, Self::Address, Self::Total];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Address => "address",
+            Self::Total => "total",
         }
     }
 }

@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntGauge, Opts, Registry};
 
 use super::MetricsError;
+use super::admission::Shortages;
 use super::families::{ByLabel, Register};
 use super::labels::PassthroughError;
 use super::sharded::ShardedCounter;
@@ -18,6 +19,8 @@ pub struct PassthroughMetrics {
     pub upgrades: IntCounter,
     /// Failures, by reason.
     pub errors: ByLabel<PassthroughError>,
+    /// Who found no place, and why.
+    pub shortages: Shortages,
     /// Bytes of bodies and upgraded streams from clients to upstream.
     pub bytes_sent: ShardedCounter,
     /// Bytes of bodies and upgraded streams from upstream to clients.
@@ -25,7 +28,10 @@ pub struct PassthroughMetrics {
 }
 
 impl PassthroughMetrics {
-    pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn register(
+        registry: &Registry,
+        shortages: Shortages,
+    ) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let requests = IntCounter::new(
             "passthrough_requests_total",
@@ -62,6 +68,7 @@ impl PassthroughMetrics {
             requests_active: active,
             upgrades,
             errors: ByLabel::resolve(&errors, &[]),
+            shortages,
             bytes_sent: sent.of(&[]),
             bytes_received: received.of(&[]),
         })

@@ -6,7 +6,8 @@ use http::{Request, Version};
 
 use super::refusal::Refusal;
 use crate::config::{ForwardLimits, OpenFiles};
-use crate::fairness::{Peer, Permit, Permits};
+use crate::fairness::{Peer, Permit, Permits, Shortage};
+use crate::metrics::Place;
 
 /// Kinds of forwarded requests, none of which takes the places of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,15 @@ const REQUEST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
 impl Lane {
+    /// What its places are counted as.
+    pub(super) const fn place(self) -> Place {
+        match self {
+            Self::Requests => Place::ForwardedRequests,
+            Self::Watches => Place::ForwardedWatches,
+            Self::Tunnels => Place::Tunnels,
+        }
+    }
+
     /// The answer when there is no place in it.
     pub(super) fn full(self) -> Refusal {
         let range = match self {
@@ -66,12 +76,12 @@ impl Lanes {
     }
 
     /// A place for the client that sent the request, if its share allows one.
-    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Option<Permit> {
+    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Result<Permit, Shortage> {
         let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
         match lane {
-            Lane::Requests => self.requests.try_acquire(peer),
-            Lane::Watches => self.watches.try_acquire(peer),
-            Lane::Tunnels => self.tunnels.try_acquire(peer),
+            Lane::Requests => self.requests.acquire(peer),
+            Lane::Watches => self.watches.acquire(peer),
+            Lane::Tunnels => self.tunnels.acquire(peer),
         }
     }
 

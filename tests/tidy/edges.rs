@@ -10,7 +10,8 @@ const EVERYTHING: &[&str] = &["*"];
 const EDGES: &[(&str, &[&str])] = &[
     ("resource", &[]),
     ("cli", &[]),
-    ("metrics", &[]),
+    // Labels of its own enums.
+    ("metrics", &["fairness"]),
     ("shutdown", &[]),
     ("fairness", &[]),
     ("config", &["cli", "resource"]),

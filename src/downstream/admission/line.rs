@@ -6,19 +6,68 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 
-use crate::fairness::{Peer, Share};
+use crate::fairness::{Peer, Share, Shortage};
 
 /// See the module. `T` is what somebody who waits is told by.
 #[derive(Debug)]
 pub(super) struct Line<T> {
     running: Share,
     waiting: Share,
-    /// Who waits, in the order of their coming. Of nobody there would be room.
-    queues: HashMap<Peer, VecDeque<Waiter<T>>, foldhash::fast::RandomState>,
-    /// The first of each queue. Few of these are without room while a place is free, because then each holds several places: so
+    /// Who waits, by group. Of nobody there would be room.
+    groups: HashMap<Peer, Group<T>, foldhash::fast::RandomState>,
+    /// The first of each group. Few of these are without room while a place is free, because then each holds several places: so
     /// finding the next one takes few steps, however long the line is.
     firsts: BTreeMap<u64, Peer>,
     next_id: u64,
+}
+
+/// Who waits of a group of peers: the users of an address. An address that has its share is passed over as one, however many users
+/// wait there.
+#[derive(Debug)]
+struct Group<T> {
+    /// In the order of their coming.
+    queues: HashMap<Peer, VecDeque<Waiter<T>>, foldhash::fast::RandomState>,
+    /// The first of each queue; few are without room, as above.
+    firsts: BTreeMap<u64, Peer>,
+}
+
+impl<T> Group<T> {
+    fn new() -> Self {
+        Self {
+            queues: HashMap::default(),
+            firsts: BTreeMap::new(),
+        }
+    }
+
+    /// The number of the one who waits longest.
+    fn first(&self) -> Option<u64> {
+        self.firsts.keys().next().copied()
+    }
+
+    fn push(&mut self, peer: Peer, waiter: Waiter<T>) {
+        let queue = self.queues.entry(peer).or_default();
+        if queue.is_empty() {
+            self.firsts.insert(waiter.id, peer);
+        }
+        queue.push_back(waiter);
+    }
+
+    fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
+        let queue = self.queues.get_mut(&peer)?;
+        let waiter = queue.remove(at)?;
+        if at == 0 {
+            self.firsts.remove(&waiter.id);
+            match queue.front() {
+                Some(next) => {
+                    self.firsts.insert(next.id, peer);
+                }
+                None => {
+                    self.queues.remove(&peer);
+                }
+            }
+        }
+        Some(waiter)
+    }
 }
 
 #[derive(Debug)]
@@ -34,8 +83,8 @@ pub(super) enum Entry<'a, T> {
     Runs,
     /// Gets none now.
     MayWait(Ticket<'a, T>),
-    /// The line is full, too.
-    Full,
+    /// The line is full, too: for this one, or for all.
+    Full(Shortage),
 }
 
 /// The right to stand at the end of the line.
@@ -52,11 +101,11 @@ impl<T> Ticket<'_, T> {
         let id = line.next_id;
         line.next_id += 1;
         line.waiting.take(peer);
-        let queue = line.queues.entry(peer).or_default();
-        if queue.is_empty() {
-            line.firsts.insert(id, peer);
+        let group = line.groups.entry(peer.group()).or_insert_with(Group::new);
+        if group.first().is_none() {
+            line.firsts.insert(id, peer.group());
         }
-        queue.push_back(Waiter { id, tell });
+        group.push(peer, Waiter { id, tell });
         id
     }
 }
@@ -67,7 +116,7 @@ impl<T> Line<T> {
         Self {
             running: Share::new(running_max),
             waiting: Share::new(waiting_max),
-            queues: HashMap::default(),
+            groups: HashMap::default(),
             firsts: BTreeMap::new(),
             next_id: 0,
         }
@@ -83,6 +132,11 @@ impl<T> Line<T> {
         self.waiting.taken()
     }
 
+    /// Why the peer would not run at once, if it would not.
+    pub(super) fn shortage(&self, peer: Peer) -> Option<Shortage> {
+        self.running.shortage(peer)
+    }
+
     /// Whether the peer would run at once.
     pub(super) fn has_room_for(&self, peer: Peer) -> bool {
         self.running.has_room_for(peer)
@@ -94,8 +148,8 @@ impl<T> Line<T> {
             self.running.take(peer);
             return Entry::Runs;
         }
-        if !self.waiting.has_room_for(peer) {
-            return Entry::Full;
+        if let Some(shortage) = self.waiting.shortage(peer) {
+            return Entry::Full(shortage);
         }
         Entry::MayWait(Ticket { line: self, peer })
     }
@@ -110,17 +164,37 @@ impl<T> Line<T> {
         if self.running.is_full() {
             return None;
         }
-        let mut firsts = self.firsts.values();
-        let peer = firsts.find(|peer| self.running.has_room_for(**peer))?;
-        let peer = *peer;
+        let peer = self.next()?;
         let waiter = self.remove(peer, 0)?;
         self.running.take(peer);
         Some((peer, waiter.tell))
     }
 
+    /// Of whom there is room for, the one who waits longest.
+    fn next(&self) -> Option<Peer> {
+        let mut found: Option<(u64, Peer)> = None;
+        for (first, group) in &self.firsts {
+            if found.is_some_and(|(id, _)| id < *first) {
+                break;
+            }
+            if self.running.is_closed_to(*group) {
+                continue;
+            }
+            let mut firsts = self.groups.get(group)?.firsts.iter();
+            let next = firsts.find(|(_, peer)| self.running.has_room_for(**peer));
+            if let Some((id, peer)) = next
+                && found.is_none_or(|(earlier, _)| *id < earlier)
+            {
+                found = Some((*id, *peer));
+            }
+        }
+        found.map(|(_, peer)| peer)
+    }
+
     /// Somebody who waits does so no longer; false if their turn has come meanwhile.
     pub(super) fn give_up(&mut self, peer: Peer, id: u64) -> bool {
-        let Some(queue) = self.queues.get(&peer) else {
+        let group = self.groups.get(&peer.group());
+        let Some(queue) = group.and_then(|group| group.queues.get(&peer)) else {
             return false;
         };
         // Numbers grow along the line.
@@ -131,18 +205,20 @@ impl<T> Line<T> {
     }
 
     fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
-        let queue = self.queues.get_mut(&peer)?;
-        let waiter = queue.remove(at)?;
+        let key = peer.group();
+        let group = self.groups.get_mut(&key)?;
+        let first = group.first()?;
+        let waiter = group.remove(peer, at)?;
         self.waiting.give_back(peer);
-        if at == 0 {
-            self.firsts.remove(&waiter.id);
-            match queue.front() {
-                Some(next) => {
-                    self.firsts.insert(next.id, peer);
-                }
-                None => {
-                    self.queues.remove(&peer);
-                }
+        match group.first() {
+            Some(next) if next == first => {}
+            Some(next) => {
+                self.firsts.remove(&first);
+                self.firsts.insert(next, key);
+            }
+            None => {
+                self.firsts.remove(&first);
+                self.groups.remove(&key);
             }
         }
         Some(waiter)

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::*;
 
 use super::*;
+use crate::fairness::Users;
 
 fn peer(number: u8) -> Peer {
     Peer::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)))
@@ -14,7 +15,7 @@ fn peer(number: u8) -> Peer {
 fn come(line: &mut Line<usize>, by: Peer, number: usize) -> Option<u64> {
     match line.enter(by) {
         Entry::MayWait(ticket) => Some(ticket.wait(number)),
-        Entry::Runs | Entry::Full => None,
+        Entry::Runs | Entry::Full(_) => None,
     }
 }
 
@@ -27,7 +28,7 @@ fn whoever_waits_gets_a_place_in_the_order_of_coming() {
     for number in 2..6 {
         assert!(come(&mut line, peer(2), number).is_some());
     }
-    assert!(matches!(line.enter(peer(9)), Entry::Full));
+    assert!(matches!(line.enter(peer(9)), Entry::Full(_)));
     assert!(line.admit_next().is_none());
     for (leaving, number) in [0, 1, 2, 2].into_iter().zip(2..) {
         line.leave(peer(leaving));
@@ -69,7 +70,7 @@ fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
 #[test]
 fn no_places_are_none() {
     let mut line = Line::<usize>::new(0, 0);
-    assert!(matches!(line.enter(peer(1)), Entry::Full));
+    assert!(matches!(line.enter(peer(1)), Entry::Full(_)));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,7 @@ enum Act {
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
-        4 => (0..4_u8).prop_map(Act::Come),
+        4 => (0..12_u8).prop_map(Act::Come),
         3 => any::<usize>().prop_map(Act::Leave),
         1 => any::<usize>().prop_map(Act::GiveUp),
     ];
@@ -110,6 +111,69 @@ fn whoever_waits_is_found_however_long_the_line_is() {
     }
 }
 
+/// The same where one address has the places, and the line is full of its users.
+#[test]
+fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
+    const RUNNING: usize = 256;
+    let (mut line, users) = (Line::new(RUNNING, 1 << 14), Users::default());
+    let user = |name: usize| users.known(peer(1), &name.to_string(), &[]);
+    let mut name = 0;
+    while !matches!(line.enter(user(name)), Entry::Full(_)) {
+        come(&mut line, user(name), name);
+        name += 1;
+    }
+    assert!(line.running() < RUNNING && line.waiting() > 1 << 13);
+    // Each look through all of them would be three hundred million in all.
+    for _ in 0..20_000 {
+        assert!(matches!(line.enter(peer(3)), Entry::Runs));
+        line.leave(peer(3));
+        assert_eq!(line.admit_next(), None);
+    }
+}
+
+#[test]
+fn of_one_address_the_user_whose_turn_it_is_comes_before_one_who_came_later() {
+    let (mut line, users) = (Line::new(16, 16), Users::default());
+    let user = |name: &str| users.known(peer(1), name, &[]);
+    while matches!(line.enter(user("a")), Entry::Runs) {}
+    while matches!(line.enter(peer(2)), Entry::Runs) {}
+    assert_eq!(line.running(), 16);
+    come(&mut line, user("a"), 0).unwrap();
+    come(&mut line, peer(4), 1).unwrap();
+    come(&mut line, user("b"), 2).unwrap();
+    // The first of all has most places: it goes on waiting, and keeps nobody else.
+    line.leave(peer(2));
+    assert_eq!(line.admit_next(), Some((peer(4), 1)));
+    line.leave(peer(2));
+    assert_eq!(line.admit_next(), Some((user("b"), 2)));
+    line.leave(user("a"));
+    assert_eq!(line.admit_next(), None, "twelve held, one free");
+}
+
+/// How many places of so many `peer` may hold at most, with so many free.
+fn model_has_room(running: &[Peer], running_max: usize, peer: Peer) -> bool {
+    let free = running_max - running.len();
+    let at_address = running
+        .iter()
+        .filter(|other| other.group() == peer.group())
+        .count();
+    let own = running.iter().filter(|other| **other == peer).count();
+    if peer == peer.group() {
+        at_address < 4 * free
+    } else {
+        at_address < 16 * free && own < 4 * free
+    }
+}
+
+/// Three addresses; at each, a client that is not known and three users.
+fn client(users: &Users, number: u8) -> Peer {
+    let address = peer(number % 3);
+    match number / 3 {
+        0 => address,
+        name => users.known(address, &format!("{}/{name}", number % 3), &[]),
+    }
+}
+
 proptest! {
     #[test]
     fn bounds_hold_and_nobody_is_forgotten(
@@ -118,6 +182,8 @@ proptest! {
         waiting_max in 0..12_usize,
     ) {
         let mut line = Line::new(running_max, waiting_max);
+        let users = Users::default();
+        let peer = |number| client(&users, number);
         // The same in plain lists: peers with a place; id, peer and number of who waits.
         let mut running: Vec<Peer> = Vec::new();
         let mut waiting: Vec<(u64, Peer, usize)> = Vec::new();
@@ -129,14 +195,13 @@ proptest! {
                         running.push(peer(by));
                     }
                     Entry::MayWait(ticket) => waiting.push((ticket.wait(number), peer(by), number)),
-                    Entry::Full => prop_assert!(!running.is_empty()),
+                    Entry::Full(_) => prop_assert!(!running.is_empty()),
                 },
                 Act::Leave(at) if !running.is_empty() => {
                     line.leave(running.remove(at % running.len()));
                     while let Some((_, turn)) = line.admit_next() {
-                        let held = |by| running.iter().filter(|other| **other == by).count();
-                        let free = running_max - running.len();
-                        let next = waiting.iter().position(|(_, by, _)| held(*by) < 4 * free);
+                        let has_room = |by| model_has_room(&running, running_max, by);
+                        let next = waiting.iter().position(|(_, by, _)| has_room(*by));
                         let (_, by, next) = waiting.remove(next.unwrap());
                         prop_assert_eq!(turn, next, "not the first for whom there is room");
                         running.push(by);
