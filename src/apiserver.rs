@@ -1,12 +1,13 @@
 //! The embedded API server of the demo and the tests: Kubernetes' own behaviour over an in-memory store with one global
-//! revision. It persists nothing, admits everybody and collects no garbage.
+//! revision. It persists nothing and collects no garbage. It admits everybody, unless [`AuthOptions`] say otherwise.
 //!
 //! ```text
-//! request ─▶ server (route, faults) ─▶ answer ─▶ store (lock) ─▶ storage (rules) ─▶ publisher ─▶ watch caches
+//! request ─▶ server (auth, route, faults) ─▶ answer ─▶ store (lock) ─▶ storage (rules) ─▶ publisher ─▶ watch caches
 //! churn  ────────────────────────────────────────▶
 //! ```
 
 mod answer;
+pub mod auth;
 mod body;
 mod caches;
 pub mod churn;
@@ -22,6 +23,7 @@ mod pulse;
 mod reads;
 pub mod refusal;
 mod render;
+pub mod reviews;
 pub mod route;
 mod server;
 pub mod storage;
@@ -39,6 +41,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
+use auth::{Auth, AuthOptions, Tokens};
 use caches::Caches;
 use churn::{Churn, InvalidObjectCount, ObjectCount, UnknownResource};
 use faults::{FaultCounts, FaultError, Order};
@@ -67,6 +70,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Plain HTTP when missing.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Who may do what; everybody may do everything when missing.
+    pub auth: Option<AuthOptions>,
 }
 
 /// Why an API server did not start.
@@ -152,6 +157,7 @@ pub fn start_until(
     let served = caches.served();
     let storage = Storage::new(Arc::clone(&catalogue));
     let store = Arc::new(Store::new(storage, Box::new(caches)));
+    let auth = Auth::new(options.auth, &catalogue, &store);
     pulse::seed(&store, &mut churn);
     let reads = Reads {
         catalogue,
@@ -159,7 +165,7 @@ pub fn start_until(
         served,
         streams: Arc::new(Uncounted),
     };
-    let server = Arc::new(Server::new(reads, address, random));
+    let server = Arc::new(Server::new(reads, address, auth, random));
     let mut serving = JoinSet::new();
     let tls = options.tls.map(TlsAcceptor::from);
     serving.spawn(connections::run(listener, tls, Arc::clone(&server), drain));
@@ -191,6 +197,7 @@ impl TryFrom<&ApiserverSettings> for Options {
             churn_per_second: settings.churn,
             seed: None,
             tls: None,
+            auth: None,
         })
     }
 }
@@ -212,6 +219,12 @@ impl Apiserver {
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.server.store
+    }
+
+    /// Users by token, which may be changed at any time.
+    #[must_use]
+    pub fn tokens(&self) -> &Tokens {
+        self.server.auth.tokens()
     }
 
     /// Waits until its drain is over.

@@ -1,6 +1,8 @@
 //! The embedded API server as a client meets it: over real sockets, in plain HTTP.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "apiserver/auth.rs"]
+mod auth;
 #[path = "apiserver/deep.rs"]
 mod deep;
 #[path = "apiserver/faults.rs"]

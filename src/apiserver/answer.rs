@@ -222,7 +222,7 @@ impl Answers<'_> {
             }
             Route::Version => whole(StatusCode::OK, JSON, discovery::version()),
             Route::Health => nosniff(whole(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))),
-            Route::Faults | Route::Resource { .. } => page_not_found(),
+            Route::Faults | Route::Review(_) | Route::Resource { .. } => page_not_found(),
         }
     }
 }
@@ -237,7 +237,7 @@ pub(super) fn no_route(why: &NoRoute) -> Response<AnswerBody> {
 
 /// A `Status` as an answer.
 pub(super) fn refused(refusal: &Status) -> Response<AnswerBody> {
-    boxed(refusal.to_response())
+    whole_body(refusal.to_response())
 }
 
 /// Compact JSON and the newline behind it.
@@ -283,15 +283,20 @@ where
 fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Status> {
     match asked.content_type {
         "application/json" | "" => body::decode(kind, &asked.body),
-        _ => Err(Status::new(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: application/json",
-        )),
+        _ => Err(unknown_format()),
     }
 }
 
-fn content_type(headers: &HeaderMap) -> &str {
+/// 415 for a body that is not JSON.
+pub(super) fn unknown_format() -> Status {
+    Status::new(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: application/json",
+    )
+}
+
+pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -329,7 +334,7 @@ fn discovered(document: Bytes) -> Response<AnswerBody> {
 }
 
 fn page_not_found() -> Response<AnswerBody> {
-    boxed(PlainText::not_found().to_response())
+    whole_body(PlainText::not_found().to_response())
 }
 
 fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
@@ -340,12 +345,13 @@ fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
 }
 
 fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<AnswerBody> {
-    let mut response = boxed(Response::new(body));
+    let mut response = whole_body(Response::new(body));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
-fn boxed(response: Response<Bytes>) -> Response<AnswerBody> {
+/// A body that is in memory.
+pub(super) fn whole_body(response: Response<Bytes>) -> Response<AnswerBody> {
     response.map(|body| UnsyncBoxBody::new(Full::new(body).map_err(|never| match never {})))
 }

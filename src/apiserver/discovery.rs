@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::render;
+use super::reviews::Review;
 use crate::resource::Layout;
 
 /// Verbs of compiled-in kinds, in the order in which the API server lists them.
@@ -29,6 +30,8 @@ const DYNAMIC_VERBS: &[&str] = &[
     "update",
     "watch",
 ];
+/// Verbs of reviews.
+const REVIEW_VERBS: &[&str] = &["create"];
 /// Verbs of a status subresource.
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
@@ -373,6 +376,10 @@ fn everywhere(address: &str) -> ServerAddress<'_> {
 }
 
 fn verbs(kind: &ServedKind) -> &'static [&'static str] {
+    let gvr = &kind.resource.gvr;
+    if Review::of(&gvr.group, &gvr.version, &gvr.resource).is_some() {
+        return REVIEW_VERBS;
+    }
     match kind.resource.layout {
         Layout::Typed => TYPED_VERBS,
         Layout::Dynamic => DYNAMIC_VERBS,

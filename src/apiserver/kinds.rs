@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use super::reviews;
 use crate::config::ExtraKind;
 use crate::downstream::status::Details;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
@@ -190,6 +191,46 @@ const BUILT_IN: &[Row] = &[
         StatusPart::None,
         Generation::None,
     ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterrolebindings",
+        "ClusterRoleBinding",
+        "",
+        Cluster,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterroles",
+        "ClusterRole",
+        "",
+        Cluster,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "rolebindings",
+        "RoleBinding",
+        "",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "roles",
+        "Role",
+        "",
+        Namespaced,
+        StatusPart::None,
+        Generation::None,
+    ),
 ];
 
 impl ServedKind {
@@ -214,6 +255,19 @@ impl ServedKind {
             status,
             generation,
         }
+    }
+
+    /// A kind of review: created and answered, never kept. It is in no catalogue.
+    pub(super) fn review(
+        group: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        let scope = if namespaced { Namespaced } else { Cluster };
+        let (status, generation) = (StatusPart::None, Generation::None);
+        let row = (group, "v1", plural, kind, "", scope, status, generation);
+        Self::built_in(&row)
     }
 
     fn custom(gvr: Gvr, kind: &str, namespaced: bool) -> Self {
@@ -357,12 +411,8 @@ impl Catalogue {
     /// Groups and their versions in the order of discovery, without the core group.
     pub(super) fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-        for kind in self
-            .0
-            .iter()
-            .filter(|kind| !kind.resource.gvr.group.is_empty())
-        {
-            let gvr = &kind.resource.gvr;
+        let gvrs = self.discovered().map(|kind| &kind.resource.gvr);
+        for gvr in gvrs.filter(|gvr| !gvr.group.is_empty()) {
             match groups.iter_mut().find(|(group, _)| *group == &*gvr.group) {
                 Some((_, versions)) if versions.contains(&&*gvr.version) => {}
                 Some((_, versions)) => versions.push(&gvr.version),
@@ -378,9 +428,14 @@ impl Catalogue {
         group: &'a str,
         version: &'a str,
     ) -> impl Iterator<Item = &'a ServedKind> {
-        self.0.iter().filter(move |kind| {
+        self.discovered().filter(move |kind| {
             &*kind.resource.gvr.group == group && &*kind.resource.gvr.version == version
         })
+    }
+
+    /// All kinds that discovery tells of: also reviews, of which no objects are kept.
+    pub(super) fn discovered(&self) -> impl Iterator<Item = &ServedKind> {
+        self.0.iter().chain(reviews::kinds())
     }
 }
 

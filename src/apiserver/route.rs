@@ -4,6 +4,7 @@ use http::Method;
 use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
+use super::reviews::{self, Place, Review};
 use super::storage::Part;
 use crate::downstream::request::{Query, is_true};
 use crate::downstream::status::Status;
@@ -42,6 +43,8 @@ pub(super) enum Route {
         key: ObjectKey,
         part: Part,
     },
+    /// A review.
+    Review(Place),
     /// `/api`.
     CoreVersions,
     /// `/apis`.
@@ -119,6 +122,12 @@ fn resource(
         [plural, name, subresource] => (*plural, *name, *subresource),
         _ => return Err(unknown(catalogue, group)),
     };
+    if let Some(review) = Review::of(group, version, plural) {
+        let has_name = !name.is_empty() || forced_watch;
+        return reviews::place(review, namespace, has_name, method)
+            .map(Route::Review)
+            .map_err(NoRoute::Refused);
+    }
     let kind_index = catalogue
         .index_of(group, version, plural)
         .ok_or_else(|| unknown(catalogue, group))?;
@@ -193,8 +202,7 @@ fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
 /// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (protocol.md §6.1, 6.2).
 fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
     let compiled_in = catalogue
-        .kinds()
-        .iter()
+        .discovered()
         .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
     if compiled_in {
         NoRoute::Refused(Status::unknown_resource())

@@ -10,16 +10,19 @@ use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
-use super::answer::{AnswerBody, Answers, audit_id, collected, json, no_route, refused, stamped};
+use super::answer::{
+    AnswerBody, Answers, audit_id, collected, json, no_route, refused, stamped, whole_body,
+};
+use super::auth::{Auth, Rejection};
 use super::connections::Connection;
 use super::faults::body::{End, FaultyBody};
 use super::faults::{Effect, Faults, Order};
 use super::form::{Form, Shape, misfit};
 use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
-use super::render;
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
+use super::{render, reviews};
 use crate::downstream::indent::Indenter;
 use crate::downstream::request::decoded_path;
 use crate::downstream::resources::Lasting;
@@ -36,6 +39,7 @@ pub(super) struct Server {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) store: Arc<Store>,
     pub(super) address: SocketAddr,
+    pub(super) auth: Auth,
     service: Service<Reads>,
     faults: Mutex<Faults>,
     /// Told when a kind's watches are to end; by kind.
@@ -44,7 +48,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(reads: Reads, address: SocketAddr, seed: u64) -> Self {
+    pub(super) fn new(reads: Reads, address: SocketAddr, auth: Auth, seed: u64) -> Self {
         let (catalogue, store) = (Arc::clone(&reads.catalogue), Arc::clone(&reads.store));
         Self {
             service: Service::new(Arc::new(reads)),
@@ -56,6 +60,7 @@ impl Server {
             catalogue,
             store,
             address,
+            auth,
             faults: Mutex::default(),
             audit_ids: Mutex::new(Entropy(seed)),
         }
@@ -107,13 +112,13 @@ impl Server {
         let query = request.uri().query().unwrap_or_default();
         let version = request.version();
         let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
+            // For whoever runs the server; nobody else reaches it.
             Ok(Route::Faults) => own(self.fault_order(request, connection.peer).await),
-            Ok(route) => {
+            route => {
                 let form = Form::of(request.headers());
-                let answer = self.routed(route, request, connection, form).await;
+                let answer = self.admitted(route, request, connection, form).await;
                 in_words_of(form, answer).await
             }
-            Err(why) => own(no_route(&why)),
         };
         if connection.is_closing() && version < Version::HTTP_2 {
             response
@@ -121,6 +126,35 @@ impl Server {
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
         stamped(response, audit_id)
+    }
+
+    /// Authenticates and authorizes, then routes: who may not ask does not learn what there is.
+    async fn admitted(
+        &self,
+        route: Result<Route, NoRoute>,
+        request: Request<Incoming>,
+        connection: &Connection,
+        form: Form,
+    ) -> Response<ServerBody> {
+        let user = match self.auth.admit(&request) {
+            Ok(user) => user,
+            Err(rejection) => {
+                // As kube-apiserver: who is not known keeps no HTTP/2 connection.
+                if matches!(rejection, Rejection::Unauthorized)
+                    && request.version() == Version::HTTP_2
+                {
+                    connection.close();
+                }
+                return own(whole_body(rejection.to_response()));
+            }
+        };
+        match route {
+            Ok(Route::Review(place)) => {
+                own(reviews::answer(&self.auth, &user, place, request).await)
+            }
+            Ok(route) => self.routed(route, request, connection, form).await,
+            Err(why) => own(no_route(&why)),
+        }
     }
 
     async fn routed(

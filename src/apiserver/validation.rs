@@ -32,6 +32,8 @@ pub(super) enum NameRule {
     Subdomain,
     /// Namespaces.
     Label,
+    /// Roles and bindings: what can stand in a path.
+    Segment,
 }
 
 /// The faults of a name; none if it is legal.
@@ -39,13 +41,17 @@ pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
     let mut faults = Vec::new();
     let mut fault =
         |text: &str| faults.push(Cause::invalid("metadata.name", &format!("{name:?}"), text));
+    if rule == NameRule::Segment {
+        segment_rules(name).into_iter().for_each(&mut fault);
+        return faults;
+    }
     let (legal, rule_text, len_max) = match rule {
         NameRule::Subdomain => (
             name.split('.').all(is_dns_label),
             SUBDOMAIN_RULE,
             NAME_LEN_MAX,
         ),
-        NameRule::Label => (is_dns_label(name), LABEL_RULE, LABEL_LEN_MAX),
+        NameRule::Label | NameRule::Segment => (is_dns_label(name), LABEL_RULE, LABEL_LEN_MAX),
     };
     if name.len() > len_max {
         fault(&format!("must be no more than {len_max} bytes"));
@@ -54,6 +60,19 @@ pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
         fault(rule_text);
     }
     faults
+}
+
+/// The broken rules of a name that stands in a path as it is.
+fn segment_rules(name: &str) -> Vec<&'static str> {
+    match name {
+        "." => vec!["may not be '.'"],
+        ".." => vec!["may not be '..'"],
+        _ => {
+            let rules = [('/', "may not contain '/'"), ('%', "may not contain '%'")];
+            let broken = rules.into_iter().filter(|(sign, _)| name.contains(*sign));
+            broken.map(|(_, rule)| rule).collect()
+        }
+    }
 }
 
 /// The faults of `metadata.ownerReferences`; none if all are complete or there are none.

@@ -254,10 +254,10 @@ fn bump_generation(object: &mut Value) {
 }
 
 fn name_rule(kind: &ServedKind) -> NameRule {
-    if kind.qualified_resource() == "namespaces" {
-        NameRule::Label
-    } else {
-        NameRule::Subdomain
+    match (&*kind.resource.gvr.group, &*kind.resource.gvr.resource) {
+        ("", "namespaces") => NameRule::Label,
+        ("rbac.authorization.k8s.io", _) => NameRule::Segment,
+        _ => NameRule::Subdomain,
     }
 }
 

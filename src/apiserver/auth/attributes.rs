@@ -1,0 +1,69 @@
+//! What a request asks authorization for, and the words in which it is denied.
+
+use http::{Method, Uri};
+
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::user::User;
+use crate::downstream::request::{
+    PathForm, Query, ResourcePath, Target, Verb, authorized_name, decoded_path, verb,
+};
+use crate::downstream::status::{Denied, PlainText, Status};
+use crate::resource::Gvr;
+
+/// What a request asks for (protocol.md §1.1).
+///
+/// # Errors
+/// The plain text for a path that ends after its verb.
+pub(super) fn access(method: &Method, uri: &Uri) -> Result<Access, PlainText> {
+    Ok(match Target::parse(uri)? {
+        Target::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
+        Target::NonResource => Access::Path {
+            verb: method.as_str().to_ascii_lowercase(),
+            path: decoded_path(uri).unwrap_or_default(),
+        },
+    })
+}
+
+fn resource(method: &Method, path: &ResourcePath, query: Option<&str>) -> ResourceAccess {
+    let query = Query::parse(query);
+    let verb = verb(method, path, &query);
+    let name = authorized_name(path, verb, &query);
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let is_selected = path.form == PathForm::Plain
+        && matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+    let selector = |parameter| match is_selected {
+        true => query.first(parameter).unwrap_or_default().to_owned(),
+        false => String::new(),
+    };
+    let verb = match path.form {
+        PathForm::ProxyPrefix => "proxy",
+        PathForm::Plain | PathForm::WatchPrefix => verb.as_str(),
+    };
+    ResourceAccess {
+        verb: verb.to_owned(),
+        group: path.gvr.group.to_string(),
+        version: path.gvr.version.to_string(),
+        resource: path.gvr.resource.to_string(),
+        subresource: text(&path.subresource),
+        namespace: text(&path.namespace),
+        name: text(&name),
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
+    }
+}
+
+/// 403 in the API server's words (protocol.md §6.7).
+pub(super) fn denied(user: &User, access: &Access, reason: &str) -> Status {
+    match access {
+        Access::Path { verb, path } => Status::forbidden_path(&user.name, verb, path, reason),
+        Access::Resource(asked) => Status::forbidden(&Denied {
+            user: &user.name,
+            verb: &asked.verb,
+            resource: &Gvr::new(&asked.group, &asked.version, &asked.resource),
+            subresource: &asked.subresource,
+            namespace: &asked.namespace,
+            name: &asked.name,
+            reason,
+        }),
+    }
+}

@@ -1,0 +1,102 @@
+//! Roles and bindings as the store has them: followed under its lock, so that a write is in force when it is answered.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::de::DeserializeOwned;
+
+use crate::apiserver::kinds::Catalogue;
+use crate::apiserver::storage::Change;
+use crate::apiserver::store::Publisher;
+use crate::auth::rbac::Policy;
+use crate::resource::{EventKind, ResourceVersion};
+
+/// The API group of roles.
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Takes changes of roles and bindings over into a policy.
+#[derive(Debug)]
+pub(super) struct Roles {
+    policy: Arc<RwLock<Policy>>,
+    kinds: Vec<(usize, RoleKind)>,
+}
+
+/// Which of the four.
+#[derive(Clone, Copy, Debug)]
+enum RoleKind {
+    ClusterRole,
+    ClusterRoleBinding,
+    Role,
+    RoleBinding,
+}
+
+impl Roles {
+    pub(super) fn new(catalogue: &Catalogue, policy: Arc<RwLock<Policy>>) -> Self {
+        let kinds = [
+            ("clusterroles", RoleKind::ClusterRole),
+            ("clusterrolebindings", RoleKind::ClusterRoleBinding),
+            ("roles", RoleKind::Role),
+            ("rolebindings", RoleKind::RoleBinding),
+        ];
+        let index = |plural| catalogue.index_of(GROUP, "v1", plural);
+        let kinds = kinds.into_iter();
+        Self {
+            policy,
+            kinds: kinds
+                .filter_map(|(plural, kind)| Some((index(plural)?, kind)))
+                .collect(),
+        }
+    }
+}
+
+impl Publisher for Roles {
+    fn publish(&mut self, changes: &[Change]) {
+        for change in changes {
+            let mut kinds = self.kinds.iter();
+            let Some((_, kind)) = kinds.find(|(index, _)| *index == change.kind_index) else {
+                continue;
+            };
+            let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+            // What cannot be read allows nothing.
+            if change.event == EventKind::Deleted || !put(&mut policy, *kind, &change.object) {
+                remove(&mut policy, *kind, change);
+            }
+        }
+    }
+
+    fn progress(&mut self, _: usize, _: ResourceVersion) {}
+
+    fn compact(&mut self, _: usize, _: ResourceVersion) {}
+}
+
+/// Takes an object over; says whether it could be read.
+fn put(policy: &mut Policy, kind: RoleKind, object: &[u8]) -> bool {
+    match kind {
+        RoleKind::ClusterRole => {
+            read::<ClusterRole>(object).map(|role| policy.put_cluster_role(role))
+        }
+        RoleKind::ClusterRoleBinding => read::<ClusterRoleBinding>(object)
+            .map(|binding| policy.put_cluster_role_binding(binding)),
+        RoleKind::Role => read::<Role>(object).map(|role| policy.put_role(role)),
+        RoleKind::RoleBinding => {
+            read::<RoleBinding>(object).map(|binding| policy.put_role_binding(binding))
+        }
+    }
+    .is_some()
+}
+
+fn read<T: DeserializeOwned>(object: &[u8]) -> Option<T> {
+    let read = serde_json::from_slice(object);
+    read.inspect_err(|fault| tracing::warn!(%fault, "a role or binding cannot be read"))
+        .ok()
+}
+
+fn remove(policy: &mut Policy, kind: RoleKind, change: &Change) {
+    let (namespace, name) = (change.key.namespace(), change.key.name());
+    match kind {
+        RoleKind::ClusterRole | RoleKind::Role => policy.remove_role(namespace, name),
+        RoleKind::ClusterRoleBinding | RoleKind::RoleBinding => {
+            policy.remove_binding(namespace, name);
+        }
+    }
+}

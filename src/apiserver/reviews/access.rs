@@ -1,0 +1,253 @@
+//! Reviews of what somebody may do.
+
+use bytes::Bytes;
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Question, Review};
+use crate::apiserver::render;
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::rbac::Decision;
+use crate::auth::user::User;
+use crate::downstream::status::{Cause, Status};
+use crate::resource::FieldTable;
+use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessStatus {
+    allowed: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    evaluation_error: String,
+}
+
+/// The two ways to ask, of which one must be chosen.
+struct Attributes {
+    resource: Option<ResourceAttributes>,
+    path: Option<NonResourceAttributes>,
+}
+
+impl Question<'_> {
+    pub(super) fn self_subject_access(&self) -> Result<Bytes, Status> {
+        let spec: SelfSubjectAccessReviewSpec = self.spec()?;
+        let attributes = Attributes {
+            resource: spec.resource_attributes,
+            path: spec.non_resource_attributes,
+        };
+        let faults = self.faults(&attributes, None);
+        self.decided(self.user, attributes, faults)
+    }
+
+    /// As anybody, in one namespace or in all.
+    pub(super) fn subject_access(&self) -> Result<Bytes, Status> {
+        let spec: SubjectAccessReviewSpec = self.spec()?;
+        let user = User {
+            name: spec.user.unwrap_or_default(),
+            uid: spec.uid.unwrap_or_default(),
+            groups: spec.groups.unwrap_or_default(),
+            extra: spec.extra.unwrap_or_default(),
+        };
+        let attributes = Attributes {
+            resource: spec.resource_attributes,
+            path: spec.non_resource_attributes,
+        };
+        let mut faults = self.faults(&attributes, Some(&user));
+        if self.place.review == Review::LocalSubjectAccess {
+            faults.extend(self.local_faults(&attributes));
+        }
+        self.decided(&user, attributes, faults)
+    }
+
+    fn decided(
+        &self,
+        user: &User,
+        attributes: Attributes,
+        faults: Vec<Cause>,
+    ) -> Result<Bytes, Status> {
+        if !faults.is_empty() {
+            return Err(self.invalid(faults));
+        }
+        let evaluation_error = attributes.resource.as_ref().map(unread_selectors);
+        let decision = self.auth.authorize(user, &access(attributes));
+        let allowed = decision.is_allowed();
+        let (Decision::Allowed(reason) | Decision::NotAllowed(reason)) = decision;
+        Ok(self.answered(AccessStatus {
+            allowed,
+            reason,
+            evaluation_error: evaluation_error.unwrap_or_default(),
+        }))
+    }
+
+    /// What is wrong with a question; `user` is whom it is about, unless it is the asker.
+    fn faults(&self, attributes: &Attributes, user: Option<&User>) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        let both_or_none = attributes.resource.is_some() == attributes.path.is_some();
+        if both_or_none {
+            let given = Option::as_ref(&attributes.path).map_or_else(
+                || "null".to_owned(),
+                |path| shown(&serde_json::to_value(path).unwrap_or_default()),
+            );
+            let rule =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            faults.push(Cause::invalid("spec", &given, rule));
+        }
+        if user.is_some_and(|user| user.name.is_empty() && user.groups.is_empty()) {
+            let rule = "at least one of user or group must be specified";
+            faults.push(Cause::invalid("spec.user", "\"\"", rule));
+        }
+        if let Some(resource) = &attributes.resource {
+            faults.extend(selector_faults(resource));
+        }
+        faults.extend(self.metadata_fault());
+        faults
+    }
+
+    /// Reviews have no metadata; those of one namespace may name it.
+    fn metadata_fault(&self) -> Option<Cause> {
+        let local = self.place.review == Review::LocalSubjectAccess;
+        let metadata = self.object.get("metadata")?.as_object()?;
+        let allowed = |key: &str| key == "managedFields" || (local && key == "namespace");
+        let mut keys = metadata.iter().filter(|(_, value)| !is_empty(value));
+        keys.find(|(key, _)| !allowed(key))?;
+        let rule = if local {
+            "must be empty except for namespace"
+        } else {
+            "must be empty"
+        };
+        let given = shown(&Value::Object(metadata.clone()));
+        Some(Cause::invalid("metadata", &given, rule))
+    }
+
+    fn local_faults(&self, attributes: &Attributes) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        if let Some(resource) = &attributes.resource {
+            let namespace = resource.namespace.as_deref().unwrap_or_default();
+            if namespace != self.place.namespace {
+                let given = format!("{namespace:?}");
+                let field = "spec.resourceAttributes.namespace";
+                faults.push(Cause::invalid(
+                    field,
+                    &given,
+                    "must match metadata.namespace",
+                ));
+            }
+        }
+        if let Some(path) = &attributes.path {
+            let given = shown(&serde_json::to_value(path).unwrap_or_default());
+            let rule = "disallowed on this kind of request";
+            faults.push(Cause::invalid("spec.nonResourceAttributes", &given, rule));
+        }
+        faults
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn shown(value: &Value) -> String {
+    String::from_utf8_lossy(&render::json(value)).into_owned()
+}
+
+/// A selector is given as text or as requirements.
+fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
+    let given = |raw: &Option<String>, count: Option<usize>| {
+        (raw.clone().unwrap_or_default(), count.unwrap_or_default())
+    };
+    let fields = resource.field_selector.as_ref().map(|selector| {
+        given(
+            &selector.raw_selector,
+            selector.requirements.as_ref().map(Vec::len),
+        )
+    });
+    let labels = resource.label_selector.as_ref().map(|selector| {
+        given(
+            &selector.raw_selector,
+            selector.requirements.as_ref().map(Vec::len),
+        )
+    });
+    let rules: [(_, &'static str, &'static str); 2] = [
+        (
+            fields,
+            "spec.resourceAttributes.fieldSelector.rawSelector",
+            "spec.resourceAttributes.fieldSelector.requirements",
+        ),
+        (
+            labels,
+            "spec.resourceAttributes.labelSelector.rawSelector",
+            "spec.resourceAttributes.labelSelector.requirements",
+        ),
+    ];
+    let mut faults = Vec::new();
+    for (given, raw_field, field) in rules {
+        match given {
+            Some((raw, count)) if !raw.is_empty() && count > 0 => {
+                let rule = "may not specified at the same time as requirements";
+                faults.push(Cause::invalid(raw_field, &format!("{raw:?}"), rule));
+            }
+            Some((raw, 0)) if raw.is_empty() => {
+                let rule = "when a selector is specified, requirements or rawSelector is required";
+                faults.push(Cause::invalid(field, "null", rule));
+            }
+            Some(_) | None => {}
+        }
+    }
+    faults
+}
+
+/// What is wrong with selectors given as text; such a question is decided as if it had none.
+fn unread_selectors(resource: &ResourceAttributes) -> String {
+    let fields = resource.field_selector.as_ref();
+    let labels = resource.label_selector.as_ref();
+    let raw = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let fields = raw(fields.and_then(|one| one.raw_selector.as_ref()));
+    let labels = raw(labels.and_then(|one| one.raw_selector.as_ref()));
+    let faults = [
+        field_fault(&fields),
+        LabelSelector::parse(&labels)
+            .err()
+            .map(|fault| fault.to_string()),
+    ];
+    let faults: Vec<String> = faults.into_iter().flatten().collect();
+    faults.join(", ")
+}
+
+/// Only the syntax counts: any field may be asked about.
+fn field_fault(selector: &str) -> Option<String> {
+    match FieldSelector::parse(selector, FieldTable::default()) {
+        Err(FieldSelectorError::Syntax(fault)) => Some(fault.to_string()),
+        Err(FieldSelectorError::UnknownLabel(_)) | Ok(_) => None,
+    }
+}
+
+fn access(attributes: Attributes) -> Access {
+    let Some(asked) = attributes.resource else {
+        let path = attributes.path.unwrap_or_default();
+        return Access::Path {
+            verb: path.verb.unwrap_or_default(),
+            path: path.path.unwrap_or_default(),
+        };
+    };
+    let text = Option::unwrap_or_default;
+    Access::Resource(ResourceAccess {
+        verb: text(asked.verb),
+        group: text(asked.group),
+        version: text(asked.version),
+        resource: text(asked.resource),
+        subresource: text(asked.subresource),
+        namespace: text(asked.namespace),
+        name: text(asked.name),
+        ..ResourceAccess::default()
+    })
+}

@@ -1,0 +1,84 @@
+//! Reviews of who somebody is.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use k8s_openapi::api::authentication::v1::TokenReviewSpec;
+use serde::Serialize;
+
+use super::Question;
+use crate::auth::user::User;
+use crate::downstream::status::Status;
+
+/// A user as reviews tell it.
+#[derive(Default, Serialize)]
+struct UserInfo<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    username: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a BTreeMap<String, Vec<String>>>,
+}
+
+#[derive(Serialize)]
+struct TokenStatus<'a> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    authenticated: bool,
+    user: UserInfo<'a>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    audiences: &'a [String],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SelfSubjectStatus<'a> {
+    user_info: UserInfo<'a>,
+}
+
+impl<'a> From<&'a User> for UserInfo<'a> {
+    fn from(user: &'a User) -> Self {
+        Self {
+            username: &user.name,
+            uid: &user.uid,
+            groups: &user.groups,
+            extra: Some(&user.extra).filter(|extra| !extra.is_empty()),
+        }
+    }
+}
+
+impl Question<'_> {
+    pub(super) fn token(&self) -> Result<Bytes, Status> {
+        let spec: TokenReviewSpec = self.spec()?;
+        let token = spec.token;
+        if token.is_empty() {
+            let message = "token is required for TokenReview in authentication";
+            return Err(Status::bad_request(message));
+        }
+        let wanted = spec.audiences.unwrap_or_default();
+        Ok(match self.auth.review_token(&token, &wanted) {
+            Some((user, audiences)) => self.answered(TokenStatus {
+                authenticated: true,
+                user: UserInfo::from(&user),
+                audiences: &audiences,
+                error: "",
+            }),
+            None => self.answered(TokenStatus {
+                authenticated: false,
+                user: UserInfo::default(),
+                audiences: &[],
+                error: "invalid bearer token",
+            }),
+        })
+    }
+
+    pub(super) fn self_subject(&self) -> Bytes {
+        self.answered(SelfSubjectStatus {
+            user_info: UserInfo::from(self.user),
+        })
+    }
+}
