@@ -4,6 +4,7 @@ mod consistency;
 mod forwarded;
 mod freshness;
 mod registry;
+mod reloads;
 mod slot;
 mod tables;
 mod tally;
@@ -31,6 +32,7 @@ use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client, Identity};
 use crate::upstream::discovery::{Discovery, discover};
 use registry::{Registry, RegistrySettings};
+use reloads::Reloads;
 use slot::ReadLimits;
 use task::kept_running;
 
@@ -168,6 +170,10 @@ impl Gateway {
         }
         registry.start_pinned();
         let mut tasks = JoinSet::new();
+        let reloads = Reloads::new(&metrics);
+        if let Some(tls) = &tls {
+            reloads.follow_tls(&mut tasks, tls);
+        }
         let shown = Shown {
             metrics: Arc::clone(&metrics),
             readiness: Arc::clone(&registry) as _,

@@ -32,5 +32,6 @@ pub mod fairness;
 pub mod gateway;
 pub mod metrics;
 pub mod passthrough;
+pub mod reload;
 pub mod shutdown;
 pub mod tls;

@@ -8,6 +8,7 @@ mod admission;
 mod cache;
 mod downstream;
 mod families;
+mod files;
 mod labels;
 mod passthrough;
 mod sharded;
@@ -21,6 +22,7 @@ pub use admission::{AdmissionMetrics, Shortages};
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
+pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
     BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection, GiveUpReason, Label,
     PassthroughError, Place, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
@@ -76,6 +78,7 @@ pub struct Metrics {
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
     passthrough: PassthroughMetrics,
+    files: FileMetrics,
     task_ends: ByLabel<Task>,
 }
 
@@ -98,6 +101,7 @@ impl Metrics {
             listener: ListenerMetrics::register(&ours, task_ends.clone())?,
             admission: AdmissionMetrics::register(&ours, shortages.clone())?,
             passthrough: PassthroughMetrics::register(&ours, shortages)?,
+            files: FileMetrics::register(&ours)?,
             task_ends,
             ours,
             process,
@@ -151,6 +155,12 @@ impl Metrics {
     #[must_use]
     pub fn passthrough(&self) -> PassthroughMetrics {
         self.passthrough.clone()
+    }
+
+    /// Handles of files that are read again.
+    #[must_use]
+    pub fn files(&self) -> FileMetrics {
+        self.files.clone()
     }
 
     /// Tasks that panicked, or ended although they have no end.

@@ -161,8 +161,11 @@ impl ServerIdentity {
     pub fn reload_authorities(&self) -> Result<(), TlsError> {
         let authorities = read::authorities(&self.files.client_authorities)?;
         let mut parts = self.parts();
-        parts.authorities = authorities;
-        self.put_in_force(&parts)
+        if authorities.roots != parts.authorities.roots {
+            parts.authorities = authorities;
+            self.put_in_force(&parts)?;
+        }
+        Ok(())
     }
 
     /// Sessions of the old settings are not resumed: a client that connects from now on sees the new certificate.

@@ -205,6 +205,8 @@ pub enum Task {
     DeliveryWorker,
     /// Reads again what upstream offers.
     Discovery,
+    /// Reads files again that have changed.
+    FileReload,
     /// Serves one request over HTTP/2.
     Http2Stream,
     /// Ends caches that nobody wants.
@@ -221,6 +223,7 @@ impl Label for Task {
         Self::Connection,
         Self::DeliveryWorker,
         Self::Discovery,
+        Self::FileReload,
         Self::Http2Stream,
         Self::IdleCaches,
         Self::Memory,
@@ -233,6 +236,7 @@ impl Label for Task {
             Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",
+            Self::FileReload => "file_reload",
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
             Self::Memory => "memory",

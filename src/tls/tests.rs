@@ -142,9 +142,10 @@ async fn a_certificate_without_its_key_ends_the_handshake() {
 #[tokio::test]
 async fn a_resumed_session_has_the_certificates_of_the_one_before() {
     let stage = Stage::new();
-    let server = stage.server();
     let (alice, bob) = (stage.authority.sign("alice"), stage.authority.sign("bob"));
     for version in VERSIONS {
+        stage.folder.write("ca.pem", stage.authority.0.pem());
+        let server = stage.server();
         let config = client(version, Some(alice.presenting(vec![alice.der()])));
         let alices = connector(config.clone());
         let shaken = shake(&server, &alices, "default.test").await.unwrap();
@@ -159,6 +160,8 @@ async fn a_resumed_session_has_the_certificates_of_the_one_before() {
             assert_eq!(shaken.of_client, [bob.der()], "{version:?}");
         }
         // Sessions end with the settings that they began under.
+        let bundle = [stage.authority.0.pem(), Authority::new("new").0.pem()].concat();
+        stage.folder.write("ca.pem", bundle);
         server.reload_authorities().unwrap();
         let shaken = shake(&server, &alices, "default.test").await.unwrap();
         assert_ne!(shaken.kind, HandshakeKind::Resumed, "{version:?}");

@@ -21,12 +21,18 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "upstream",
         &[
-            "resource", "decode", "cache", "config", "metrics", "shutdown",
+            "resource", "decode", "cache", "config", "metrics", "reload", "shutdown",
         ],
     ),
     (
         "auth",
-        &["resource", "config", "metrics", "upstream::client"],
+        &[
+            "resource",
+            "config",
+            "metrics",
+            "reload",
+            "upstream::client",
+        ],
     ),
     (
         "passthrough",
@@ -79,6 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "config",
         ],
     ),
+    ("reload", &["metrics"]),
     // The edge of the process towards clients: files and rustls.
     ("tls", &["config"]),
     ("admin", &["fairness", "metrics", "shutdown"]),

@@ -1,0 +1,68 @@
+//! The files that the gateway is made of, each kind followed by a task of its own.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::task::kept_running;
+use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
+use crate::reload::{Contents, Files, Folders, Source, Watch};
+use crate::tls::ServerIdentity;
+
+/// Begins the tasks that follow files.
+pub(super) struct Reloads {
+    folders: Folders,
+    metrics: FileMetrics,
+    ends: ByLabel<Task>,
+}
+
+impl Reloads {
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        Self {
+            folders: Folders::default(),
+            metrics: metrics.files(),
+            ends: metrics.task_ends(),
+        }
+    }
+
+    /// Follows the files of `source`. `applied` is what stood in them before the source was made; without it they are read again
+    /// once at first.
+    pub(super) fn follow<S: Source + 'static>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        kind: FileKind,
+        source: S,
+        applied: Option<Contents>,
+    ) {
+        let watch = Watch::new(kind, source, &self.folders, &self.metrics);
+        let watch = match applied {
+            Some(applied) => watch.with_applied(applied),
+            None => watch,
+        };
+        let ends = self.ends.clone();
+        tasks.spawn(async move {
+            kept_running(Task::FileReload, &ends, || watch.run()).await;
+        });
+    }
+
+    /// Follows certificates, keys and the authorities at which handshakes hint.
+    pub(super) fn follow_tls(&self, tasks: &mut JoinSet<()>, tls: &Arc<ServerIdentity>) {
+        let expiry = self.metrics.serving_certificate_expiry.clone();
+        expiry.set(tls.expires_at().unwrap_or_default());
+        let identity = Arc::clone(tls);
+        let read = move || {
+            let outcome = identity.reload_certificates();
+            expiry.set(identity.expires_at().unwrap_or_default());
+            Ok(outcome?)
+        };
+        let files = Files::new(tls.certificate_files(), read);
+        self.follow(tasks, FileKind::ServingCertificate, files, None);
+        let authorities = tls.authority_files();
+        if !authorities.is_empty() {
+            let identity = Arc::clone(tls);
+            let read = move || Ok(identity.reload_authorities()?);
+            let files = Files::new(authorities, read);
+            self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
+        }
+    }
+}
