@@ -1,5 +1,6 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
+mod callers;
 mod consistency;
 mod forwarded;
 mod freshness;
@@ -19,8 +20,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
+use crate::auth::guard::Guard;
 use crate::cache::Retention;
-use crate::cli::word_of;
 use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
 use crate::downstream::listener;
@@ -29,7 +30,7 @@ use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
-use crate::upstream::client::{self, Client, Identity};
+use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
@@ -46,9 +47,6 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A mode that the gateway does not have yet.
-    #[error("--auth {0} is not built yet; use --auth none, on loopback")]
-    AuthNotBuilt(String),
     /// The way upstream cannot be built.
     #[error("upstream")]
     Connect(#[from] client::ConnectError),
@@ -79,6 +77,8 @@ pub struct Gateway {
     listener: TcpListener,
     admin: TcpListener,
     admission: Admission,
+    /// `None` does not tell callers apart.
+    guard: Option<Guard>,
 }
 
 /// Runs a gateway until its drain is over.
@@ -97,9 +97,6 @@ impl Gateway {
     /// # Errors
     /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
     pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
-        if settings.auth.mode != AuthMode::None {
-            return Err(RunError::AuthNotBuilt(word_of(settings.auth.mode)));
-        }
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let client = Client::connect(source(&settings.upstream)).await?;
@@ -110,10 +107,12 @@ impl Gateway {
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_some();
         let files = open_files(settings.admission.connections_max);
-        // Until callers can be told apart, all that is forwarded carries the gateway's own identity.
-        let passthrough =
-            Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough())
-                .bounded(settings.forwards, files);
+        let guard = callers::guard(&settings.auth);
+        callers::report(&settings.auth);
+        let identity = callers::forwarding_identity(settings.auth.mode);
+        let passthrough = Passthrough::new(client.clone(), identity, metrics.passthrough())
+            .hiding(callers::proxy_headers(&settings.auth))
+            .bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone()),
@@ -133,6 +132,7 @@ impl Gateway {
             listener,
             admin,
             admission,
+            guard,
         })
     }
 
@@ -161,11 +161,9 @@ impl Gateway {
             listener,
             admin,
             admission,
+            guard,
         } = self;
         if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
-            warn!(
-                "callers are not told apart (--auth none): everybody acts as the gateway does upstream"
-            );
             info!(%address, %admin, tls = tls.is_some(), "serving");
         }
         registry.start_pinned();
@@ -195,19 +193,25 @@ impl Gateway {
         tasks.spawn(async move {
             kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
         });
+        if let Some(guard) = guard.clone() {
+            let ends = metrics.task_ends();
+            tasks.spawn(async move {
+                kept_running(Task::Guard, &ends, || guard.run()).await;
+            });
+        }
         let ender = Arc::clone(&registry);
         let begun = drain.begun();
         tasks.spawn(async move {
             begun.await;
             ender.drain();
         });
-        listener::run(
-            listener,
-            tls.map(|tls| tls.config()),
-            Service::new(Arc::clone(&registry)).bounded(admission),
-            drain.clone(),
-        )
-        .await;
+        let service = Service::new(Arc::clone(&registry)).bounded(admission);
+        let service = match guard {
+            Some(guard) => service.guarded(guard),
+            None => service,
+        };
+        let tls = tls.map(|tls| tls.config());
+        listener::run(listener, tls, service, drain.clone()).await;
         let left = drain.deadline().map_or(Duration::ZERO, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
@@ -294,5 +298,6 @@ fn registry_settings(settings: ServeSettings, admission: Admission) -> RegistryS
             memory_max: settings.admission.memory_max,
         },
         admission: Some(admission),
+        is_guarded: settings.auth.mode != AuthMode::None,
     }
 }

@@ -24,8 +24,9 @@ pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
-    BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection, GiveUpReason, Label,
-    PassthroughError, Place, Refused, RelistReason, StreamEnd, Task, Verb, WatchEnd,
+    AuthRefusal, BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection,
+    GiveUpReason, Label, PassthroughError, Place, Refused, RelistReason, StreamEnd, Task, Verb,
+    WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};

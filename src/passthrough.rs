@@ -16,6 +16,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
+use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendError};
@@ -28,16 +29,20 @@ use refusal::Refusal;
 use tunnel::Tunnels;
 
 pub use body::{BodyError, PassthroughBody};
-pub use headers::impersonates;
+pub use headers::{ProxyHeaders, impersonates};
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
 ///
-/// Paths, queries and bodies are not looked at and never collected. With [`Identity::Gateway`] the caller's
-/// `Authorization` gives way to the gateway's, and requests with `Impersonate-*` are refused: forwarded, they would let any
-/// caller use whatever impersonation the gateway is granted.
+/// Paths, queries and bodies are not looked at and never collected. With [`Identity::Gateway`], where callers are not told apart,
+/// the caller's `Authorization` gives way to the gateway's, and requests with `Impersonate-*` are refused: forwarded, they would
+/// let any caller use whatever impersonation the gateway is granted.
+///
+/// With [`Identity::Caller`] a request travels with its caller's own credentials and over connections without any of the
+/// gateway, unless a [`Forwarding`] among its extensions says that the gateway impersonates the caller.
 pub struct Passthrough {
     client: Client,
     identity: Identity,
+    proxy_headers: ProxyHeaders,
     metrics: Arc<PassthroughMetrics>,
     lanes: Lanes,
     tunnels: Tunnels,
@@ -48,7 +53,7 @@ pub struct Passthrough {
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(65);
 
 impl Passthrough {
-    /// Forwards over `client`, all requests under the same kind of identity.
+    /// Forwards over `client`. `identity` is that of requests whose extensions do not tell.
     #[must_use]
     pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
         Self {
@@ -59,9 +64,19 @@ impl Passthrough {
             ),
             client,
             identity,
+            proxy_headers: ProxyHeaders::default(),
             metrics: Arc::new(metrics),
             tunnels: Tunnels::new(),
             answer_wait_max: ANSWER_WAIT_MAX,
+        }
+    }
+
+    /// The same, where front proxies vouch for users by these headers.
+    #[must_use]
+    pub fn hiding(self, proxy_headers: ProxyHeaders) -> Self {
+        Self {
+            proxy_headers,
+            ..self
         }
     }
 
@@ -189,15 +204,36 @@ impl Passthrough {
             lane.full()
         });
         let active = active.holding(permit?);
-        headers::clear_request(request.headers_mut());
+        headers::clear_request(request.headers_mut(), &self.proxy_headers);
+        let identity = self.identify(&mut request)?;
         match upgrade {
-            Some(upgrade) => self.exchange_upgrade(request, upgrade, active).await,
-            None => self.exchange_plain(lane, request, active).await,
+            Some(upgrade) => {
+                let exchange = self.exchange_upgrade(identity, request, upgrade, active);
+                exchange.await
+            }
+            None => self.exchange_plain(identity, lane, request, active).await,
+        }
+    }
+
+    /// Decides under whose name a request travels, and leaves only the headers about that which go with it.
+    fn identify<B>(&self, request: &mut Request<B>) -> Result<Identity, Refusal> {
+        let forwarding = request.extensions_mut().remove();
+        match (self.identity, forwarding) {
+            (Identity::Gateway, _) => {
+                headers::make_anonymous(request.headers_mut());
+                Ok(Identity::Gateway)
+            }
+            (Identity::Caller, Some(Forwarding::Impersonating(caller))) => {
+                headers::impersonate(request.headers_mut(), &caller.user)?;
+                Ok(Identity::Gateway)
+            }
+            (Identity::Caller, Some(Forwarding::AsCaller) | None) => Ok(Identity::Caller),
         }
     }
 
     async fn exchange_plain(
         &self,
+        identity: Identity,
         lane: Lane,
         request: Request<Incoming>,
         active: Active,
@@ -205,8 +241,8 @@ impl Passthrough {
         let repeatable = is_repeatable(request.method());
         let request = self.outgoing(request);
         let response = match lane {
-            Lane::Watches => self.client.forward_watch(self.identity, request).await,
-            Lane::Requests | Lane::Tunnels => self.client.forward(self.identity, request).await,
+            Lane::Watches => self.client.forward_watch(identity, request).await,
+            Lane::Requests | Lane::Tunnels => self.client.forward(identity, request).await,
         };
         let response = response.map_err(|error| failed(&error, lane, repeatable))?;
         self.lanes.learn(response.version());
@@ -218,6 +254,7 @@ impl Passthrough {
 
     async fn exchange_upgrade(
         &self,
+        identity: Identity,
         mut request: Request<Incoming>,
         upgrade: Upgrade,
         active: Active,
@@ -231,7 +268,7 @@ impl Passthrough {
         upgrade.ask(request.headers_mut());
         let mut response = self
             .client
-            .send_upgrade(self.identity, request)
+            .send_upgrade(identity, request)
             .await
             .map_err(|error| failed(&error, Lane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {

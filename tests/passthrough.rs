@@ -6,6 +6,8 @@
 
 #[path = "passthrough/front.rs"]
 mod front;
+#[path = "passthrough/identity.rs"]
+mod identity;
 #[path = "passthrough/peer.rs"]
 mod peer;
 

@@ -58,7 +58,7 @@ pub enum Refusal {
 
 /// Longest text of a request's selectors that is read here, in bytes, all together; longer ones are upstream's. Clients that
 /// select by a set of a few hundred names stay below.
-const SELECTORS_LEN_MAX: usize = 16 << 10;
+pub(super) const SELECTORS_LEN_MAX: usize = 16 << 10;
 /// Most conditions that objects are held against here; more are upstream's. Selectors that people and controllers write have
 /// fewer than ten; the values of a set count as one, because they are looked up.
 const SELECTOR_TERMS_MAX: usize = 64;

@@ -2,21 +2,25 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::list::BlockCounts;
 use super::request::Verb;
 use super::watch::WatchTally;
+use crate::auth::caller::{Caller, Credential};
+use crate::auth::guard::Forwarding;
+use crate::auth::lease::Lease;
 use crate::cache::Snapshot;
 pub use crate::fairness::Peer;
 use crate::fairness::Permit;
 use crate::metrics::ListenerMetrics;
-use crate::resource::{CacheKey, Gates, ResourceVersion};
+use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::view::Served;
 
 /// Whether a resource is answered from memory.
@@ -48,6 +52,46 @@ impl From<Permit> for ForwardPermit {
             _permit: Arc::new(permit),
         }
     }
+}
+
+/// A client may read what it asks for. Goes with a request that was authorized, as an extension; without it nothing that is shared
+/// may be joined where callers are told apart.
+#[derive(Clone, Debug)]
+pub struct Permission {
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// Revoked when the caller may no longer read it.
+    pub lease: Lease,
+    /// When the caller's credential expires.
+    pub expires_at: Option<Instant>,
+}
+
+impl Permission {
+    /// For how long a stream may last that begins at `started` and would last for `timeout`.
+    #[must_use]
+    pub fn limit(&self, started: Instant, timeout: Duration) -> Duration {
+        self.expires_at.map_or(timeout, |at| {
+            timeout.min(at.saturating_duration_since(started))
+        })
+    }
+
+    /// How the request travels upstream.
+    #[must_use]
+    pub fn forwarding(&self) -> Forwarding {
+        match &self.caller.credential {
+            Credential::Anonymous | Credential::Token(_) => Forwarding::AsCaller,
+            Credential::Certificate | Credential::FrontProxy => {
+                Forwarding::Impersonating((*self.caller).clone())
+            }
+        }
+    }
+}
+
+/// When a caller's credential expires, by a clock that nobody sets; `None` if that is not known, or too far away to matter.
+#[must_use]
+pub fn expiry(caller: &Caller) -> Option<Instant> {
+    let left = caller.expires_at?.duration_since(SystemTime::now());
+    Instant::now().checked_add(left.unwrap_or_default())
 }
 
 /// How long a forwarded request lasts, and so how its client is judged that does not take the answer. The answer has it as an
@@ -116,9 +160,16 @@ pub trait Resources: Send + Sync + 'static {
         Gates::default()
     }
 
-    /// Whether a request with these headers is upstream's to answer, whatever it reads: memory does not judge who asks.
+    /// Whether a request with these headers is upstream's to answer, whatever it reads. Asked only where callers are not told
+    /// apart: memory does not judge who asks.
     fn must_forward(&self, _: &HeaderMap) -> bool {
         false
+    }
+
+    /// Whether memory may have to do with this resource at all. Whoever asks for another one need not be known here: upstream
+    /// decides what it gets. Costs nothing.
+    fn may_serve(&self, _: &Gvr) -> bool {
+        true
     }
 
     /// The cache of this key; starts it if need be, and waits for a while until it is filled. What is forwarded instead counts
@@ -134,7 +185,8 @@ pub trait Resources: Send + Sync + 'static {
     /// who ask meanwhile.
     fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;
 
-    /// Answers a request that is not answered from memory. See [`Lasting`].
+    /// Answers a request that is not answered from memory. See [`Lasting`]. Where callers are told apart, its [`Forwarding`] is an
+    /// extension of the request, and so is its [`Permission`] if it was authorized.
     fn forward(
         &self,
         request: Request<Incoming>,

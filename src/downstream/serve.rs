@@ -4,6 +4,7 @@
 mod body;
 mod deadline;
 mod fresh;
+mod permission;
 mod state;
 mod steps;
 mod unhandled;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -24,13 +25,14 @@ use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
 use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
 use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, ListRead, PathForm, Plan, Query, Read, Refusal,
-    ResourcePath, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout, is_routed,
-    refusal_form, verb, wants_pretty,
+    ResourcePath, SELECTORS_LEN_MAX, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout,
+    is_routed, refusal_form, verb, wants_pretty,
 };
-use super::resources::{Answered, Availability, FillWait, ForwardPermit, Resources};
+use super::resources::{Answered, Availability, FillWait, ForwardPermit, Permission, Resources};
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
 use super::websocket;
+use crate::auth::guard::Guard;
 use crate::fairness::Peer;
 use crate::metrics::BadRequest;
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
@@ -54,6 +56,8 @@ pub struct Service<R> {
     maker: BlockMaker,
     /// `None` lets everybody in.
     admission: Option<Admission>,
+    /// `None` does not tell callers apart.
+    guard: Option<Guard>,
     /// The right to undo events, which one request at a time has.
     rewinding: Arc<Semaphore>,
 }
@@ -64,6 +68,7 @@ impl<R> Clone for Service<R> {
             resources: Arc::clone(&self.resources),
             maker: self.maker.clone(),
             admission: self.admission.clone(),
+            guard: self.guard.clone(),
             rewinding: Arc::clone(&self.rewinding),
         }
     }
@@ -94,6 +99,8 @@ struct Asked {
     peer: Peer,
     /// Under which it is forwarded although its cache is being filled.
     permit: Option<ForwardPermit>,
+    /// Of its caller, once it is authorized; `None` where callers are not told apart.
+    permission: Option<Permission>,
 }
 
 impl<R: Resources> Service<R> {
@@ -107,6 +114,7 @@ impl<R: Resources> Service<R> {
             resources,
             maker,
             admission: None,
+            guard: None,
             rewinding: Arc::new(Semaphore::new(1)),
         }
     }
@@ -116,6 +124,15 @@ impl<R: Resources> Service<R> {
     pub fn bounded(self, admission: Admission) -> Self {
         Self {
             admission: Some(admission),
+            ..self
+        }
+    }
+
+    /// The same for callers that are told apart: what memory may answer is authenticated and authorized before anything else.
+    #[must_use]
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self {
+            guard: Some(guard),
             ..self
         }
     }
@@ -138,13 +155,14 @@ impl<R: Resources> Service<R> {
             self.refused(BadRequest::Http);
             return text.to_response().map(AnswerBody::whole);
         }
-        if self.resources.must_forward(request.headers()) {
+        let is_guarded = self.guard.is_some();
+        if !is_guarded && self.resources.must_forward(request.headers()) {
             return self.forwarded(request).await;
         }
         let audit_id = audit_id(request.headers());
         let mut asked = match asked(&request) {
-            Ok(Some(asked)) => asked,
-            Ok(None) => return self.forwarded(request).await,
+            Ok(Some(asked)) if !is_guarded || self.may_answer(&asked, request.uri()) => asked,
+            Ok(_) => return self.forwarded(request).await,
             Err(text) => {
                 self.refused(BadRequest::Http);
                 return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
@@ -162,12 +180,43 @@ impl<R: Resources> Service<R> {
         }
     }
 
+    /// Whether memory may answer this at all, as far as that can be told for nothing. What it cannot is forwarded without asking who
+    /// sent it: upstream is not asked about questions that are not bounded.
+    fn may_answer(&self, asked: &Asked, uri: &Uri) -> bool {
+        let selectors_len = asked.options.as_ref().map_or_else(
+            |_| uri.query().map_or(0, str::len),
+            ListOptions::selectors_len,
+        );
+        self.resources.may_serve(&asked.path.gvr)
+            && selectors_len <= SELECTORS_LEN_MAX
+            && asked
+                .path
+                .namespace
+                .as_ref()
+                .is_none_or(|name| name.len() <= NAME_LEN_MAX)
+            && asked
+                .path
+                .name
+                .as_ref()
+                .is_none_or(|name| name.len() <= NAME_LEN_MAX)
+    }
+
     async fn answer_asked(
         &self,
         asked: &mut Asked,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         audit_id: &HeaderValue,
     ) -> Answer<R> {
+        // Before a cache is started, a view joined or anything waited for.
+        match self.permission(asked, &request).await {
+            Ok(permission) => asked.permission = permission,
+            Err(refusal) => {
+                return match self.denial(&refusal, request.uri(), asked.status_form) {
+                    Some(answer) => self.finished(asked, answer, audit_id),
+                    None => self.forwarded_asked(asked, request).await,
+                };
+            }
+        }
         match self.read(asked, &request).await {
             Ok(answer) => match asked.socket.take() {
                 None => self.finished(asked, answer, audit_id),
@@ -180,16 +229,25 @@ impl<R: Resources> Service<R> {
             },
             Err(refusal) => match self.refusal(refusal, asked.status_form) {
                 Some(answer) => self.finished(asked, answer, audit_id),
-                None => {
-                    if let Some(permit) = asked.permit.take() {
-                        request.extensions_mut().insert(permit);
-                    }
-                    let answer = self.forwarded(request).await;
-                    self.count(asked, &answer);
-                    answer
-                }
+                None => self.forwarded_asked(asked, request).await,
             },
         }
+    }
+
+    async fn forwarded_asked(
+        &self,
+        asked: &mut Asked,
+        mut request: Request<Incoming>,
+    ) -> Answer<R> {
+        if let Some(permit) = asked.permit.take() {
+            request.extensions_mut().insert(permit);
+        }
+        if let Some(permission) = asked.permission.take() {
+            request.extensions_mut().insert(permission);
+        }
+        let answer = self.forwarded(request).await;
+        self.count(asked, &answer);
+        answer
     }
 
     /// Chooses a cache, and reads from it.
@@ -274,7 +332,10 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    async fn forwarded(&self, request: Request<Incoming>) -> Answer<R> {
+    async fn forwarded(&self, mut request: Request<Incoming>) -> Answer<R> {
+        if let Err(refused) = self.set_forwarding(&mut request).await {
+            return *refused;
+        }
         let answer = self.resources.forward(request).await;
         let lasting = answer.extensions().get().copied().unwrap_or_default();
         answer.map(|body| AnswerBody::Forwarded(body, lasting))
@@ -412,16 +473,19 @@ impl<R: Resources> Service<R> {
             }
             Err(status) => Err(Refusal::Answer(status)),
         };
+        let timeout = plan.timeout.lasts(crate::resource::fraction());
+        let permission = asked.permission.as_ref();
         let timing = Timing {
             started: asked.started,
-            timeout: plan.timeout.lasts(crate::resource::fraction()),
+            timeout: permission.map_or(timeout, |given| given.limit(asked.started, timeout)),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
         match started {
             Ok(((entry, start), list_place)) => {
                 let tally = self.resources.tally(&asked.key);
                 let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
-                let watch = watch.holding(place, list_place);
+                let lease = permission.map(|given| given.lease.hold());
+                let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
             // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
@@ -432,6 +496,9 @@ impl<R: Resources> Service<R> {
         }
     }
 }
+
+/// No object has a longer name, and no namespace.
+const NAME_LEN_MAX: usize = 253;
 
 /// So many items are sent with less effort than a list waits for.
 const SHORT_ITEMS: u64 = 100;
@@ -504,6 +571,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         started,
         peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
         permit: None,
+        permission: None,
     }))
 }
 

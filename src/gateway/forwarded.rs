@@ -1,14 +1,17 @@
 //! The body of an answer that no cache gives, with the permit under which its request was forwarded.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Extensions;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use super::tables::TableBody;
-use crate::downstream::resources::ForwardPermit;
+use crate::auth::guard::Forwarding;
+use crate::downstream::resources::{ForwardPermit, Permission, expiry};
 use crate::passthrough::PassthroughBody;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
@@ -46,5 +49,36 @@ impl Body for ForwardedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.source.size_hint()
+    }
+}
+
+/// Done when a forwarded watch must end though upstream goes on with it: its caller's permission is revoked, or its credential has
+/// expired. Never for callers whom upstream alone knows.
+pub(super) fn forbidden(extensions: &Extensions) -> impl Future<Output = ()> + Send + use<> {
+    let permission = extensions.get::<Permission>();
+    let expires_at = match (permission, extensions.get()) {
+        (Some(permission), _) => permission.expires_at,
+        (None, Some(Forwarding::Impersonating(caller))) => expiry(caller),
+        (None, Some(Forwarding::AsCaller) | None) => None,
+    };
+    let revoked = permission.map(|permission| permission.lease.revoked());
+    let expired = expires_at.map(tokio::time::sleep_until);
+    async move { first_of(if_any(revoked), if_any(expired)).await }
+}
+
+/// Never done if there is nothing to wait for.
+async fn if_any(waiting: Option<impl Future<Output = ()>>) {
+    match waiting {
+        Some(waiting) => waiting.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Done when either is.
+pub(super) async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    // Both only wait, and are safe to cancel.
+    tokio::select! {
+        () = one => {}
+        () = other => {}
     }
 }

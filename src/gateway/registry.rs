@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source};
+use super::forwarded::{ForwardedBody, Source, first_of, forbidden};
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
@@ -24,7 +24,8 @@ use crate::config::CacheLists;
 use crate::downstream::admission::Admission;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{
-    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Resources,
+    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
+    Resources,
 };
 use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::watch::WatchTally;
@@ -57,6 +58,8 @@ pub(super) struct RegistrySettings {
     pub(super) limits: ReadLimits,
     /// `None` lets every watch in.
     pub(super) admission: Option<Admission>,
+    /// Whether callers are told apart. Then only authorized requests join what is shared.
+    pub(super) is_guarded: bool,
 }
 
 /// All caches of the gateway.
@@ -320,6 +323,11 @@ impl Registry {
         }
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
         let ask = tables::Ask::of(request, namespaced)?;
+        let permission = request.extensions().get::<Permission>();
+        // Whoever is not known here, or wants to be somebody else, is for upstream to judge.
+        if permission.is_none() && (self.settings.is_guarded || impersonates(request.headers())) {
+            return None;
+        }
         let peer = request.extensions().get().copied();
         let admission = self.settings.admission.as_ref();
         let place = admission.map(|all| all.watch(peer.unwrap_or(Peer::UNKNOWN)));
@@ -332,7 +340,8 @@ impl Registry {
             }
         };
         let tally = || self.tally(&CacheKey::json(&gvr));
-        let answer = self.tables.watch(ask, request.headers(), tally).await?;
+        let headers = request.headers();
+        let answer = self.tables.watch(ask, (headers, permission), tally).await?;
         Some(answer.map(|body| Either::Right(Box::new(body.holding(place)))))
     }
 
@@ -383,6 +392,18 @@ impl Resources for Registry {
         impersonates(headers)
     }
 
+    fn may_serve(&self, gvr: &Gvr) -> bool {
+        if !self.is_for_memory(gvr) {
+            return false;
+        }
+        let discovery = self.discovery.load();
+        let resource = discovery.resource(gvr);
+        if resource.is_none() {
+            self.discovery_wanted.notify_one();
+        }
+        resource.is_some_and(|resource| resource.can_be_cached())
+    }
+
     async fn availability(&self, key: &CacheKey, wait: FillWait, peer: Peer) -> Availability {
         let Some(slot) = self.slot(key) else {
             return Availability::Forwarded(None);
@@ -431,8 +452,8 @@ impl Resources for Registry {
         let lasting = lasting(&request);
         let answer = match lasting {
             Lasting::Watch => {
-                let begun = self.draining.begun();
-                self.passthrough.forward_watch(request, begun).await
+                let ended = first_of(self.draining.begun(), forbidden(request.extensions()));
+                self.passthrough.forward_watch(request, ended).await
             }
             Lasting::Long => self.passthrough.forward_long(request).await,
             Lasting::Short => self.passthrough.forward(request).await,

@@ -25,6 +25,7 @@ use tracing::error;
 
 use super::tally::labels;
 use super::task::caught;
+use crate::downstream::resources::Permission;
 use crate::downstream::serve::{audit_id, stamped};
 use crate::downstream::status::NO_CACHE;
 use crate::downstream::watch::WatchTally;
@@ -125,7 +126,7 @@ impl Tables {
     pub(super) async fn watch(
         self: &Arc<Self>,
         ask: Ask,
-        headers: &HeaderMap,
+        (headers, permission): (&HeaderMap, Option<&Permission>),
         tally: impl FnOnce() -> Arc<dyn WatchTally>,
     ) -> Option<Response<TableBody>> {
         let started = Instant::now();
@@ -133,8 +134,10 @@ impl Tables {
         let Phase::Open(warnings) = member.stream().settled().await else {
             return None;
         };
-        let deadline = started + ask.timeout.lasts(crate::resource::fraction());
-        let body = TableBody::new(Arc::clone(self), member, &ask, deadline, tally());
+        let timeout = ask.timeout.lasts(crate::resource::fraction());
+        let timeout = permission.map_or(timeout, |given| given.limit(started, timeout));
+        let body = TableBody::new(Arc::clone(self), member, &ask, started + timeout, tally());
+        let body = body.leased(permission.map(|given| given.lease.hold()));
         let mut answer = Response::new(body);
         let own = answer.headers_mut();
         own.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -7,7 +7,7 @@ use prometheus::{
 };
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{BadRequest, ConnectionFailure, Label, StreamEnd, Task, Verb};
+use super::labels::{AuthRefusal, BadRequest, ConnectionFailure, Label, StreamEnd, Task, Verb};
 use super::sharded::{
     BOUNDS, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
@@ -197,6 +197,8 @@ pub struct ListenerMetrics {
     pub connections_failed: ByLabel<ConnectionFailure>,
     /// Requests refused for a mistake in them, by reason.
     pub bad_requests: ByLabel<BadRequest>,
+    /// Requests refused for who sent them, by reason.
+    pub auth_refusals: ByLabel<AuthRefusal>,
     /// Requests that their clients gave up before an answer began.
     pub request_aborts: IntCounter,
     /// Streams cut because their clients took nothing.
@@ -238,11 +240,17 @@ impl ListenerMetrics {
             "Requests refused for a mistake in them, by reason.",
             &["reason"],
         )?;
+        let auth = Register(registry).counters(
+            "auth_refusals_total",
+            "Requests refused for who sent them, by reason.",
+            &["reason"],
+        )?;
         Ok(Self {
             connections,
             connections_accepted: accepted,
             connections_failed: ByLabel::resolve(&failed, &[]),
             bad_requests: ByLabel::resolve(&bad, &[]),
+            auth_refusals: ByLabel::resolve(&auth, &[]),
             request_aborts: aborts,
             streams_stalled: stalled,
             task_ends,

@@ -207,6 +207,8 @@ pub enum Task {
     Discovery,
     /// Reads files again that have changed.
     FileReload,
+    /// Asks again whether clients may go on watching.
+    Guard,
     /// Serves one request over HTTP/2.
     Http2Stream,
     /// Ends caches that nobody wants.
@@ -224,6 +226,7 @@ impl Label for Task {
         Self::DeliveryWorker,
         Self::Discovery,
         Self::FileReload,
+        Self::Guard,
         Self::Http2Stream,
         Self::IdleCaches,
         Self::Memory,
@@ -237,6 +240,7 @@ impl Label for Task {
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",
             Self::FileReload => "file_reload",
+            Self::Guard => "guard",
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
             Self::Memory => "memory",
@@ -343,6 +347,29 @@ impl Label for StreamEnd {
             Self::Lagged => "lagged",
             Self::CacheGone => "cache_gone",
             Self::Drain => "drain",
+        }
+    }
+}
+
+/// Why a request was refused for who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthRefusal {
+    /// 401: no credential that counts.
+    Unauthorized,
+    /// 403: the caller may not do this, or may not impersonate whom it wants to be.
+    Forbidden,
+    /// 500: it cannot be found out what the caller may do, or its headers make no sense.
+    Failed,
+}
+
+impl Label for AuthRefusal {
+    const ALL: &'static [Self] = &[Self::Unauthorized, Self::Forbidden, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::Failed => "failed",
         }
     }
 }

@@ -141,6 +141,7 @@ fn check_label<L: Label + std::fmt::Debug>() {
 #[test]
 fn the_values_of_a_label_differ() {
     check_label::<Verb>();
+    check_label::<AuthRefusal>();
     check_label::<RelistReason>();
     check_label::<Contradiction>();
     check_label::<WatchEnd>();

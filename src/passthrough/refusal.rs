@@ -12,6 +12,8 @@ use crate::metrics::PassthroughError;
 pub(super) enum Refusal {
     /// `Impersonate-*` where the gateway's identity would be used.
     Impersonation,
+    /// The caller would have to be impersonated, and a part of who it is cannot be sent in a header.
+    UnsendableUser,
     /// `CONNECT`: this is no forward proxy.
     Connect,
     /// No room for another request upstream, or none for this client: for so many seconds, about.
@@ -34,7 +36,9 @@ impl Refusal {
     /// What it is counted as.
     pub(super) const fn label(&self) -> PassthroughError {
         match self {
-            Self::Impersonation | Self::Connect | Self::Target => PassthroughError::Refused,
+            Self::Impersonation | Self::UnsendableUser | Self::Connect | Self::Target => {
+                PassthroughError::Refused
+            }
             Self::TooMany { .. } => PassthroughError::Saturated,
             Self::Unasked => PassthroughError::Broken,
             Self::Timeout => PassthroughError::Timeout,
@@ -48,6 +52,11 @@ impl Refusal {
                 StatusCode::FORBIDDEN,
                 "Forbidden",
                 "impersonation is not available: this gateway talks to the API server under its own identity",
+            ),
+            Self::UnsendableUser => (
+                StatusCode::FORBIDDEN,
+                "Forbidden",
+                "the caller's name, uid, groups or extra fields cannot be sent in headers, so the gateway cannot act for it",
             ),
             Self::Connect => (
                 StatusCode::NOT_FOUND,
@@ -114,6 +123,7 @@ impl Refusal {
                 may_repeat: true, ..
             } => Some(1),
             Self::Impersonation
+            | Self::UnsendableUser
             | Self::Connect
             | Self::Target
             | Self::Unasked

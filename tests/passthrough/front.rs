@@ -14,6 +14,9 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use kube_fanout::auth::caller::{Caller, Credential};
+use kube_fanout::auth::guard::Forwarding;
+use kube_fanout::auth::user::User;
 use kube_fanout::metrics::{Metrics, PassthroughMetrics};
 use kube_fanout::passthrough::{Passthrough, PassthroughBody};
 use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
@@ -75,6 +78,32 @@ impl Row {
         Self::made(peer, source, down, |client, metrics| {
             Passthrough::new(client, identity, metrics)
         })
+        .await
+    }
+
+    /// A row whose gateway has a token of its own.
+    pub(crate) async fn with_own_token(down: Http, up: Http) -> Self {
+        let (acceptor, ca_file) = certificate();
+        let (peer, scheme) = match up {
+            Http::One => (peer::start(None).await, "http"),
+            Http::Two => (peer::start(Some(acceptor)).await, "https"),
+        };
+        let port = peer.address.port();
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             users: [{{name: u, user: {{token: gateway}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"{scheme}://localhost:{port}\", \
+             certificate-authority: {ca_file:?}}}}}]\n"
+        );
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("own-{port}.yaml"));
+        std::fs::write(&path, text).unwrap();
+        Self::before(
+            peer,
+            UpstreamSource::kubeconfig(path),
+            Identity::Caller,
+            down,
+        )
         .await
     }
 
@@ -200,12 +229,37 @@ async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
     address
 }
 
+/// The query of requests by callers whose own credentials cannot travel.
+pub(crate) const AS_JANE: &str = "as-jane";
+
+fn jane() -> Caller {
+    let user = User {
+        name: "jane".to_owned(),
+        uid: "7".to_owned(),
+        groups: vec!["a".to_owned(), "b".to_owned()],
+        ..User::default()
+    };
+    Caller {
+        user: Arc::new(user),
+        impersonator: None,
+        impersonation: Arc::default(),
+        credential: Credential::Certificate,
+        expires_at: None,
+    }
+}
+
 /// As the gateway does, which tells from the path what may last.
 async fn forward(
     passthrough: &Passthrough,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Response<PassthroughBody> {
     match request.uri().query() {
+        Some(AS_JANE) => {
+            request
+                .extensions_mut()
+                .insert(Forwarding::Impersonating(jane()));
+            passthrough.forward(request).await
+        }
         Some("long") => passthrough.forward_long(request).await,
         Some("watch") => {
             let begun = std::future::pending();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, LOCATION, UPGRADE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -79,6 +79,12 @@ async fn answer(
         "/swallow" => swallow(request, seen).await,
         "/hang" => hang(seen.clone()).await,
         "/upgrade" => upgrade(request),
+        "/redirect" => {
+            let mut response = plain(StatusCode::FOUND, "");
+            let location = HeaderValue::from_static("/upgrade");
+            response.headers_mut().insert(LOCATION, location);
+            response
+        }
         "/status" => plain(StatusCode::CONFLICT, "{\"kind\":\"Status\",\"code\":409}"),
         "/length" => {
             let mut response = Response::new(Empty::new().map_err(never).boxed_unsync());
@@ -226,6 +232,7 @@ fn upgrade(mut request: Request<Incoming>) -> Response<PeerBody> {
     let Some(protocol) = protocol.filter(|_| wanted) else {
         return plain(StatusCode::BAD_REQUEST, "no upgrade asked");
     };
+    let seen = describe_identity(request.headers());
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         let mut stream = TokioIo::new(upgraded.await.unwrap());
@@ -242,7 +249,22 @@ fn upgrade(mut request: Request<Incoming>) -> Response<PeerBody> {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, protocol);
     headers.insert("x-stream-protocol-version", HeaderValue::from_static("v5"));
+    headers.insert("x-seen", seen);
     response
+}
+
+/// What a request says about who sent it.
+fn describe_identity(headers: &HeaderMap) -> HeaderValue {
+    let is_told = |name: &str| {
+        name.starts_with("impersonate-")
+            || ["authorization", "sec-websocket-protocol", "x-remote-user"].contains(&name)
+    };
+    let told = headers.iter().filter(|(name, _)| is_told(name.as_str()));
+    let mut lines: Vec<_> = told
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
+    lines.sort_unstable();
+    lines.join("; ").parse().unwrap()
 }
 
 /// Tells when it is dropped.

@@ -71,7 +71,7 @@ impl ListOptions {
     }
 
     /// Length of all selectors together, in bytes.
-    pub(super) fn selectors_len(&self) -> usize {
+    pub(in crate::downstream) fn selectors_len(&self) -> usize {
         self.label_selector.len() + self.field_selector.len() + self.shard_selector.len()
     }
 

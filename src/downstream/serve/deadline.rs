@@ -10,7 +10,7 @@ use crate::downstream::request::{Query, Verb};
 use crate::downstream::status::NO_CACHE;
 
 /// kube-apiserver's limit for everything that ends.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The time a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

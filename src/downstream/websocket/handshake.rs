@@ -12,6 +12,9 @@ const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
 const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
+/// Browsers can set no `Authorization`, so the API server takes a bearer token as a protocol, too. It is no protocol to agree on, and
+/// nobody is told it again.
+const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// RFC 6455 §1.3.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -72,7 +75,8 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, Unfit> {
         Standing::Fails => return Err(Unfit::Origin),
         Standing::Unclear => return Err(Unfit::Unclear),
     }
-    let protocol = first(PROTOCOL);
+    let protocols = without_token(headers);
+    let protocol = protocols.as_deref().unwrap_or_else(|| first(PROTOCOL));
     if protocol.contains(&b',') {
         return Err(Unfit::Protocols);
     }
@@ -83,6 +87,16 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, Unfit> {
             .ok()
             .filter(|protocol| !protocol.is_empty()),
     })
+}
+
+/// The protocols of all headers but the bearer token, as the server rewrites them when it takes the token; `None` without one.
+fn without_token(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let values = headers.get_all(PROTOCOL).iter();
+    let protocols = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let (tokens, others): (Vec<_>, Vec<_>) = protocols
+        .map(<[u8]>::trim_ascii)
+        .partition(|protocol| protocol.starts_with(TOKEN_PREFIX.as_bytes()));
+    (!tokens.is_empty()).then(|| others.join(&b','))
 }
 
 impl Handshake {
@@ -158,6 +172,23 @@ mod tests {
         check(&[("sec-websocket-protocol", "a, b")], Err(Unfit::Protocols));
         check(&[("sec-websocket-protocol", "a,")], Err(Unfit::Protocols));
         check(&[("sec-websocket-protocol", " a ")], Ok(Some("a")));
+        for (protocols, expected) in [
+            (
+                "base64url.bearer.authorization.k8s.io.dG9rZW4, a",
+                Ok(Some("a")),
+            ),
+            (
+                "a,base64url.bearer.authorization.k8s.io.dG9rZW4",
+                Ok(Some("a")),
+            ),
+            ("base64url.bearer.authorization.k8s.io.dG9rZW4", Ok(None)),
+            (
+                "a, base64url.bearer.authorization.k8s.io.x, b",
+                Err(Unfit::Protocols),
+            ),
+        ] {
+            check(&[("sec-websocket-protocol", protocols)], expected);
+        }
     }
 
     #[track_caller]

@@ -32,6 +32,7 @@ async fn registry(address: SocketAddr) -> Registry {
             memory_max: 0,
         },
         admission: None,
+        is_guarded: false,
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());

@@ -7,7 +7,6 @@ use crate::downstream::request::{
     Bookmarks, ListOptions, PathForm, Plan, Query, Read, Target, WatchStart, WatchTimeout,
     wanted_table,
 };
-use crate::passthrough::impersonates;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
 use crate::view::MetaVersion;
@@ -63,7 +62,7 @@ impl Ask {
     /// upgrades, mistakes.
     pub(in crate::gateway) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
         let headers = request.headers();
-        if headers.contains_key(UPGRADE) || impersonates(headers) {
+        if headers.contains_key(UPGRADE) {
             return None;
         }
         let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
@@ -247,7 +246,6 @@ mod tests {
         }
         let query = "watch=1&resourceVersion=4";
         assert_eq!(ask(query, &[("accept", "application/json")]), None);
-        assert_eq!(ask(query, &[accept, ("impersonate-user", "a")]), None);
         assert_eq!(ask(query, &[accept, ("upgrade", "websocket")]), None);
     }
 }

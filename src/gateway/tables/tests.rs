@@ -125,7 +125,7 @@ impl Upstream {
         let tables = Arc::clone(&self.tables);
         tokio::spawn(async move {
             let answer = tables
-                .watch(ask, &HeaderMap::new(), || Arc::new(Untold))
+                .watch(ask, (&HeaderMap::new(), None), || Arc::new(Untold))
                 .await?;
             assert_eq!(answer.headers()[WARNING], "299 - \"old\"");
             Some(Watcher(answer.into_body()))

@@ -15,7 +15,7 @@ fn headers(lines: &[(&str, &str)]) -> HeaderMap {
 #[track_caller]
 fn check_request(before: &[(&str, &str)], after: &[(&str, &str)]) {
     let mut cleared = headers(before);
-    clear_request(&mut cleared);
+    clear_request(&mut cleared, &ProxyHeaders::default());
     assert_eq!(cleared, headers(after));
 }
 
@@ -63,6 +63,108 @@ fn all_else_goes_through_in_number_and_order() {
         ("impersonate-group", "b"),
     ];
     check_request(&lines, &lines);
+}
+
+#[test]
+fn renamed_headers_of_front_proxies_stay_behind() {
+    let proxy = ProxyHeaders {
+        names: vec![
+            HeaderName::from_static("x-who"),
+            HeaderName::from_static("x-groups"),
+        ],
+        prefixes: vec!["x-more-".to_owned(), String::new()],
+    };
+    let mut cleared = headers(&[
+        ("X-Who", "root"),
+        ("X-Groups", "system:masters"),
+        ("X-More-Scopes", "a"),
+        ("X-Remote-User", "root"),
+        // The API server takes these for other names than those with hyphens, and so do we.
+        ("X_Remote_User", "root"),
+        ("Impersonate_User", "root"),
+        ("x-more", "fine"),
+    ]);
+    clear_request(&mut cleared, &proxy);
+    let expected = [
+        ("x_remote_user", "root"),
+        ("impersonate_user", "root"),
+        ("x-more", "fine"),
+    ];
+    assert_eq!(cleared, headers(&expected));
+    assert!(!impersonates(&cleared));
+}
+
+#[test]
+fn no_list_of_a_connection_takes_an_identity_away() {
+    let identities = [
+        ("authorization", "Bearer a"),
+        ("impersonate-user", "jane"),
+        ("impersonate-group", "a"),
+        ("impersonate-uid", "7"),
+        ("impersonate-extra-scopes", "x"),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.YQ, v4.channel.k8s.io",
+        ),
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-forwarded-host", "a"),
+        ("forwarded", "for=192.0.2.1"),
+        ("cookie", "a=b"),
+    ];
+    for (name, _) in identities {
+        for list in [name.to_owned(), format!("close, {}", name.to_uppercase())] {
+            let sent: Vec<_> = identities
+                .into_iter()
+                .chain([("connection", &*list)])
+                .collect();
+            check_request(&sent, &identities);
+        }
+    }
+}
+
+#[test]
+fn who_is_impersonated_is_nobody_else() {
+    let user = User {
+        name: "jane".to_owned(),
+        uid: "7".to_owned(),
+        groups: vec!["a".to_owned(), "b".to_owned()],
+        extra: [("scopes".to_owned(), vec!["x".to_owned(), "y".to_owned()])].into(),
+    };
+    let sent = [
+        ("authorization", "Bearer a"),
+        ("impersonate-user", "root"),
+        ("impersonate-group", "system:masters"),
+        ("impersonate-uid", "0"),
+        ("impersonate-extra-other", "z"),
+        ("impersonate-something-new", "z"),
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.YQ",
+        ),
+        ("accept", "*/*"),
+    ];
+    let mut acting = headers(&sent);
+    impersonate(&mut acting, &user).unwrap();
+    let expected = [
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+        ("accept", "*/*"),
+        ("impersonate-user", "jane"),
+        ("impersonate-uid", "7"),
+        ("impersonate-group", "a"),
+        ("impersonate-group", "b"),
+        ("impersonate-extra-scopes", "x"),
+        ("impersonate-extra-scopes", "y"),
+    ];
+    assert_eq!(acting, headers(&expected));
+    for odd in [" root", "root\t", "ro\not", "ro\0ot", ""] {
+        let user = User {
+            name: odd.to_owned(),
+            ..User::default()
+        };
+        let mut acting = headers(&sent);
+        assert!(impersonate(&mut acting, &user).is_err(), "{odd:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,166 @@
+//! Who is calling, and what they may do. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
+
+use http::header::HeaderMap;
+use http::{Extensions, Request, Uri};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use super::deadline::{LIMIT, overdue};
+use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, is_for_people, stamped};
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::caller::{PeerIdentity, Refusal};
+use crate::downstream::request::{PathForm, Query, authorized_name, refusal_form};
+use crate::downstream::resources::{Permission, Resources, expiry};
+use crate::downstream::status::{Denied, PlainText, Status, StatusForm};
+use crate::metrics::AuthRefusal;
+use crate::resource::Gvr;
+
+impl<R: Resources> Service<R> {
+    /// Authenticates the caller and authorizes what it asks for; `None` where callers are not told apart.
+    pub(super) async fn permission(
+        &self,
+        asked: &Asked,
+        request: &Request<Incoming>,
+    ) -> Result<Option<Permission>, Refusal> {
+        let Some(guard) = &self.guard else {
+            return Ok(None);
+        };
+        let access = access(asked, request.uri());
+        let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
+        let caller = guard.authenticate(headers, &peer).await?;
+        let lease = guard.authorize(&caller, &access).await?;
+        Ok(Some(Permission {
+            expires_at: expiry(&caller),
+            caller: caller.into(),
+            lease,
+        }))
+    }
+
+    /// The answer to a request that is refused; `None` if upstream has it, or the words for it. Whatever upstream answers, it
+    /// judges the caller itself.
+    pub(super) fn denial(
+        &self,
+        refusal: &Refusal,
+        uri: &Uri,
+        form: Option<StatusForm>,
+    ) -> Option<Answer<R>> {
+        let (label, answer) = match refusal {
+            Refusal::Forward => return None,
+            Refusal::Unauthorized => {
+                let answer = Status::unauthorized().to_response_in(form?);
+                (AuthRefusal::Unauthorized, answer)
+            }
+            Refusal::Forbidden {
+                user,
+                access,
+                reason,
+            } => {
+                let answer = forbidden(&user.name, access, reason).to_response_in(form?);
+                (AuthRefusal::Forbidden, answer)
+            }
+            Refusal::Failed { message } => {
+                let target = uri.path_and_query().map_or("/", |target| target.as_str());
+                let answer = PlainText::authorizer_failed(target, message).to_response();
+                (AuthRefusal::Failed, answer)
+            }
+        };
+        if let Some(metrics) = self.resources.listener_metrics() {
+            metrics.auth_refusals.inc(label);
+        }
+        Some(answer.map(AnswerBody::whole))
+    }
+
+    /// Notes how a request travels upstream, where callers are told apart.
+    ///
+    /// # Errors
+    /// The answer to a request that is refused here.
+    pub(super) async fn set_forwarding(
+        &self,
+        request: &mut Request<Incoming>,
+    ) -> Result<(), Box<Answer<R>>> {
+        let Some(guard) = &self.guard else {
+            return Ok(());
+        };
+        let forwarding = match request.extensions().get::<Permission>() {
+            Some(permission) => permission.forwarding(),
+            None => {
+                let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
+                match timeout(LIMIT, guard.forwarding(headers, &peer)).await {
+                    Ok(Ok(forwarding)) => forwarding,
+                    Ok(Err(refusal)) => return Err(self.unforwarded(&refusal, request)),
+                    Err(_) => return Err(finished(overdue(), request.headers())),
+                }
+            }
+        };
+        request.extensions_mut().insert(forwarding);
+        Ok(())
+    }
+
+    fn unforwarded(&self, refusal: &Refusal, request: &Request<Incoming>) -> Box<Answer<R>> {
+        let form = match refusal_form(&accept(request)) {
+            Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
+            // Nobody else can write it.
+            form => form.unwrap_or_default(),
+        };
+        let answer = self.denial(refusal, request.uri(), Some(form));
+        // A guard that leaves a request to upstream says so by how it travels.
+        let answer = answer.unwrap_or_else(|| {
+            let status = Status::unauthorized().to_response_in(form);
+            status.map(AnswerBody::whole)
+        });
+        Box::new(stamped(answer, &audit_id(request.headers())))
+    }
+}
+
+fn finished<F>(
+    answer: http::Response<bytes::Bytes>,
+    headers: &HeaderMap,
+) -> Box<http::Response<AnswerBody<F>>> {
+    Box::new(stamped(answer.map(AnswerBody::whole), &audit_id(headers)))
+}
+
+/// What the connection says about its client.
+fn peer_identity(extensions: &Extensions) -> PeerIdentity {
+    extensions.get().cloned().unwrap_or_default()
+}
+
+/// What is asked of authorization (protocol.md §1.1 h, j).
+fn access(asked: &Asked, uri: &Uri) -> Access {
+    let (path, query) = (&asked.path, Query::parse(uri.query()));
+    let selector = |name| {
+        let given = query.first(name).filter(|_| path.form == PathForm::Plain);
+        given.unwrap_or_default().to_owned()
+    };
+    let Gvr {
+        group,
+        version,
+        resource,
+    } = &path.gvr;
+    Access::Resource(ResourceAccess {
+        verb: asked.verb.as_str().to_owned(),
+        group: group.to_string(),
+        version: version.to_string(),
+        resource: resource.to_string(),
+        subresource: String::new(),
+        namespace: path.namespace.clone().unwrap_or_default(),
+        name: authorized_name(path, asked.verb, &query).unwrap_or_default(),
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
+    })
+}
+
+/// The server's words for what a user may not do.
+fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
+    match access {
+        Access::Path { verb, path } => Status::forbidden_path(user, verb, path, reason),
+        Access::Resource(access) => Status::forbidden(&Denied {
+            user,
+            verb: &access.verb,
+            resource: &Gvr::new(&access.group, &access.version, &access.resource),
+            subresource: &access.subresource,
+            namespace: &access.namespace,
+            name: &access.name,
+            reason,
+        }),
+    }
+}

@@ -1,0 +1,172 @@
+//! Under whose name requests travel, and that nothing a client sends changes that.
+
+use http::{Request, StatusCode};
+use kube_fanout::upstream::client::Identity;
+
+use crate::ALL;
+use crate::front::{AS_JANE, Http, Row, empty};
+
+/// What clients try: to be somebody else, or to have what says who they are taken off on the way.
+const TRICKS: [(&str, &str); 14] = [
+    ("authorization", "Bearer caller"),
+    ("authorization", "Bearer second"),
+    ("impersonate-user", "root"),
+    ("impersonate-group", "system:masters"),
+    ("impersonate-extra-scopes", "all"),
+    ("x-remote-user", "root"),
+    ("x-remote-group", "system:masters"),
+    ("x_remote_user", "root"),
+    ("impersonate_user", "root"),
+    ("x-forwarded-for", "192.0.2.1"),
+    ("x-forwarded-uri", "/healthz"),
+    (
+        "sec-websocket-protocol",
+        "base64url.bearer.authorization.k8s.io.YQ, v4",
+    ),
+    // HTTP/2 has no such header; hyper's client leaves it out there.
+    (
+        "connection",
+        "close, impersonate-user, impersonate-group, authorization",
+    ),
+    (
+        "connection",
+        "X-Forwarded-For, Sec-WebSocket-Protocol, x-mine",
+    ),
+];
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text
+        .lines()
+        .skip(1)
+        .filter(|line| !line.starts_with("host: "))
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn tricks(down: Http) -> Vec<(&'static str, &'static str)> {
+    let may_send = |name: &str| down == Http::One || name != "connection";
+    TRICKS
+        .into_iter()
+        .filter(|(name, _)| may_send(name))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_callers_own_credentials_travel_untouched() {
+    for (down, up) in ALL {
+        let row = Row::with_own_token(down, up).await;
+        let (_, text) = row.get("/any", &tricks(down)).await;
+        let expected = [
+            "authorization: Bearer caller",
+            "authorization: Bearer second",
+            "impersonate-extra-scopes: all",
+            "impersonate-group: system:masters",
+            "impersonate-user: root",
+            "impersonate_user: root",
+            "sec-websocket-protocol: base64url.bearer.authorization.k8s.io.YQ, v4",
+            "x-forwarded-for: 192.0.2.1",
+            "x-forwarded-uri: /healthz",
+            "x_remote_user: root",
+        ];
+        assert_eq!(lines(&text), expected, "{down:?} {up:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_impersonates_callers_whose_credentials_cannot_travel_and_nobody_else() {
+    for (down, up) in ALL {
+        let row = Row::with_own_token(down, up).await;
+        let (_, text) = row.get(&format!("/any?{AS_JANE}"), &tricks(down)).await;
+        let expected = [
+            "authorization: Bearer gateway",
+            "impersonate-group: a",
+            "impersonate-group: b",
+            "impersonate-uid: 7",
+            "impersonate-user: jane",
+            "impersonate_user: root",
+            "sec-websocket-protocol: v4",
+            "x-forwarded-for: 192.0.2.1",
+            "x-forwarded-uri: /healthz",
+            "x_remote_user: root",
+        ];
+        assert_eq!(lines(&text), expected, "{down:?} {up:?}");
+    }
+}
+
+#[tokio::test]
+async fn upgrades_travel_under_the_same_names() {
+    for (query, expected) in [
+        (
+            "",
+            "authorization: Bearer caller; impersonate-user: root; \
+             sec-websocket-protocol: base64url.bearer.authorization.k8s.io.YQ, v4",
+        ),
+        (
+            AS_JANE,
+            "authorization: Bearer gateway; impersonate-group: a; impersonate-group: b; \
+             impersonate-uid: 7; impersonate-user: jane; sec-websocket-protocol: v4",
+        ),
+    ] {
+        for up in [Http::One, Http::Two] {
+            let row = Row::with_own_token(Http::One, up).await;
+            let request = Request::get(row.uri(&format!("/upgrade?{query}")))
+                .header("connection", "Upgrade, Authorization, Impersonate-User")
+                .header("upgrade", "websocket")
+                .header("authorization", "Bearer caller")
+                .header("impersonate-user", "root")
+                .header("x-remote-user", "root")
+                .header(
+                    "sec-websocket-protocol",
+                    "base64url.bearer.authorization.k8s.io.YQ, v4",
+                )
+                .body(empty())
+                .unwrap();
+            let response = row.send(request).await;
+            assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+            assert_eq!(response.headers()["x-seen"], expected, "{up:?}");
+        }
+    }
+}
+
+/// Without authentication everybody is the gateway, and nobody can be more.
+#[tokio::test]
+async fn where_callers_are_not_told_apart_no_token_of_theirs_travels() {
+    let row = Row::new(Http::One, Http::One, Identity::Gateway).await;
+    let sent = [
+        ("authorization", "Bearer caller"),
+        ("x-remote-user", "root"),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.YQ",
+        ),
+    ];
+    let (_, text) = row.get("/any", &sent).await;
+    assert!(lines(&text).is_empty(), "{text}");
+    let listed = [
+        ("impersonate-user", "root"),
+        ("connection", "impersonate-user"),
+    ];
+    let (response, _) = row.get("/any", &listed).await;
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+}
+
+/// An answer that redirects, to whatever it was asked, is the client's to follow or not (CVE-2020-8559, CVE-2022-3172).
+#[tokio::test]
+async fn redirects_are_answers_and_nobody_follows_them() {
+    for upgrade in [false, true] {
+        let row = Row::with_own_token(Http::One, Http::One).await;
+        let mut headers = vec![("authorization", "Bearer caller")];
+        if upgrade {
+            headers.extend([("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]);
+        }
+        let (response, _) = row.get("/redirect", &headers).await;
+        assert_eq!(response.status(), StatusCode::FOUND);
+        assert_eq!(response.headers()["location"], "/upgrade");
+        assert_eq!(row.metrics.requests.get(), 1);
+        assert_eq!(row.metrics.upgrades.get(), 0);
+        // The connection is an ordinary one after it, and its next request is judged by its own headers.
+        let (_, text) = row.get("/any", &[]).await;
+        assert!(!text.contains("authorization"), "{text}");
+    }
+}
