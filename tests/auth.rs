@@ -1,0 +1,27 @@
+//! Who may see what, through a gateway before an API server that tells callers apart.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[allow(dead_code, reason = "not every binary of tests uses all of it")]
+#[path = "staging/auth.rs"]
+mod auth;
+#[path = "staging/gateway.rs"]
+mod gateway;
+
+use auth::AuthStage;
+use kube_fanout::config::AuthMode;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_nobody_knows_is_refused_in_the_servers_words() {
+    for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
+        let stage = AuthStage::new(mode).await;
+        let pods = "/api/v1/namespaces/default/pods";
+        let direct = stage.ask_apiserver("unknown", "GET", pods).await;
+        let through = stage.get("unknown", pods).await;
+        assert_eq!(
+            (through.status(), through.body()),
+            (direct.status(), direct.body())
+        );
+        assert_eq!(through.status(), 401);
+        stage.ended().await;
+    }
+}
