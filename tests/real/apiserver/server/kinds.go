@@ -6,10 +6,13 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -100,6 +103,10 @@ func kinds() []*kind {
 		}),
 		k[coordinationv1.Lease, coordinationv1.LeaseList](coordinationv1.SchemeGroupVersion, "leases", "lease", true),
 		k[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](discoveryv1.SchemeGroupVersion, "endpointslices", "endpointslice", true),
+		k[rbacv1.Role, rbacv1.RoleList](rbacv1.SchemeGroupVersion, "roles", "role", true),
+		k[rbacv1.RoleBinding, rbacv1.RoleBindingList](rbacv1.SchemeGroupVersion, "rolebindings", "rolebinding", true),
+		k[rbacv1.ClusterRole, rbacv1.ClusterRoleList](rbacv1.SchemeGroupVersion, "clusterroles", "clusterrole", false),
+		k[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList](rbacv1.SchemeGroupVersion, "clusterrolebindings", "clusterrolebinding", false),
 	}
 }
 
@@ -107,16 +114,23 @@ func kinds() []*kind {
 // version, so that the generic registry needs no conversion code.
 func newScheme(ks []*kind) *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, rbacv1.AddToScheme} {
 		must(add(s))
 	}
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(s, v1)
 	s.AddUnversionedTypes(v1, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	internal := func(group string, kinds ...runtime.Object) {
+		s.AddKnownTypes(schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}, kinds...)
+	}
+	internal(authenticationv1.GroupName, &authenticationv1.TokenReview{}, &authenticationv1.SelfSubjectReview{})
+	internal(authorizationv1.GroupName, &authorizationv1.SubjectAccessReview{}, &authorizationv1.LocalSubjectAccessReview{},
+		&authorizationv1.SelfSubjectAccessReview{}, &authorizationv1.SelfSubjectRulesReview{})
 	for _, kd := range ks {
 		gvks, _, err := s.ObjectKinds(kd.obj())
 		must(err)
-		s.AddKnownTypes(schema.GroupVersion{Group: kd.gv.Group, Version: runtime.APIVersionInternal}, kd.obj(), kd.list())
+		internal(kd.gv.Group, kd.obj(), kd.list())
 		if kd.fields == nil { // the default conversion allows metadata.name and metadata.namespace
 			continue
 		}

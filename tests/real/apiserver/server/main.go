@@ -9,7 +9,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net"
@@ -30,22 +29,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/group"
-	"k8s.io/apiserver/pkg/authentication/request/anonymous"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/union"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
-	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	aggregated "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -60,47 +48,9 @@ import (
 	"realapi/openapi" // made by openapi-gen from k8s.io/api at install time
 )
 
-// authn accepts client certificates, static tokens and, on the health paths (or
-// everywhere with --anonymous-auth), anonymous requests.
-func authn(c *genericapiserver.Config, clientCA, tokens string, anon bool) error {
-	var auths []authenticator.Request
-	if clientCA != "" {
-		ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", clientCA)
-		if err != nil {
-			return err
-		}
-		if err := c.Authentication.ApplyClientCert(ca, c.SecureServing); err != nil {
-			return err
-		}
-		auths = append(auths, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion))
-	}
-	if tokens != "" {
-		t, err := tokenfile.NewCSV(tokens)
-		if err != nil {
-			return err
-		}
-		auths = append(auths, bearertoken.New(t), websocket.NewProtocolAuthenticator(t))
-	}
-	var only []apiserver.AnonymousAuthCondition
-	if !anon {
-		only = []apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}}
-	}
-	c.Authentication.Authenticator = union.NewFailOnError(group.NewAuthenticatedGroupAdder(union.New(auths...)), anonymous.NewAuthenticator(only))
-	return nil
-}
-
-// authz allows everything, but for two user names kept for 403 tests: "denied"
-// reaches no resource and "readonly" only reads.
-func authz(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if u := a.GetUser().GetName(); a.IsResourceRequest() && (u == "denied" || u == "readonly" && !a.IsReadOnly()) {
-		return authorizer.DecisionNoOpinion, "", nil
-	}
-	return authorizer.DecisionAllow, "", nil
-}
-
 func run() error {
-	var clientCA, tokens string
-	var anon bool
+	var authn authnOptions
+	var authorizationMode string
 	serverRun := genericoptions.NewServerRunOptions()
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil))
 	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
@@ -114,9 +64,8 @@ func run() error {
 	etcd.AddFlags(fs)
 	serving.AddFlags(fs)
 	audit.AddFlags(fs)
-	fs.StringVar(&clientCA, "client-ca-file", "", "CA of the client certificates.")
-	fs.StringVar(&tokens, "token-auth-file", "", "CSV of static bearer tokens.")
-	fs.BoolVar(&anon, "anonymous-auth", false, "Let anonymous requests in everywhere.")
+	authn.addFlags(fs)
+	fs.StringVar(&authorizationMode, "authorization-mode", "Users", "Users: fixed ones for tests without roles. RBAC: by stored roles, and system:masters may all.")
 	fs.DurationVar(&etcd.StorageConfig.EventsHistoryWindow, "events-history-window", etcd.StorageConfig.EventsHistoryWindow, "Least history kept by each watch cache.")
 	goFlags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(goFlags)
@@ -148,10 +97,13 @@ func run() error {
 	if err := serving.WithLoopback().ApplyTo(&config.SecureServing, &config.LoopbackClientConfig); err != nil {
 		return err
 	}
-	if err := authn(config, clientCA, tokens, anon); err != nil {
+	if err := authn.applyTo(config); err != nil {
 		return err
 	}
-	config.Authorization.Authorizer = authorizer.AuthorizerFunc(authz)
+	rules, whenServing, err := authorization(config, authorizationMode)
+	if err != nil {
+		return err
+	}
 	config.AdmissionControl = admission.NewChainHandler()
 	if err := audit.ApplyTo(config); err != nil {
 		return err
@@ -225,6 +177,12 @@ func run() error {
 			info.VersionedResourcesStorageMap[kd.gv.Version][path] = st
 		}
 	}
+	for _, g := range reviews(config.Authentication.Authenticator, authn.audiences, config.Authorization.Authorizer, rules) {
+		info := genericapiserver.NewDefaultAPIGroupInfo(g.gv.Group, scheme, metav1.ParameterCodec, codecs)
+		info.PrioritizedVersions = []schema.GroupVersion{g.gv}
+		info.VersionedResourcesStorageMap[g.gv.Version] = g.storages
+		order = append(order, &info)
+	}
 	if err := server.InstallLegacyAPIGroup("/api", order[0]); err != nil {
 		return err
 	}
@@ -233,6 +191,11 @@ func run() error {
 	}
 	if err := discoverCRDGroups(server, crds); err != nil {
 		return err
+	}
+	if whenServing != nil {
+		if err := server.AddPostStartHook("rbac", whenServing); err != nil {
+			return err
+		}
 	}
 	return server.PrepareRun().RunWithContext(genericapiserver.SetupSignalContext())
 }
