@@ -5,6 +5,7 @@ mod key;
 mod key_ref;
 mod object;
 pub mod protobuf;
+mod quote;
 mod random;
 mod version;
 pub mod wire;
@@ -13,6 +14,7 @@ pub use fields::{Field, FieldTable, FieldValue};
 pub use key::{CacheKey, Gvr, ObjectKey};
 pub use key_ref::KeyRef;
 pub use object::{Object, ObjectParts, Span};
+pub use quote::{quoted, quoted_byte};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
 

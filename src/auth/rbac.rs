@@ -10,6 +10,7 @@ use k8s_openapi::api::rbac::v1::{
 
 use super::access::{Access, ResourceAccess};
 use super::user::User;
+use crate::resource::quoted;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,32 +221,27 @@ fn allowed_by(scope: &str, binding: &Binding, subject: &Subject) -> String {
     let own = subject.namespace.as_deref().filter(|one| !one.is_empty());
     let who = match (subject.kind.as_str(), own) {
         ("ServiceAccount", own) => {
-            format!(
-                "ServiceAccount \"{}/{}\"",
-                subject.name,
-                own.unwrap_or(scope)
-            )
+            let name = format!("{}/{}", subject.name, own.unwrap_or(scope));
+            format!("ServiceAccount {}", quoted(&name))
         }
-        (kind, _) => format!("{kind} \"{}\"", subject.name),
+        (kind, _) => format!("{kind} {}", quoted(&subject.name)),
     };
-    let (kind, name) = (&binding.role.kind, &binding.role.name);
-    match scope {
-        "" => format!(
-            "RBAC: allowed by ClusterRoleBinding \"{}\" of {kind} \"{name}\" to {who}",
-            binding.name
-        ),
-        namespace => format!(
-            "RBAC: allowed by RoleBinding \"{}/{namespace}\" of {kind} \"{name}\" to {who}",
-            binding.name
-        ),
-    }
+    let by = match scope {
+        "" => format!("ClusterRoleBinding {}", quoted(&binding.name)),
+        namespace => {
+            let name = format!("{}/{namespace}", binding.name);
+            format!("RoleBinding {}", quoted(&name))
+        }
+    };
+    let (kind, role) = (&binding.role.kind, quoted(&binding.role.name));
+    format!("RBAC: allowed by {by} of {kind} {role} to {who}")
 }
 
 fn absent(role: &RoleRef) -> String {
     let kind = role.kind.to_lowercase();
     format!(
-        "{kind}.rbac.authorization.k8s.io \"{}\" not found",
-        role.name
+        "{kind}.rbac.authorization.k8s.io {} not found",
+        quoted(&role.name)
     )
 }
 

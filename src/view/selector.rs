@@ -1,17 +1,16 @@
 //! Which objects a reader asked for: scope, label selector, field selector, shard. It parses and matches; it never encodes.
 
 use crate::resource::Object;
+pub use crate::resource::{quoted, quoted_byte};
 
 mod field;
 mod label;
-mod quote;
 mod shard;
 
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
 #[cfg(test)]
 pub(crate) use label::EVALUATED;
 pub use label::{LabelSelector, SelectorError, Values};
-pub use quote::{quoted, quoted_byte};
 pub use shard::ShardSelector;
 
 /// Everything that narrows a list or watch of one resource. Equal selectors share a view, however they were written.

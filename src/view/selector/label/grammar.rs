@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::names::{key_fault, value_fault};
 use super::{Term, Test, Values};
-use crate::view::selector::quote::quoted;
+use crate::resource::quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
