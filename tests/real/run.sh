@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
 #
 # Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
 # server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
@@ -9,12 +9,13 @@
 #
 # Environment:
 #   GATEWAY       the gateway's binary [target/release/kube-fanout]; 'direct': none, the server against itself;
-#                 'relay': a stand-in that tries the restart suite
+#                 'relay': a stand-in that tries the restart, converge and trust suites
 #   GATEWAY_ARGS  more flags for the gateway, split on blanks
 #   CONFORMANCE_TABLE  a file that the conformance suite writes its table to, as docs/CONFORMANCE.md
 #   CONFORMANCE_ONLY   numbers of entries, or parts of names: only these of its tests
 #   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]
 #   RANDOM_SEED, RANDOM_COUNT, RANDOM_ONLY   see suites/replay/run.py
+#   TRUST_ONLY, TRUST_MODES, TRUST_SEED, TRUST_QUESTIONS   see README.md, "Trust"
 #   REAL_KEEP     not empty: keep the folders (target/real/SUITE-PID) with logs and credentials
 #   REAL_APISERVER_*   see apiserver/real-apiserver.sh
 set -euo pipefail
@@ -22,14 +23,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 maker=$here/apiserver/real-apiserver.sh
 work=$here/../../target/real
-suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates}
+suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates trust}
 
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done
@@ -49,7 +50,7 @@ if [ -n "${CONFORMANCE_TABLE:-}" ]; then CONFORMANCE_TABLE=$(realpath "$CONFORMA
 
 "$maker" install || unfit "the API server cannot be built: see above"
 if wants informers || wants conformance || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
-if { wants kubectl || wants converge; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
+if { wants kubectl || wants converge || wants trust; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi
 

@@ -7,7 +7,7 @@ import traceback
 
 from . import report, stack
 
-SUITES = {"differential": "differential.run", "kubectl": "kubectl", "informers": "informers", "one-watch": "one_watch", "restart": "restart", "clients": "clients", "conformance": "conformance.run", "random": "replay.run", "converge": "converge.run", "gates": "gates"}
+SUITES = {"differential": "differential.run", "kubectl": "kubectl", "informers": "informers", "one-watch": "one_watch", "restart": "restart", "clients": "clients", "conformance": "conformance.run", "random": "replay.run", "converge": "converge.run", "gates": "gates", "trust": "trust.run"}
 
 
 def interrupted(number, _):

@@ -22,7 +22,7 @@ class Endpoint:
     """Where to send requests: host, port, TLS context or None, bearer token or None."""
 
     def __init__(self, name, host, port, ca=None, token=None):
-        self.name, self.host, self.port, self.token = name, host, port, token
+        self.name, self.host, self.port, self.token, self.ca = name, host, port, token, ca
         self.tls = ssl.create_default_context(cafile=ca) if ca else None
 
     def url(self):
@@ -30,7 +30,13 @@ class Endpoint:
 
     def with_token(self, token):
         other = Endpoint(self.name, self.host, self.port, None, token)
-        other.tls = self.tls
+        other.tls, other.ca = self.tls, self.ca
+        return other
+
+    def with_certificate(self, certificate, key):
+        """Shows this client certificate, and no token."""
+        other = Endpoint(self.name, self.host, self.port, self.ca)
+        other.tls.load_cert_chain(certificate, key)
         return other
 
     def connect(self, timeout):

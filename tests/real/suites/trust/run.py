@@ -1,0 +1,128 @@
+"""The trust suite: who may see what, at the server and through a gateway of each mode, in the same state."""
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .. import fixtures, wire
+from ..differential.case import compare_answers, compare_streams
+from ..differential.run import ask, attempt
+from ..known import Known
+from . import cases, commands, roles
+from .world import CACHED, KINDS, TrustStack
+
+KNOWN = Path(__file__).with_name("known-differences.txt")
+ONLY = os.environ.get("TRUST_ONLY", "")  # a regular expression of cases' names
+AT_ONCE = 8
+STREAMS_AT_ONCE = 40
+NEW = [(re.compile(rb'("(?:uid|creationTimestamp|time)":\s*)"[^"]*"'), rb'\1"#"'), (re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), rb"#")]
+
+
+def answered(stack, endpoint, case):
+    """One side's answer or finished stream."""
+    endpoint = stack.as_who(endpoint, case.who)
+    if not case.watch:
+        answer = ask(endpoint, case)
+        if case.created:
+            for pattern, instead in NEW:
+                answer.body = pattern.sub(instead, answer.body)
+        return answer
+    stream = wire.Stream(endpoint, case.target, case.headers)
+    try:
+        stream.wait_end(60)
+    finally:
+        stream.close()
+    return stream
+
+
+def differences(case, left, right, newest):
+    return attempt(lambda: compare_streams(case, left, right) if case.watch else compare_answers(case, left, right, newest))
+
+
+def outcome(stack, endpoint, case):
+    try:
+        return answered(stack, endpoint, case)
+    except (OSError, wire.WireError, ValueError) as e:
+        return e
+
+
+def conclude(report, known, mode, case, found):
+    name = f"--auth {mode}: {case.name}"
+    reason = known.reason(name)
+    if not found:
+        return True
+    if reason:
+        report.skip(name, f"known difference: {reason}")
+    else:
+        shown = [(k, v if len(v) < 200 else f"{v[:200]}…") for k, v in case.headers]
+        report.fail(name, "\n".join([f"{case.method} {case.target} {shown} {f'certificate {case.who.certificate}' if case.who.certificate else ''}", *found]))
+    return False
+
+
+def distinct(found):
+    """Each case once, by its name."""
+    return list({case.name: case for case in found}.values())
+
+
+def compare_all(stack, report, known, title, found):
+    """Each case at the server, and in each mode; the failures one by one, the rest as a number."""
+    newest = fixtures.Api(stack.server).list_version("/api/v1/nodes")
+    found, good = distinct(found), {mode: 0 for mode in stack.modes}
+    statuses = {}
+
+    def one(case):
+        left = outcome(stack, stack.bare, case)
+        rights = {mode: outcome(stack, endpoint, case) for mode, endpoint in stack.under_test.items()}
+        return left, {mode: [f"no answer: {side!r} at {where}" for side, where in ((left, "the server"), (right, "the gateway")) if isinstance(side, Exception)] or differences(case, left, right, newest)
+                      for mode, right in rights.items()}
+    with ThreadPoolExecutor(AT_ONCE) as answers, ThreadPoolExecutor(STREAMS_AT_ONCE) as streams:
+        jobs = [(case, (streams if case.watch else answers).submit(one, case)) for case in found]
+        for case, job in jobs:
+            left, by_mode = job.result()
+            status = getattr(left, "status", None)
+            statuses[status] = statuses.get(status, 0) + 1
+            for mode, what in by_mode.items():
+                good[mode] += conclude(report, known, mode, case, what)
+    for mode, count in good.items():
+        report.many(count, f"{title}: --auth {mode} answers as the server, of {len(found)}")
+    told = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items(), key=lambda s: str(s[0])))
+    report.check(f"{title}: {len(found)} cases with many answers", ONLY or {200, 401, 403} <= set(statuses), told, told)
+
+
+def settle(stack):
+    """Gateways that have what is there: their first lists are not part of the comparison."""
+    for endpoint in stack.under_test.values():
+        for kind in CACHED:
+            at_least = max((fixtures.version(i) for i in fixtures.Api(stack.server).get(KINDS[kind][1])["items"]), default=0)
+            fixtures.wait_served(endpoint.with_token(stack.credentials.tokens["root"]), KINDS[kind][1], at_least)
+
+
+def warm_impersonation(stack):
+    """The server tells first how the caller last succeeded in impersonating: each has, once."""
+    for who, headers in (("actor", "as reader"), ("root", "as reader")):
+        case = cases.a_list(stack.credentials.user(who), "pods", "a")
+        case.headers = [*case.headers, *cases.IMPERSONATIONS[headers]]
+        answered(stack, stack.bare, case)
+
+
+def chosen(stack, found):
+    """Without those that are not wanted, and those that a relay cannot pass on: it has no certificate of its clients."""
+    return [case for case in found if re.search(ONLY, case.name) and not (stack.gateway == "relay" and case.who.certificate)]
+
+
+def run(report):
+    known = Known(KNOWN)
+    with TrustStack("trust", more=roles.fill) as stack:
+        settle(stack)
+        warm_impersonation(stack)
+        found = [*cases.matrix(stack.credentials), *roles.lists(cases.a_list, cases.a_watch)]
+        compare_all(stack, report, known, "matrix", chosen(stack, found))
+        if not ONLY:
+            commands.run(stack, report, known)
+            roles.run(stack, report)
+    with TrustStack("trust-anonymous", anonymous=True) as stack:
+        settle(stack)
+        compare_all(stack, report, known, "anonymous requests let in", chosen(stack, cases.anonymous(stack.credentials)))
+    for name in known.unused():
+        if not stack.direct and not ONLY:
+            report.ok(f"known difference {name}", "it is none any more: remove it from the list")

@@ -1,0 +1,164 @@
+"""What there is to see, who may see it, and one gateway for each way to decide."""
+import os
+import subprocess
+import sys
+
+from .. import fixtures, wire
+from ..stack import HERE, Stack
+from .identities import Credentials
+
+MODES = ("review", "self-check", "rbac")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+NAMESPACES = ("a", "b")
+READ = ["get", "list", "watch"]
+KINDS = {  # resource: (path of a collection in a namespace or None, path of it everywhere)
+    "pods": (fixtures.pods, fixtures.pods()), "configmaps": (lambda ns: f"/api/v1/namespaces/{ns}/configmaps", "/api/v1/configmaps"),
+    "secrets": (lambda ns: f"/api/v1/namespaces/{ns}/secrets", "/api/v1/secrets"), "widgets": (fixtures.widgets, fixtures.widgets()),
+    "nodes": (None, "/api/v1/nodes"), "clusterroles": (None, f"{RBAC}/clusterroles"), "nopes": (lambda ns: f"/api/v1/namespaces/{ns}/nopes", "/api/v1/nopes"),
+    "nopes.nope.io": (lambda ns: f"/apis/nope.io/v1/namespaces/{ns}/nopes", "/apis/nope.io/v1/nopes"),
+}
+CACHED = ("pods", "configmaps", "widgets", "nodes")
+
+
+def rule(verbs, resources, groups=("", "example.com"), names=()):
+    return {"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources), **({"resourceNames": list(names)} if names else {})}
+
+
+def actor(user, group, names):
+    return rule([user], [group], ["", "authentication.k8s.io"], names)
+
+
+CLUSTER_ROLES = {
+    "reads": [rule(READ, ["pods", "configmaps", "widgets", "nodes"])],
+    "lists": [rule(["list"], ["pods", "widgets"])],
+    "watches": [rule(["watch"], ["pods", "widgets"])],
+    "writes": [rule(["create", "update", "patch", "delete"], ["configmaps", "pods"])],
+    "one-name": [rule(READ, ["pods", "widgets", "configmaps"], names=["x1"])],
+    "one-node": [rule(READ, ["nodes"], names=["node-0"])],
+    "acts": [actor("impersonate", "users", ["reader", "a-reader", "nobody", "system:anonymous"]), actor("impersonate", "groups", ["team:blue", "system:authenticated", "system:unauthenticated"]),
+             actor("impersonate", "uids", ["7"]), actor("impersonate", "userextras/scopes", ["view"]), actor("impersonate", "userextras/acme.com/project", ["p"])],
+    "acts-narrowly": [actor("impersonate:user-info", "users", ["reader", "nobody"]), rule(["impersonate-on:user-info:list"], ["pods"])],
+    # the least rights of a gateway in each mode
+    "gateway": [rule(["list", "watch"], ["*"], ["*"]), rule(["impersonate"], ["users", "groups", "serviceaccounts"], [""]), rule(["impersonate"], ["uids", "userextras/*"], ["authentication.k8s.io"])],
+    "gateway-review": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"]), rule(["create"], ["subjectaccessreviews"], ["authorization.k8s.io"])],
+    "gateway-rbac": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"])],
+}
+BINDINGS = [  # namespace or None, role, kind and name of the subject
+    (None, "reads", "User", "reader"), (None, "lists", "User", "lister"), (None, "watches", "User", "watcher"), (None, "writes", "User", "writer"), (None, "acts", "User", "actor"),
+    (None, "acts-narrowly", "User", "narrow-actor"), (None, "reads", "User", "odd ünd <b>&\"'"), (None, "one-node", "User", "a-one-name"), (None, "missing", "User", "broken"),
+    ("a", "reads", "User", "a-reader"), ("a", "one-name", "User", "a-one-name"), ("b", "reads", "Group", "team:blue"), ("a", "reads", "ServiceAccount", "robot"), ("b", "missing", "User", "broken"),
+    ("b", "missing-too", "User", "broken"), ("a", "acts-on-robot", "User", "actor"),
+    (None, "gateway", "User", "gateway-review"), (None, "gateway-review", "User", "gateway-review"), (None, "gateway", "User", "gateway-self-check"),
+    (None, "gateway", "User", "gateway-rbac"), (None, "gateway-rbac", "User", "gateway-rbac"),
+]
+
+
+def binding(namespace, name, role, subjects):
+    kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+    group = "rbac.authorization.k8s.io"
+    of_group = lambda s: {"apiGroup": group} if s["kind"] != "ServiceAccount" else {}
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name}, "roleRef": {"apiGroup": group, "kind": role[0], "name": role[1]}, "subjects": [{**s, **of_group(s)} for s in subjects]}
+
+
+def collection(namespace, plural):
+    return f"{RBAC}/namespaces/{namespace}/{plural}" if namespace else f"{RBAC}/{plural}"
+
+
+def fill(server):
+    """Objects, roles and bindings; before the gateways start."""
+    api = fixtures.Api(server)
+    fixtures.install_crd(api)
+    for namespace in NAMESPACES:
+        api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for i in (1, 2):
+            labels = {"app": "demo"} if i == 1 else {}
+            api.create(fixtures.pods(namespace), fixtures.pod(f"x{i}", labels, f"node-{i % 2}"))
+            api.create(fixtures.widgets(namespace), fixtures.widget(f"x{i}", labels, "blue" if i % 2 else "red", i))
+            api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": f"x{i}", "labels": labels}, "data": {"k": namespace}})
+            api.create(f"/api/v1/namespaces/{namespace}/secrets", {"metadata": {"name": f"x{i}", "labels": labels}, "type": "Opaque", "data": {"k": "dg=="}})
+    for name in ("node-0", "node-1"):
+        api.create("/api/v1/nodes", {"metadata": {"name": name}})
+    for name, rules in CLUSTER_ROLES.items():
+        api.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    api.create(f"{RBAC}/namespaces/a/roles", {"metadata": {"name": "acts-on-robot"}, "rules": [actor("impersonate", "serviceaccounts", ["robot"])]})
+    for i, (namespace, role, kind, name) in enumerate(BINDINGS):
+        of = ("Role" if role == "acts-on-robot" else "ClusterRole", role)
+        subject = {"kind": kind, "name": name, **({"namespace": "a"} if kind == "ServiceAccount" else {})}
+        api.create(collection(namespace, "rolebindings" if namespace else "clusterrolebindings"), binding(namespace, f"trust-{i}", of, [subject]))
+
+
+def mark(api):
+    """The last ones of each kind: who knows them knows all."""
+    for namespace, role in ((None, "ClusterRole"), ("a", "Role")):
+        api.create(collection(namespace, "roles" if namespace else "clusterroles"), {"metadata": {"name": "the-last"}, "rules": [rule(["get"], ["marks"])]})
+        api.create(collection(namespace, "rolebindings" if namespace else "clusterrolebindings"), binding(namespace, "the-last", (role, "the-last"), [{"kind": "User", "name": f"marker-{namespace}"}]))
+
+
+def is_marked(api, namespace):
+    spec = {"user": f"marker-{namespace or None}", "resourceAttributes": {"verb": "get", "resource": "marks", "namespace": namespace}}
+    return api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})["status"]["allowed"]
+
+
+class TrustStack(Stack):
+    """Besides the server: `under_test`, one endpoint with TLS for each mode."""
+
+    def __init__(self, name, anonymous=False, more=lambda api: None):
+        """MORE writes what else there is, before the gateways start."""
+        super().__init__(name, self.prepare)
+        self.anonymous, self.more = anonymous, more
+        args = f"--authorization-mode=RBAC {'--anonymous-auth' if anonymous else ''} {os.environ.get('REAL_APISERVER_ARGS', '')}"
+        self.env["REAL_APISERVER_ARGS"] = f"--etcd-compaction-interval=0 {args}".strip()
+        self.modes = ("direct",) if self.direct else ("relay",) if self.gateway == "relay" else tuple(os.environ.get("TRUST_MODES", " ".join(MODES)).split())
+        self.under_test = {}
+
+    def prepare(self, server):
+        self.credentials = Credentials(self.pki)
+        for mode in MODES:
+            self.credentials.add_token(f"gateway-{mode}", f"gateway-{mode}")
+        fill(server)
+        api = fixtures.Api(server)
+        self.more(api)
+        self.bare = server.with_token(None)
+        mark(api)
+        wire.poll("the authorizer's roles", lambda: all(is_marked(api, namespace) for namespace in ("", "a")), 30)
+
+    def start_gateways(self):
+        ports = {mode: port for mode, port in zip(self.modes, [*self.gateway_ports["plain"], *self.gateway_ports["tls"]][:3])}
+        for mode in self.modes:
+            if mode == "direct":
+                self.under_test[mode] = self.server.with_token(None)
+            else:
+                self.under_test[mode] = self._start_one(mode, ports[mode])
+
+    def _start_one(self, mode, port):
+        cert, key = self._certificate()
+        if mode == "relay":
+            args = [sys.executable, "-m", "suites.trust.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(cert), str(key), str(port)]
+        else:
+            config = self.pki / f"kubeconfig-gateway-{mode}"
+            (self.pki / f"gateway-{mode}.token").write_text(self.credentials.tokens[f"gateway-{mode}"])
+            config.write_text(f"""apiVersion: v1
+kind: Config
+current-context: gateway
+clusters: [{{name: real, cluster: {{server: 'https://127.0.0.1:{self.api_port}', certificate-authority: ca.crt}}}}]
+users: [{{name: gateway, user: {{tokenFile: gateway-{mode}.token}}}}]
+contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
+""")
+            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", "", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", mode,
+                    "--client-ca-file", str(self.pki / "ca.crt"), "--requestheader-client-ca-file", str(self.pki / "proxy-ca.crt"), "--requestheader-allowed-names", "front-proxy",
+                    "--requestheader-uid-headers", "X-Remote-Uid", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
+        with open(self.state / f"gateway-{mode}.log", "ab") as log:
+            process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if mode == "relay" else None)
+        self.gateways[mode] = process
+        endpoint = wire.Endpoint(f"gateway --auth {mode}", "127.0.0.1", port, str(self.pki / "ca.crt"))
+
+        def ready():
+            if process.poll() is not None:
+                raise RuntimeError(f"the {mode} gateway exited with {process.returncode}")
+            return wire.request(endpoint.with_token(self.credentials.tokens["reader"]), "GET", "/version", timeout=5).status == 200
+        wire.poll(f"the {mode} gateway", ready, 30)
+        return endpoint
+
+    def as_who(self, endpoint, who):
+        """The endpoint with the certificate that WHO shows; headers go with each request."""
+        return endpoint.with_certificate(*self.credentials.pair(who.certificate)) if who.certificate else endpoint.with_token(None)
