@@ -10,11 +10,18 @@
 //! its answers, are apart from them.
 
 pub mod access;
+pub mod authenticator;
+pub mod bearer;
 pub mod caller;
+pub mod certificate;
+mod extra_key;
+pub mod front_proxy;
 pub mod guard;
 pub mod impersonation;
 pub mod lease;
 pub mod rbac;
+pub mod token_cache;
+pub mod token_review;
 pub mod upstream;
 pub mod user;
 

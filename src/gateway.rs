@@ -74,7 +74,6 @@ pub struct Gateway {
     registry: Arc<Registry>,
     metrics: Arc<Metrics>,
     tls: Option<Arc<ServerIdentity>>,
-    client: Client,
     listener: TcpListener,
     admin: TcpListener,
     admission: Admission,
@@ -117,7 +116,7 @@ impl Gateway {
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone()),
-            client.clone(),
+            client,
             passthrough,
             Arc::clone(&metrics),
             discovery,
@@ -130,7 +129,6 @@ impl Gateway {
             registry: Arc::new(registry),
             metrics,
             tls,
-            client,
             listener,
             admin,
             admission,
@@ -160,7 +158,6 @@ impl Gateway {
             registry,
             metrics,
             tls,
-            client,
             listener,
             admin,
             admission,
@@ -175,7 +172,6 @@ impl Gateway {
         if let Some(tls) = &tls {
             reloads.follow_tls(&mut tasks, tls);
         }
-        reloads.follow_upstream(&mut tasks, &client);
         let shown = Shown {
             metrics: Arc::clone(&metrics),
             readiness: Arc::clone(&registry) as _,

@@ -5,6 +5,7 @@
 //! users or addresses. Names echo the API server's where the meaning is equal; `docs/METRICS.md` lists them all.
 
 mod admission;
+mod authentication;
 mod cache;
 mod downstream;
 mod families;
@@ -19,6 +20,9 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
 pub use admission::{AdmissionMetrics, Shortages};
+pub use authentication::{
+    AuthenticationMetrics, AuthenticationOutcome, TokenCacheLookup, TokenReviewOutcome,
+};
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
@@ -78,6 +82,7 @@ pub struct Metrics {
     downstream: downstream::Families,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
+    authentication: AuthenticationMetrics,
     passthrough: PassthroughMetrics,
     files: FileMetrics,
     task_ends: ByLabel<Task>,
@@ -101,6 +106,7 @@ impl Metrics {
             downstream: downstream::Families::register(&ours)?,
             listener: ListenerMetrics::register(&ours, task_ends.clone())?,
             admission: AdmissionMetrics::register(&ours, shortages.clone())?,
+            authentication: AuthenticationMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours, shortages)?,
             files: FileMetrics::register(&ours)?,
             task_ends,
@@ -150,6 +156,12 @@ impl Metrics {
     #[must_use]
     pub fn admission(&self) -> AdmissionMetrics {
         self.admission.clone()
+    }
+
+    /// Handles of authentication.
+    #[must_use]
+    pub fn authentication(&self) -> AuthenticationMetrics {
+        self.authentication.clone()
     }
 
     /// Handles of what is forwarded.

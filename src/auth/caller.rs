@@ -69,10 +69,27 @@ impl Token {
         Self(value)
     }
 
+    /// A token that reads the same after its way through an `Authorization` header; others there are not.
+    #[must_use]
+    pub fn new(secret: &str) -> Option<Self> {
+        if secret.is_empty() || secret.contains(' ') || secret.trim() != secret {
+            return None;
+        }
+        let value = HeaderValue::from_bytes(format!("{SCHEME}{secret}").as_bytes());
+        value.ok().map(Self::from_authorization)
+    }
+
     /// The value for an `Authorization` header, marked sensitive.
     #[must_use]
     pub const fn authorization(&self) -> &HeaderValue {
         &self.0
+    }
+
+    /// The token itself, for reviews and for nothing else.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        let value = std::str::from_utf8(self.0.as_bytes()).unwrap_or_default();
+        value.strip_prefix(SCHEME).unwrap_or_default()
     }
 }
 
@@ -81,6 +98,8 @@ impl std::fmt::Debug for Token {
         formatter.write_str("Token(..)")
     }
 }
+
+const SCHEME: &str = "Bearer ";
 
 /// Why memory does not answer a request. `downstream` writes refusals as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,13 @@
-//! Impersonation: headers by which a request acts as another user.
+//! Impersonation: headers by which a request acts as another user. Whether it may is decided elsewhere.
+
+mod request;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::extra_key;
 use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+
+pub use request::{ImpersonationError, ImpersonationRequest, PARTS_MAX};
 
 /// `Impersonate-User`.
 pub const USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -57,7 +62,7 @@ pub fn headers(user: &User) -> Result<HeaderMap, UnsendableUser> {
         put(&mut headers, GROUP, group, "group")?;
     }
     for (key, values) in &user.extra {
-        let name = format!("{EXTRA_PREFIX}{}", escape(key));
+        let name = format!("{EXTRA_PREFIX}{}", extra_key::encode(key));
         let name = HeaderName::from_bytes(name.as_bytes());
         let name = name.map_err(|_| UnsendableUser { part: "extra key" })?;
         for value in values {
@@ -89,20 +94,6 @@ fn put(
     let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| UnsendableUser { part })?;
     headers.try_append(name, value).map_err(unsendable)?;
     Ok(())
-}
-
-/// A key as part of a header's name. The API server makes names small before it decodes them, so capital letters are encoded, too.
-fn escape(key: &str) -> String {
-    let mut escaped = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' => escaped.push(char::from(byte)),
-            b'!' | b'#' | b'$' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`'
-            | b'|' | b'~' => escaped.push(char::from(byte)),
-            other => escaped.push_str(&format!("%{other:02x}")),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

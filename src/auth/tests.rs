@@ -1,10 +1,17 @@
-//! An API server for tests: answers what it is told to, and keeps what it was asked.
+//! An API server for tests, which answers what it is told to and keeps what it was asked, and certificates of clients.
 
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+};
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::certificate::Authorities;
 use crate::upstream::client::{Client, UpstreamSource};
 
 /// Answers every request by a function of the request's head and body. One request a connection.
@@ -74,4 +81,76 @@ pub(crate) fn response(status: &str, body: &str) -> Option<String> {
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     ))
+}
+
+/// An authority of client certificates.
+pub(crate) struct ClientCa(CertifiedIssuer<'static, KeyPair>);
+
+impl ClientCa {
+    pub(crate) fn new(name: &str) -> Self {
+        Self::with(&authority(name))
+    }
+
+    pub(crate) fn with(params: &CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params.clone(), key).unwrap())
+    }
+
+    /// An authority below this one.
+    pub(crate) fn intermediate(&self, params: &CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::signed_by(params.clone(), key, &self.0).unwrap())
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    pub(crate) fn authorities(&self) -> Authorities {
+        Authorities::from_pem(self.pem().as_bytes()).unwrap()
+    }
+
+    pub(crate) fn sign(&self, params: &CertificateParams) -> CertificateDer<'static> {
+        let key = KeyPair::generate().unwrap();
+        params.signed_by(&key, &self.0).unwrap().der().clone()
+    }
+}
+
+/// What an authority's certificate says.
+pub(crate) fn authority(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+/// What a client's certificate says, valid in the years from 2020 to 2040.
+pub(crate) fn client(name: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    if !name.is_empty() {
+        subject.push(DnType::CommonName, name);
+    }
+    // The library keeps one value of each type; the second group has the same type in another way.
+    let types = [
+        DnType::OrganizationName,
+        DnType::CustomDnType(vec![2, 5, 4, 10]),
+    ];
+    for (kind, group) in types.into_iter().zip(groups) {
+        subject.push(kind, *group);
+    }
+    params.distinguished_name = subject;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2040, 1, 1);
+    params
+}
+
+/// Midnight, in universal time.
+pub(crate) fn day(year: i32, month: u8, day: u8) -> SystemTime {
+    date_time_ymd(year, month, day).into()
 }

@@ -11,6 +11,9 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group that may do everything, whatever roles say.
 pub const MASTERS: &str = "system:masters";
 
+/// What a string needs beside its bytes.
+const TEXT_LEN: usize = size_of::<String>();
+
 /// Names of service accounts begin so; namespace and name follow, with a colon between.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
@@ -52,6 +55,22 @@ impl User {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
+    }
+
+    /// Bytes of all its strings, about.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        let of_all = |texts: &[String]| {
+            texts
+                .iter()
+                .map(|text| text.len() + TEXT_LEN)
+                .sum::<usize>()
+        };
+        let extra = self.extra.iter();
+        let extra_len: usize = extra
+            .map(|(key, values)| key.len() + TEXT_LEN + of_all(values))
+            .sum();
+        self.name.len() + self.uid.len() + of_all(&self.groups) + extra_len
     }
 
     /// Namespace and name, if it is a service account.

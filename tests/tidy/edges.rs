@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "upstream",
         &[
-            "resource", "decode", "cache", "config", "metrics", "shutdown",
+            "resource", "decode", "cache", "config", "metrics", "reload", "shutdown",
         ],
     ),
     (
@@ -109,7 +109,11 @@ const PURE: &[&str] = &[
     "src/cache",
     "src/view",
     "src/auth/access",
+    "src/auth/bearer",
     "src/auth/caller",
+    "src/auth/certificate",
+    "src/auth/extra_key",
+    "src/auth/front_proxy",
     "src/auth/impersonation",
     "src/auth/lease",
     "src/auth/rbac",

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use kube_client::config::{Cluster, InClusterError, Kubeconfig, KubeconfigError};
+use kube_client::config::{InClusterError, Kubeconfig, KubeconfigError};
 use kube_client::{Config, Error};
 use thiserror::Error;
 
@@ -50,16 +50,10 @@ impl UpstreamSource {
         Ok(Self::Url { url, ca_file: None })
     }
 
-    /// Reads files and environment; blocks. Tells also which files these are.
-    pub(super) fn read(&self) -> Result<(Config, Vec<PathBuf>), ConnectError> {
-        let mut files = Vec::new();
+    /// Reads files and environment; blocks.
+    pub(super) fn read(&self) -> Result<Config, ConnectError> {
         let config = match self {
-            Self::Kubeconfig { path, context } => {
-                files.push(path.clone());
-                let (config, authority) = read_kubeconfig(path, context.as_deref())?;
-                files.extend(authority);
-                config
-            }
+            Self::Kubeconfig { path, context } => read_kubeconfig(path, context.as_deref())?,
             Self::InCluster => Config::incluster().map_err(ConnectError::in_cluster)?,
             Self::Url { url, ca_file } => {
                 let mut config = Config::new(url.clone());
@@ -75,11 +69,7 @@ impl UpstreamSource {
         if !known || base.host().is_none_or(str::is_empty) || base.query().is_some() {
             return Err(ConnectError::BadUrl { url: base.clone() });
         }
-        files.extend(config.root_cert_file.clone());
-        let auth = &config.auth_info;
-        let named = [&auth.client_certificate, &auth.client_key, &auth.token_file];
-        files.extend(named.into_iter().flatten().map(PathBuf::from));
-        Ok((config, files))
+        Ok(config)
     }
 }
 
@@ -239,22 +229,15 @@ impl ConnectError {
     }
 }
 
-/// The configuration, and the file with the authorities of its cluster if there is one.
-fn read_kubeconfig(
-    path: &Path,
-    context: Option<&str>,
-) -> Result<(Config, Option<PathBuf>), ConnectError> {
+fn read_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
     let wrong = |error| ConnectError::from_kubeconfig(path, error);
     refuse_half_characters(path)?;
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     if let Some(context) = context {
         kubeconfig.current_context = Some(context.to_owned());
     }
-    let cluster = check_context(path, &kubeconfig)?;
-    let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
-    let authority = authority.map(PathBuf::from);
-    let config = Config::try_from(kubeconfig).map_err(wrong)?;
-    Ok((config, authority))
+    check_context(path, &kubeconfig)?;
+    Config::try_from(kubeconfig).map_err(wrong)
 }
 
 /// A file that begins as UTF-16 and has half a character at its end makes kube-client panic.
@@ -273,11 +256,8 @@ fn refuse_half_characters(path: &Path) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Refuses what the library would accept or explain less well. Tells the context's cluster.
-fn check_context<'a>(
-    path: &Path,
-    kubeconfig: &'a Kubeconfig,
-) -> Result<Option<&'a Cluster>, ConnectError> {
+/// Refuses what the library would accept or explain less well.
+fn check_context(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
     let path = || path.to_owned();
     let known = || {
         let names = kubeconfig.contexts.iter().map(|known| known.name.as_str());
@@ -311,9 +291,10 @@ fn check_context<'a>(
     let cluster = kubeconfig
         .clusters
         .iter()
-        .find(|known| known.name == cluster_name)
-        .and_then(|named| named.cluster.as_ref());
-    let proxy = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
+        .find(|known| known.name == cluster_name);
+    let proxy = cluster
+        .and_then(|named| named.cluster.as_ref())
+        .and_then(|cluster| cluster.proxy_url.as_deref());
     // Going around a proxy that somebody asked for would be worse than not starting.
     if proxy.is_some_and(|proxy| !proxy.is_empty()) {
         return Err(ConnectError::Proxied {
@@ -321,7 +302,7 @@ fn check_context<'a>(
             cluster: cluster_name.to_owned(),
         });
     }
-    Ok(cluster)
+    Ok(())
 }
 
 fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {

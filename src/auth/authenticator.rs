@@ -1,0 +1,324 @@
+//! Who is calling, by the first credential of a request that counts: headers of a trusted front proxy, the connection's client
+//! certificate, a bearer token. Impersonation is not looked at here.
+
+mod verdicts;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderMap;
+
+use super::bearer::{self, TokenHeader};
+use super::caller::{Caller, Credential, PeerIdentity, Refusal, Token};
+use super::certificate::{Authorities, VerifiedCertificate};
+use super::front_proxy;
+use super::token_cache::{TokenCache, WallClock};
+use super::user::User;
+use crate::config::{AuthSettings, FrontProxySettings};
+use crate::metrics::{AuthenticationMetrics, AuthenticationOutcome};
+
+use verdicts::CertificateVerifier;
+
+/// What callers may be authenticated by.
+#[derive(Debug)]
+pub struct AuthenticatorSettings {
+    /// Whether callers without credentials are let in as `system:anonymous`.
+    pub anonymous: bool,
+    /// Whose client certificates count.
+    pub client_ca: Option<Authorities>,
+    /// Which front proxies are trusted, and whose certificates they have.
+    pub front_proxy: Option<(FrontProxySettings, Authorities)>,
+}
+
+impl AuthenticatorSettings {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// [`AuthoritiesFileError`] with the file that cannot be used.
+    pub fn read(settings: &AuthSettings) -> Result<Self, AuthoritiesFileError> {
+        let front_proxy = settings.front_proxy.as_ref();
+        Ok(Self {
+            anonymous: settings.anonymous,
+            client_ca: settings.client_ca.as_deref().map(authorities).transpose()?,
+            front_proxy: match front_proxy {
+                None => None,
+                Some(proxy) => Some((proxy.clone(), authorities(&proxy.client_ca)?)),
+            },
+        })
+    }
+}
+
+/// A file of authorities that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {path}: {reason}")]
+pub struct AuthoritiesFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
+    let unusable = |reason: String| AuthoritiesFileError {
+        path: path.to_owned(),
+        reason,
+    };
+    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    Authorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
+}
+
+/// Authenticates requests.
+pub struct Authenticator {
+    anonymous: bool,
+    client_ca: CertificateVerifier,
+    front_proxy: Option<FrontProxyAuthenticator>,
+    tokens: TokenCache,
+    clock: WallClock,
+    metrics: AuthenticationMetrics,
+}
+
+struct FrontProxyAuthenticator {
+    settings: FrontProxySettings,
+    verifier: CertificateVerifier,
+}
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Authenticator")
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the connection itself says of the caller, before upstream is asked.
+enum Local {
+    Known(Caller),
+    /// There is something, and it does not count. Who has no better credential is refused.
+    Failed,
+    Nothing,
+}
+
+impl Authenticator {
+    /// Authenticates by these.
+    #[must_use]
+    pub fn new(
+        settings: AuthenticatorSettings,
+        tokens: TokenCache,
+        clock: WallClock,
+        metrics: AuthenticationMetrics,
+    ) -> Self {
+        let front_proxy = settings.front_proxy;
+        Self {
+            anonymous: settings.anonymous,
+            client_ca: CertificateVerifier::new(settings.client_ca),
+            front_proxy: front_proxy.map(|(settings, authorities)| FrontProxyAuthenticator {
+                settings,
+                verifier: CertificateVerifier::new(Some(authorities)),
+            }),
+            tokens,
+            clock,
+            metrics,
+        }
+    }
+
+    /// Who is calling.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] if no credential counts.
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        peer: &PeerIdentity,
+    ) -> Result<Caller, Refusal> {
+        let mut has_failed = match self.local(headers, peer).await {
+            Local::Known(caller) => return Ok(caller),
+            Local::Failed => true,
+            Local::Nothing => false,
+        };
+        for header in [bearer::authorization(headers), bearer::websocket(headers)] {
+            match header {
+                TokenHeader::Absent => continue,
+                TokenHeader::Invalid => self.metrics.token.inc(AuthenticationOutcome::Failure),
+                TokenHeader::Token(token) => {
+                    if let Some(caller) = self.by_token(token).await {
+                        return Ok(caller);
+                    }
+                }
+            }
+            has_failed = true;
+        }
+        self.without_credentials(has_failed)
+    }
+
+    /// The caller, if the connection's certificate says who it is: such callers cannot show it upstream themselves. `None` if the
+    /// caller's own headers say it upstream as well as here.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] if the certificate does not count, and nothing else in the request might: upstream would not see the
+    /// certificate, and take the caller for an anonymous one.
+    pub async fn authenticate_locally(
+        &self,
+        headers: &HeaderMap,
+        peer: &PeerIdentity,
+    ) -> Result<Option<Caller>, Refusal> {
+        match self.local(headers, peer).await {
+            Local::Known(caller) => Ok(Some(caller)),
+            Local::Nothing => Ok(None),
+            Local::Failed => {
+                let header = [bearer::authorization(headers), bearer::websocket(headers)];
+                let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
+                match header.iter().any(is_token) {
+                    true => Ok(None),
+                    false => Err(Refusal::Unauthorized),
+                }
+            }
+        }
+    }
+
+    /// The memory of tokens, for those who ask about open streams again.
+    #[must_use]
+    pub const fn tokens(&self) -> &TokenCache {
+        &self.tokens
+    }
+
+    /// Whether a header is one in which front proxies name the user.
+    #[must_use]
+    pub fn is_front_proxy_header(&self, name: &http::HeaderName) -> bool {
+        let front_proxy = self.front_proxy.as_ref();
+        front_proxy.is_some_and(|proxy| front_proxy::is_header(&proxy.settings, name))
+    }
+
+    /// From now on these authorities count for client certificates.
+    pub fn set_client_ca(&self, authorities: Authorities) {
+        self.client_ca.set(authorities);
+    }
+
+    /// From now on these authorities count for front proxies.
+    pub fn set_front_proxy_ca(&self, authorities: Authorities) {
+        if let Some(front_proxy) = &self.front_proxy {
+            front_proxy.verifier.set(authorities);
+        }
+    }
+
+    async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> Local {
+        if peer.certificates.is_empty() {
+            return Local::Nothing;
+        }
+        let now = (self.clock)();
+        let mut has_failed = false;
+        if let Some(front_proxy) = &self.front_proxy {
+            match front_proxy.user(headers, peer, now).await {
+                Ok(Some((user, certificate))) => {
+                    self.metrics.front_proxy.inc(AuthenticationOutcome::Success);
+                    let user = Arc::new(user);
+                    return Local::Known(certified(user, Credential::FrontProxy, &certificate));
+                }
+                // A proxy of ours that names nobody.
+                Ok(None) => {}
+                Err(distrust) => {
+                    has_failed = true;
+                    // Other client certificates pass here, too, and are no proxy's.
+                    if distrust == Distrust::Refused {
+                        self.metrics.front_proxy.inc(AuthenticationOutcome::Failure);
+                    }
+                }
+            }
+        }
+        match self.client_ca.verify(peer, now).await {
+            Some(Ok(certificate)) => {
+                self.metrics.certificate.inc(AuthenticationOutcome::Success);
+                let user = Arc::clone(&certificate.user);
+                return Local::Known(certified(user, Credential::Certificate, &certificate));
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a client certificate does not count");
+                has_failed = true;
+            }
+            None => {}
+        }
+        if !has_failed {
+            return Local::Nothing;
+        }
+        self.metrics.certificate.inc(AuthenticationOutcome::Failure);
+        Local::Failed
+    }
+
+    async fn by_token(&self, token: Token) -> Option<Caller> {
+        let verdict = self.tokens.user(&token).await;
+        self.metrics.token.inc(match &verdict {
+            Ok(Some(_)) => AuthenticationOutcome::Success,
+            Ok(None) => AuthenticationOutcome::Failure,
+            Err(_) => AuthenticationOutcome::Error,
+        });
+        let user = verdict.ok()??;
+        Some(Caller {
+            user,
+            impersonator: None,
+            impersonation: Arc::default(),
+            expires_at: bearer::expiry(&token),
+            credential: Credential::Token(token),
+        })
+    }
+
+    fn without_credentials(&self, has_failed: bool) -> Result<Caller, Refusal> {
+        if has_failed {
+            return Err(Refusal::Unauthorized);
+        }
+        if !self.anonymous {
+            self.metrics.anonymous.inc(AuthenticationOutcome::Failure);
+            return Err(Refusal::Unauthorized);
+        }
+        self.metrics.anonymous.inc(AuthenticationOutcome::Success);
+        Ok(Caller {
+            user: Arc::new(User::anonymous()),
+            impersonator: None,
+            impersonation: Arc::default(),
+            credential: Credential::Anonymous,
+            expires_at: None,
+        })
+    }
+}
+
+fn certified(user: Arc<User>, credential: Credential, certificate: &VerifiedCertificate) -> Caller {
+    Caller {
+        user,
+        impersonator: None,
+        impersonation: Arc::default(),
+        credential,
+        expires_at: Some(certificate.expires_at),
+    }
+}
+
+impl FrontProxyAuthenticator {
+    async fn user(
+        &self,
+        headers: &HeaderMap,
+        peer: &PeerIdentity,
+        now: SystemTime,
+    ) -> Result<Option<(User, Arc<VerifiedCertificate>)>, Distrust> {
+        let Some(verdict) = self.verifier.verify(peer, now).await else {
+            return Ok(None);
+        };
+        let certificate = verdict.map_err(|_| Distrust::Unverified)?;
+        let allowed = &self.settings.allowed_names;
+        if !allowed.is_empty() && !allowed.contains(&certificate.common_name) {
+            return Err(Distrust::Refused);
+        }
+        let user = front_proxy::user(&self.settings, headers);
+        let user = user.map_err(|_not_text| Distrust::Refused)?;
+        Ok(user.map(|user| (user, certificate)))
+    }
+}
+
+/// Why nothing is believed of what a front proxy may have said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Distrust {
+    /// The certificate is no front proxy's.
+    Unverified,
+    /// The certificate's name is not among the allowed ones, or the headers make no sense.
+    Refused,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Which of a request's credentials counts.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use rustls_pki_types::CertificateDer;
+
+use super::*;
+use crate::auth::tests::{ClientCa, client, day};
+use crate::auth::token_review::{TokenAuthenticator, TokenVerdict};
+use crate::auth::upstream::{ReviewError, ReviewPurpose};
+use crate::metrics::Metrics;
+
+/// Knows one token; another one cannot be reviewed.
+struct OneToken;
+
+impl TokenAuthenticator for OneToken {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+        _purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        let user = User {
+            name: "by-token".to_owned(),
+            ..User::default()
+        };
+        Box::pin(std::future::ready(match token.secret() {
+            "good" => Ok(Some(Arc::new(user.authenticated()))),
+            "unclear" => Err(ReviewError::Unauthorized),
+            _ => Ok(None),
+        }))
+    }
+}
+
+struct Stage {
+    client_ca: ClientCa,
+    proxy_ca: ClientCa,
+    authenticator: Authenticator,
+    metrics: AuthenticationMetrics,
+}
+
+fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
+    let (client_ca, proxy_ca) = (ClientCa::new("clients"), ClientCa::new("proxies"));
+    let front_proxy = FrontProxySettings {
+        client_ca: "proxies.pem".into(),
+        allowed_names: allowed_names.iter().map(|&name| name.to_owned()).collect(),
+        username_headers: vec![HeaderName::from_static("x-remote-user")],
+        uid_headers: Vec::new(),
+        group_headers: vec![HeaderName::from_static("x-remote-group")],
+        extra_header_prefixes: vec!["x-remote-extra-".to_owned()],
+    };
+    let metrics = Metrics::new().unwrap().authentication();
+    let clock: WallClock = Arc::new(|| day(2026, 11, 22));
+    let one_token = Arc::new(OneToken);
+    let tokens = TokenCache::new(one_token, Vec::new(), Arc::clone(&clock), metrics.clone());
+    let settings = AuthenticatorSettings {
+        anonymous,
+        client_ca: Some(client_ca.authorities()),
+        front_proxy: Some((front_proxy, proxy_ca.authorities())),
+    };
+    Stage {
+        authenticator: Authenticator::new(settings, tokens.unwrap(), clock, metrics.clone()),
+        client_ca,
+        proxy_ca,
+        metrics,
+    }
+}
+
+fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    headers
+}
+
+fn peer(certificates: Vec<CertificateDer<'static>>) -> PeerIdentity {
+    PeerIdentity {
+        certificates: certificates.into(),
+    }
+}
+
+const ALICE: (&str, &str) = ("x-remote-user", "alice");
+const GOOD: (&str, &str) = ("authorization", "Bearer good");
+const BAD: (&str, &str) = ("authorization", "Bearer bad");
+
+impl Stage {
+    /// Name and credential of whoever is let in.
+    async fn who(&self, pairs: &[(&'static str, &'static str)], peer: &PeerIdentity) -> String {
+        match self.authenticator.authenticate(&headers(pairs), peer).await {
+            Ok(caller) => format!("{} {:?}", caller.user.name, caller.credential),
+            Err(refusal) => format!("{refusal:?}"),
+        }
+    }
+
+    /// How the same request would be forwarded.
+    async fn local(&self, pairs: &[(&'static str, &'static str)], peer: &PeerIdentity) -> String {
+        let headers = headers(pairs);
+        match self
+            .authenticator
+            .authenticate_locally(&headers, peer)
+            .await
+        {
+            Ok(Some(caller)) => format!("{} {:?}", caller.user.name, caller.credential),
+            Ok(None) => "as the caller".to_owned(),
+            Err(refusal) => format!("{refusal:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_first_credential_that_counts_says_who_is_calling() {
+    let stage = stage(true, &["proxy"]);
+    let nobody = peer(Vec::new());
+    let bob = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
+    let proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
+    let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
+    let stranger = peer(vec![ClientCa::new("clients").sign(&client("bob", &[]))]);
+    let refused = "Unauthorized";
+    let rows: [(&[(&str, &str)], &PeerIdentity, &str, &str); 19] = [
+        (&[], &nobody, "system:anonymous Anonymous", "as the caller"),
+        (
+            &[ALICE],
+            &nobody,
+            "system:anonymous Anonymous",
+            "as the caller",
+        ),
+        (&[GOOD], &nobody, "by-token Token", "as the caller"),
+        (&[BAD], &nobody, refused, "as the caller"),
+        (
+            &[("authorization", "Bearer unclear")],
+            &nobody,
+            refused,
+            "as the caller",
+        ),
+        (
+            &[("authorization", "Basic x")],
+            &nobody,
+            "system:anonymous Anonymous",
+            "as the caller",
+        ),
+        (&[], &bob, "bob Certificate", "bob Certificate"),
+        (&[GOOD], &bob, "bob Certificate", "bob Certificate"),
+        (&[BAD], &bob, "bob Certificate", "bob Certificate"),
+        (&[ALICE], &bob, "bob Certificate", "bob Certificate"),
+        (&[ALICE], &proxy, "alice FrontProxy", "alice FrontProxy"),
+        (
+            &[ALICE, GOOD],
+            &proxy,
+            "alice FrontProxy",
+            "alice FrontProxy",
+        ),
+        (&[("x_remote_user", "alice")], &proxy, refused, refused),
+        (
+            &[("x-remote-user", ""), GOOD],
+            &proxy,
+            "by-token Token",
+            "as the caller",
+        ),
+        (&[ALICE], &other, refused, refused),
+        (&[], &stranger, refused, refused),
+        (&[ALICE], &stranger, refused, refused),
+        (&[GOOD], &stranger, "by-token Token", "as the caller"),
+        (&[("authorization", "Basic x")], &stranger, refused, refused),
+    ];
+    for (pairs, peer, expected, forwarded) in rows {
+        assert_eq!(stage.who(pairs, peer).await, expected, "{pairs:?}");
+        assert_eq!(stage.local(pairs, peer).await, forwarded, "{pairs:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_anonymous_unless_that_is_wanted() {
+    let stage = stage(false, &[]);
+    let nobody = peer(Vec::new());
+    for pairs in [&[][..], &[ALICE], &[("authorization", "Bearer ")]] {
+        assert_eq!(stage.who(pairs, &nobody).await, "Unauthorized", "{pairs:?}");
+    }
+    let failures = stage
+        .metrics
+        .anonymous
+        .count(AuthenticationOutcome::Failure);
+    assert_eq!(failures, 3);
+    // Without allowed names every certificate of the authority is a proxy's.
+    let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
+    assert_eq!(stage.who(&[ALICE], &other).await, "alice FrontProxy");
+}
+
+#[tokio::test]
+async fn a_websocket_token_counts_after_the_header() {
+    let stage = stage(true, &[]);
+    let nobody = peer(Vec::new());
+    let with = |token: &'static str, more: Option<(&'static str, &'static str)>| {
+        let upgrade = [("upgrade", "websocket"), ("connection", "upgrade")];
+        let mut pairs = upgrade.to_vec();
+        pairs.push(("sec-websocket-protocol", token));
+        pairs.extend(more);
+        pairs
+    };
+    // "good" and "bad".
+    let good = "v1, base64url.bearer.authorization.k8s.io.Z29vZA";
+    let bad = "v1, base64url.bearer.authorization.k8s.io.YmFk";
+    let twice = "v1, base64url.bearer.authorization.k8s.io.YmFk, base64url.bearer.authorization.k8s.io.YmFk";
+    for (pairs, expected) in [
+        (with(good, None), "by-token Token"),
+        (with(good, Some(BAD)), "by-token Token"),
+        (with(bad, Some(GOOD)), "by-token Token"),
+        (with(bad, None), "Unauthorized"),
+        (with(twice, None), "Unauthorized"),
+        (with("v1", None), "system:anonymous Anonymous"),
+    ] {
+        assert_eq!(stage.who(&pairs, &nobody).await, expected, "{pairs:?}");
+    }
+}
+
+#[tokio::test]
+async fn new_authorities_count_at_once_and_old_ones_no_longer() {
+    let stage = stage(true, &[]);
+    let (new_clients, new_proxies) = (ClientCa::new("clients"), ClientCa::new("proxies"));
+    let old = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
+    let new = peer(vec![new_clients.sign(&client("carol", &[]))]);
+    let old_proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
+    let new_proxy = peer(vec![new_proxies.sign(&client("proxy", &[]))]);
+    assert_eq!(stage.who(&[], &old).await, "bob Certificate");
+    assert_eq!(stage.who(&[], &new).await, "Unauthorized");
+    assert_eq!(stage.who(&[ALICE], &old_proxy).await, "alice FrontProxy");
+    stage.authenticator.set_client_ca(new_clients.authorities());
+    stage
+        .authenticator
+        .set_front_proxy_ca(new_proxies.authorities());
+    assert_eq!(stage.who(&[], &old).await, "Unauthorized");
+    assert_eq!(stage.who(&[], &new).await, "carol Certificate");
+    assert_eq!(stage.who(&[ALICE], &old_proxy).await, "Unauthorized");
+    assert_eq!(stage.who(&[ALICE], &new_proxy).await, "alice FrontProxy");
+}
+
+#[tokio::test]
+async fn what_was_verified_is_verified_again_when_it_may_have_ended() {
+    let ca = ClientCa::new("clients");
+    let verifier = CertificateVerifier::new(Some(ca.authorities()));
+    let bob = peer(vec![ca.sign(&client("bob", &[]))]);
+    for (time, expected) in [
+        (day(2019, 12, 31), false),
+        (day(2020, 1, 1) - Duration::from_millis(1), false),
+        (day(2020, 1, 1) + Duration::from_millis(999), true),
+        (day(2040, 1, 1), true),
+        (day(2040, 1, 2), false),
+        (day(2040, 1, 1), true),
+        (day(2019, 12, 31), false),
+    ] {
+        let verdict = verifier.verify(&bob, time).await.unwrap();
+        assert_eq!(verdict.is_ok(), expected, "{time:?}");
+    }
+}
+
+#[tokio::test]
+async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
+    let stage = stage(true, &[]);
+    let bob = peer(vec![stage.client_ca.sign(&client("bob", &["devs"]))]);
+    let caller = stage
+        .authenticator
+        .authenticate(&headers(&[]), &bob)
+        .await
+        .unwrap();
+    assert_eq!(
+        caller.expires_at,
+        Some(day(2040, 1, 1) + Duration::from_secs(1))
+    );
+    assert!(caller.user.is_in("devs"));
+    let nobody = peer(Vec::new());
+    let caller = stage
+        .authenticator
+        .authenticate(&headers(&[GOOD]), &nobody)
+        .await;
+    let shown = format!("{:?} {:?}", caller.unwrap(), stage.authenticator);
+    assert!(!shown.contains("good"), "{shown}");
+    let outcomes = AuthenticationOutcome::Success;
+    assert_eq!(stage.metrics.certificate.count(outcomes), 1);
+    assert_eq!(stage.metrics.token.count(outcomes), 1);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let settings = AuthSettings {
+        client_ca: Some("/nonexistent/ca.pem".into()),
+        ..AuthSettings::of_mode(crate::config::AuthMode::Review)
+    };
+    let text = AuthenticatorSettings::read(&settings)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.starts_with("cannot use /nonexistent/ca.pem: No such file"),
+        "{text}"
+    );
+}

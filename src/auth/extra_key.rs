@@ -1,0 +1,81 @@
+//! Keys of a user's extra attributes as parts of header names: percent-encoded, because names of headers allow few characters.
+
+/// A key from the rest of a header's name, which is in lower case. What is encoded wrongly stays as it is, as the API server has it.
+/// `None` if it is not text.
+#[must_use]
+pub(super) fn decode(encoded: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(encoded.len());
+    let mut rest = encoded.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        if byte != b'%' {
+            decoded.push(byte);
+            rest = tail;
+            continue;
+        }
+        let digits = tail.split_first_chunk();
+        let Some((value, tail)) = digits.and_then(|(digits, tail)| Some((hex(*digits)?, tail)))
+        else {
+            return Some(encoded.to_owned());
+        };
+        decoded.push(value);
+        rest = tail;
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// A key as the rest of a header's name. The API server puts names into lower case before it decodes them, so capital letters are
+/// encoded as well.
+#[must_use]
+pub(super) fn encode(key: &str) -> String {
+    let mut encoded = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' => encoded.push(char::from(byte)),
+            b'!' | b'#' | b'$' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`'
+            | b'|' | b'~' => encoded.push(char::from(byte)),
+            other => encoded.push_str(&format!("%{other:02x}")),
+        }
+    }
+    encoded
+}
+
+fn hex([high, low]: [u8; 2]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_decoded_as_the_api_server_does() {
+        let rows = [
+            ("scopes", Some("scopes")),
+            ("", Some("")),
+            ("example.org%2fpath", Some("example.org/path")),
+            ("%25", Some("%")),
+            ("%2525", Some("%25")),
+            ("a+b", Some("a+b")),
+            ("%", Some("%")),
+            ("a%2", Some("a%2")),
+            ("%zz%41", Some("%zz%41")),
+            ("%+1", Some("%+1")),
+            ("%c3%bc", Some("ü")),
+            ("%ff", None),
+            ("%00", Some("\0")),
+        ];
+        for (encoded, expected) in rows {
+            assert_eq!(decode(encoded).as_deref(), expected, "{encoded}");
+        }
+    }
+
+    #[test]
+    fn every_key_comes_back() {
+        for key in ["scopes", "", "Example.org/Path%2f", "ü \0", "a_b", "%"] {
+            let encoded = encode(key);
+            assert_eq!(encoded, encoded.to_lowercase());
+            assert_eq!(decode(&encoded).as_deref(), Some(key), "{encoded}");
+        }
+    }
+}

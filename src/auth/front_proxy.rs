@@ -1,0 +1,82 @@
+//! Users whom a trusted front proxy names in headers. Whether the proxy is trusted is decided elsewhere, by its certificate.
+
+use std::collections::BTreeMap;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::extra_key;
+use super::user::User;
+use crate::config::FrontProxySettings;
+
+/// A header that is not text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a header that names the user is not UTF-8")]
+pub struct NotText;
+
+/// The user that the headers name, if they name one. The first header with a value gives the name and the uid; all values of all headers
+/// count for groups and extra.
+///
+/// # Errors
+/// [`NotText`].
+pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option<User>, NotText> {
+    let Some(name) = first(headers, &settings.username_headers)? else {
+        return Ok(None);
+    };
+    let uid = first(headers, &settings.uid_headers)?.unwrap_or_default();
+    let mut groups = Vec::new();
+    for header in &settings.group_headers {
+        for value in headers.get_all(header) {
+            let group = text(value)?;
+            if !group.is_empty() {
+                groups.push(group);
+            }
+        }
+    }
+    let mut extra = BTreeMap::<String, Vec<String>>::new();
+    for prefix in &settings.extra_header_prefixes {
+        for (header, value) in headers {
+            if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
+                let key = extra_key::decode(key).ok_or(NotText)?;
+                extra.entry(key).or_default().push(text(value)?);
+            }
+        }
+    }
+    let user = User {
+        name,
+        uid,
+        groups,
+        extra,
+    };
+    Ok(Some(user.authenticated()))
+}
+
+/// Whether a header is one of those in which a front proxy names the user. Such headers of clients go no further.
+#[must_use]
+pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
+    let named = [
+        &settings.username_headers,
+        &settings.uid_headers,
+        &settings.group_headers,
+    ];
+    let mut prefixes = settings.extra_header_prefixes.iter();
+    named.iter().any(|headers| headers.contains(name))
+        || prefixes.any(|prefix| name.as_str().starts_with(prefix.as_str()))
+}
+
+/// The first value of the first header whose first value is not empty.
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
+    for name in names {
+        if let Some(value) = headers.get(name).filter(|value| !value.is_empty()) {
+            return text(value).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn text(value: &HeaderValue) -> Result<String, NotText> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| NotText)
+}
+
+#[cfg(test)]
+mod tests;

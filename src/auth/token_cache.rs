@@ -1,0 +1,310 @@
+//! Whose tokens are, remembered for a while. A token is asked about once at a time, however many requests bring it, and goes on being
+//! asked about when they have left. No token is kept, only a keyed hash.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::hmac;
+use moka::future::Cache;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::bearer;
+use super::caller::Token;
+use super::token_review::{TokenAuthenticator, TokenVerdict};
+use super::upstream::{ReviewError, ReviewPurpose};
+use super::user::User;
+use crate::metrics::{AuthenticationMetrics, TokenCacheLookup};
+
+/// Tells the time by which tokens and certificates expire.
+pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// The memory of tokens.
+pub struct TokenCache {
+    shared: Arc<Shared>,
+    /// Reviews in flight. They end with the cache.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+struct Shared {
+    authenticator: Arc<dyn TokenAuthenticator>,
+    audiences: Vec<String>,
+    key: hmac::Key,
+    clock: WallClock,
+    metrics: AuthenticationMetrics,
+    /// Apart, so that a flood of bad tokens pushes out no good one.
+    good: Cache<TokenDigest, Entry>,
+    bad: Cache<TokenDigest, Entry>,
+    /// Held while an answer is stored, so that the later question wins.
+    storing: tokio::sync::Mutex<()>,
+    flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
+}
+
+/// A token's keyed hash.
+type TokenDigest = [u8; 32];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FlightKey {
+    digest: TokenDigest,
+    /// Answers that were asked for before may be old; those who want a new one wait only for such a flight.
+    afresh: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    user: Option<Arc<User>>,
+    asked_at: Instant,
+    expires_at: Instant,
+}
+
+impl std::fmt::Debug for TokenCache {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TokenCache").finish_non_exhaustive()
+    }
+}
+
+impl TokenCache {
+    /// Remembers what this authenticator says. Its key is new with each cache, so that hashes tell nothing to anybody who has seen
+    /// others.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub fn new(
+        authenticator: Arc<dyn TokenAuthenticator>,
+        audiences: Vec<String>,
+        clock: WallClock,
+        metrics: AuthenticationMetrics,
+    ) -> Result<Self, NoRandomness> {
+        let random = aws_lc_rs::rand::SystemRandom::new();
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| NoRandomness)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                authenticator,
+                audiences,
+                key,
+                clock,
+                metrics,
+                good: memory(GOOD_LEN_MAX, GOOD_TTL),
+                bad: memory(BAD_LEN_MAX, BAD_TTL),
+                storing: tokio::sync::Mutex::default(),
+                flights: Mutex::default(),
+            }),
+            tasks: Mutex::default(),
+        })
+    }
+
+    /// Whose a token is, remembered or asked for. Failures are not remembered.
+    ///
+    /// # Errors
+    /// [`ReviewError`] if that cannot be found out.
+    pub async fn user(&self, token: &Token) -> TokenVerdict {
+        let digest = self.shared.digest(token);
+        if let Some(user) = self.shared.remembered(&digest).await {
+            self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
+            return Ok(user);
+        }
+        self.shared.metrics.token_cache.inc(TokenCacheLookup::Miss);
+        let afresh = false;
+        self.asked(FlightKey { digest, afresh }, token).await
+    }
+
+    /// Whose a token is now, whatever is remembered. The answer is remembered.
+    ///
+    /// # Errors
+    /// As [`user`](Self::user).
+    pub async fn user_afresh(&self, token: &Token) -> TokenVerdict {
+        let digest = self.shared.digest(token);
+        let afresh = true;
+        self.asked(FlightKey { digest, afresh }, token).await
+    }
+
+    /// Upstream has refused a token: it counts no longer.
+    pub async fn forget(&self, token: &Token) {
+        let digest = self.shared.digest(token);
+        self.shared.store(digest, token, None, Instant::now()).await;
+    }
+
+    async fn asked(&self, key: FlightKey, token: &Token) -> TokenVerdict {
+        let mut verdict = self.flight(key, token)?;
+        let verdict = verdict.wait_for(Option::is_some).await;
+        let verdict = verdict.ok().and_then(|verdict| verdict.clone());
+        verdict.unwrap_or_else(|| Err(unavailable("the review was interrupted")))
+    }
+
+    /// Joins the review in flight, or begins it.
+    fn flight(
+        &self,
+        key: FlightKey,
+        token: &Token,
+    ) -> Result<watch::Receiver<Option<TokenVerdict>>, ReviewError> {
+        let mut flights = self.shared.flights();
+        if let Some(verdict) = flights.get(&key) {
+            return Ok(verdict.clone());
+        }
+        if flights.len() >= FLIGHTS_MAX {
+            return Err(unavailable("too many tokens wait for a review"));
+        }
+        let (sender, receiver) = watch::channel(None);
+        flights.insert(key, receiver.clone());
+        drop(flights);
+        let ticket = Ticket {
+            shared: Arc::clone(&self.shared),
+            key,
+        };
+        let token = token.clone();
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let verdict = ticket.shared.fly(key, &token).await;
+            // Whoever comes later finds the answer in the memory.
+            drop(ticket);
+            sender.send_replace(Some(verdict));
+        });
+        Ok(receiver)
+    }
+}
+
+impl Shared {
+    async fn fly(&self, key: FlightKey, token: &Token) -> TokenVerdict {
+        // Another flight may have landed since the memory was looked at.
+        if !key.afresh
+            && let Some(user) = self.remembered(&key.digest).await
+        {
+            return Ok(user);
+        }
+        let purpose = match key.afresh {
+            true => ReviewPurpose::Recheck,
+            false => ReviewPurpose::Authentication,
+        };
+        let asked_at = Instant::now();
+        let verdict = self.authenticator.authenticate(token, purpose);
+        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, verdict).await;
+        let verdict = verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")));
+        if let Ok(user) = &verdict {
+            self.store(key.digest, token, user.clone(), asked_at).await;
+        }
+        verdict
+    }
+
+    async fn remembered(&self, digest: &TokenDigest) -> Option<Option<Arc<User>>> {
+        for memory in [&self.good, &self.bad] {
+            let entry = memory.get(digest).await;
+            if let Some(entry) = entry.filter(|entry| Instant::now() < entry.expires_at) {
+                return Some(entry.user);
+            }
+        }
+        None
+    }
+
+    /// Remembers an answer, unless one that was asked for later is there already.
+    async fn store(
+        &self,
+        digest: TokenDigest,
+        token: &Token,
+        user: Option<Arc<User>>,
+        asked_at: Instant,
+    ) {
+        let ttl = match user {
+            None => BAD_TTL,
+            Some(_) => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
+                let left = expires_at.duration_since((self.clock)());
+                left.unwrap_or_default().min(GOOD_TTL)
+            }),
+        };
+        let (memory, other) = match user {
+            None => (&self.bad, &self.good),
+            Some(_) => (&self.good, &self.bad),
+        };
+        let entry = Entry {
+            user,
+            asked_at,
+            expires_at: asked_at + ttl,
+        };
+        let _storing = self.storing.lock().await;
+        for known in [memory, other] {
+            let known = known.get(&digest).await;
+            if known.is_some_and(|known| known.asked_at > asked_at) {
+                return;
+            }
+        }
+        other.invalidate(&digest).await;
+        memory.insert(digest, entry).await;
+    }
+
+    fn digest(&self, token: &Token) -> TokenDigest {
+        let mut context = hmac::Context::with_key(&self.key);
+        let texts = self.audiences.iter().map(String::as_str);
+        for text in texts.chain([token.secret()]) {
+            // The length first, so that no two lists of texts are alike.
+            context.update(&(text.len() as u64).to_be_bytes());
+            context.update(text.as_bytes());
+        }
+        let mut digest = TokenDigest::default();
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
+        // Nothing under the lock panics half way.
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the flights, given back also if a review panics.
+struct Ticket {
+    shared: Arc<Shared>,
+    key: FlightKey,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.shared.flights().remove(&self.key);
+    }
+}
+
+/// The system gives no random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no random bytes for a key")]
+pub struct NoRandomness;
+
+/// Ages are looked at by tokio's clock; `ttl` lets go of the memory.
+fn memory(len_max: u64, ttl: Duration) -> Cache<TokenDigest, Entry> {
+    let weight = |_: &TokenDigest, entry: &Entry| {
+        let user_len = entry.user.as_deref().map_or(0, User::text_len);
+        u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
+    };
+    Cache::builder()
+        .weigher(weight)
+        .max_capacity(len_max)
+        .time_to_live(ttl)
+        .build()
+}
+
+fn unavailable(reason: &str) -> ReviewError {
+    ReviewError::Unavailable {
+        reason: reason.to_owned(),
+    }
+}
+
+/// As the API server remembers answers of its own token webhook: revocation is noticed in this time by new requests, and by open
+/// streams earlier.
+const GOOD_TTL: Duration = Duration::from_secs(120);
+
+/// Long enough to spare upstream a client that tries again and again, short enough for a token that has just become valid.
+const BAD_TTL: Duration = Duration::from_secs(10);
+
+/// A review has a time-out of its own; this ends whatever else takes long. As the API server has it.
+const FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tokens that are reviewed at once, or wait for that.
+const FLIGHTS_MAX: usize = 4096;
+
+/// Bytes of users, and what the memory needs for each: tens of thousands of them.
+const GOOD_LEN_MAX: u64 = 64 << 20;
+const BAD_LEN_MAX: u64 = 4 << 20;
+const ENTRY_LEN: usize = 512;
+
+#[cfg(test)]
+mod tests;

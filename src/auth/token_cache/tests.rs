@@ -1,0 +1,300 @@
+//! How often tokens are asked about, and for how long answers count.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::metrics::Metrics;
+
+/// Says what it is told to, when it is let.
+#[derive(Default)]
+struct Script {
+    answers: Mutex<VecDeque<TokenVerdict>>,
+    purposes: Mutex<Vec<ReviewPurpose>>,
+    gate: Option<Semaphore>,
+}
+
+impl TokenAuthenticator for Script {
+    fn authenticate<'a>(
+        &'a self,
+        _token: &'a Token,
+        purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        self.purposes.lock().unwrap().push(purpose);
+        let answer = self.answers.lock().unwrap().pop_front().unwrap();
+        Box::pin(async move {
+            if let Some(gate) = &self.gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            assert_ne!(answer, Err(panic_wanted()), "as wanted");
+            answer
+        })
+    }
+}
+
+impl Script {
+    fn asked(&self) -> usize {
+        self.purposes.lock().unwrap().len()
+    }
+}
+
+fn panic_wanted() -> ReviewError {
+    unavailable("panic")
+}
+
+struct Fixture {
+    script: Arc<Script>,
+    cache: Arc<TokenCache>,
+    start: Instant,
+}
+
+/// Under a paused clock; the wall clock goes with it from 1,000,000 s on.
+fn fixture(answers: &[TokenVerdict], gate: Option<Semaphore>) -> Fixture {
+    let script = Arc::new(Script {
+        answers: Mutex::new(answers.iter().cloned().collect()),
+        gate,
+        ..Script::default()
+    });
+    let start = Instant::now();
+    let cache = TokenCache::new(
+        Arc::clone(&script) as Arc<dyn TokenAuthenticator>,
+        vec!["a".to_owned()],
+        Arc::new(move || SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) + start.elapsed()),
+        Metrics::new().unwrap().authentication(),
+    );
+    Fixture {
+        script,
+        cache: Arc::new(cache.unwrap()),
+        start,
+    }
+}
+
+fn user(name: &str) -> TokenVerdict {
+    Ok(Some(Arc::new(User {
+        name: name.to_owned(),
+        ..User::default()
+    })))
+}
+
+fn token(secret: &str) -> Token {
+    Token::new(secret).unwrap()
+}
+
+async fn advance(seconds: u64) {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds() {
+    for (verdict, seconds) in [(user("alice"), 120), (Ok(None), 10)] {
+        let Fixture { script, cache, .. } = fixture(&[verdict.clone(), user("bob")], None);
+        assert_eq!(cache.user(&token("t")).await, verdict);
+        advance(seconds - 1).await;
+        assert_eq!(cache.user(&token("t")).await, verdict);
+        assert_eq!(script.asked(), 1);
+        advance(1).await;
+        assert_eq!(cache.user(&token("t")).await, user("bob"));
+        assert_eq!(script.asked(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_remembered_beyond_its_own_end() {
+    use base64::Engine as _;
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"exp":1000030}"#);
+    let token = token(&format!("h.{claims}.s"));
+    let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None)], None);
+    assert_eq!(cache.user(&token).await, user("alice"));
+    advance(29).await;
+    assert_eq!(cache.user(&token).await, user("alice"));
+    advance(1).await;
+    assert_eq!(cache.user(&token).await, Ok(None));
+    assert_eq!(script.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_has_ended_already_is_not_remembered() {
+    use base64::Engine as _;
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"exp":5}"#);
+    let token = token(&format!("h.{claims}.s"));
+    let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
+    cache.user(&token).await.unwrap();
+    cache.user(&token).await.unwrap();
+    assert_eq!(script.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_not_remembered() {
+    let failures = [
+        unavailable("down"),
+        ReviewError::Unauthorized,
+        ReviewError::Malformed {
+            reason: String::new(),
+        },
+    ];
+    for failure in failures {
+        let Fixture { script, cache, .. } = fixture(&[Err(failure.clone()), user("alice")], None);
+        assert_eq!(cache.user(&token("t")).await, Err(failure));
+        assert_eq!(cache.user(&token("t")).await, user("alice"));
+        assert_eq!(script.asked(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_token_has_its_own_answer() {
+    let Fixture { cache, .. } = fixture(&[user("alice"), Ok(None), user("bob")], None);
+    assert_eq!(cache.user(&token("a")).await, user("alice"));
+    assert_eq!(cache.user(&token("ab")).await, Ok(None));
+    assert_eq!(cache.user(&token("A")).await, user("bob"));
+    assert_eq!(cache.user(&token("a")).await, user("alice"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_together_wait_for_one_review() {
+    let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let cache = Arc::clone(&cache);
+            tokio::spawn(async move { cache.user(&token("t")).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    script.gate.as_ref().unwrap().add_permits(1);
+    for one in waiting {
+        assert_eq!(one.await.unwrap(), user("alice"));
+    }
+    assert_eq!(script.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_goes_on_when_whoever_wanted_it_has_left() {
+    let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
+    let impatient = tokio::time::timeout(Duration::from_secs(1), async {
+        cache.user(&token("t")).await
+    });
+    assert!(impatient.await.is_err());
+    script.gate.as_ref().unwrap().add_permits(1);
+    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(script.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_without_end_is_given_up() {
+    let Fixture { cache, start, .. } =
+        fixture(&[user("alice"), user("bob")], Some(Semaphore::new(0)));
+    let refused = cache.user(&token("t")).await;
+    assert_eq!(refused, Err(unavailable("no review in time")));
+    assert_eq!(start.elapsed(), FLIGHT_TIMEOUT);
+    // Its place is free again.
+    assert!(cache.shared.flights().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_panics_keeps_no_place() {
+    let Fixture { cache, .. } = fixture(&[Err(panic_wanted()), user("alice")], None);
+    let refused = cache.user(&token("t")).await;
+    assert_eq!(refused, Err(unavailable("the review was interrupted")));
+    assert_eq!(cache.user(&token("t")).await, user("alice"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_afresh_passes_over_what_is_remembered_and_replaces_it() {
+    let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None), user("alice")], None);
+    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    advance(1).await;
+    assert_eq!(cache.user_afresh(&token("t")).await, Ok(None));
+    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    advance(1).await;
+    assert_eq!(cache.user_afresh(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    let purposes = script.purposes.lock().unwrap().clone();
+    let expected = [
+        ReviewPurpose::Authentication,
+        ReviewPurpose::Recheck,
+        ReviewPurpose::Recheck,
+    ];
+    assert_eq!(purposes, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
+    let Fixture { script, cache, .. } =
+        fixture(&[user("alice"), Ok(None)], Some(Semaphore::new(0)));
+    let early = {
+        let cache = Arc::clone(&cache);
+        tokio::spawn(async move { cache.user(&token("t")).await })
+    };
+    tokio::task::yield_now().await;
+    advance(1).await;
+    let late = {
+        let cache = Arc::clone(&cache);
+        tokio::spawn(async move { cache.user_afresh(&token("t")).await })
+    };
+    while script.asked() < 2 {
+        tokio::task::yield_now().await;
+    }
+    // Both answer now, the early one with what was true before.
+    script.gate.as_ref().unwrap().add_permits(2);
+    assert_eq!(early.await.unwrap(), user("alice"));
+    assert_eq!(late.await.unwrap(), Ok(None));
+    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    assert_eq!(script.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_token_counts_no_longer() {
+    let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
+    cache.user(&token("t")).await.unwrap();
+    advance(1).await;
+    cache.forget(&token("t")).await;
+    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    advance(10).await;
+    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(script.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
+    let mut answers = vec![user("alice")];
+    answers.extend((0..FLIGHTS_MAX).map(|_| Ok(None)));
+    let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(1)));
+    assert_eq!(cache.user(&token("good")).await, user("alice"));
+    let flood: Vec<_> = (0..=FLIGHTS_MAX)
+        .map(|number| cache.flight(flood_key(&cache, number), &token("bad")))
+        .collect();
+    assert!(flood[..FLIGHTS_MAX].iter().all(Result::is_ok));
+    let refused = flood[FLIGHTS_MAX].as_ref().err().cloned();
+    assert_eq!(
+        refused,
+        Some(unavailable("too many tokens wait for a review"))
+    );
+    assert_eq!(cache.user(&token("good")).await, user("alice"));
+    script.gate.as_ref().unwrap().add_permits(FLIGHTS_MAX);
+    for receiver in flood.into_iter().flatten() {
+        let _ = receiver.clone().wait_for(Option::is_some).await.unwrap();
+    }
+    assert_eq!(cache.user(&token("good")).await, user("alice"));
+    assert!(cache.shared.flights().is_empty());
+}
+
+fn flood_key(cache: &TokenCache, number: usize) -> FlightKey {
+    FlightKey {
+        digest: cache.shared.digest(&token(&format!("bad-{number}"))),
+        afresh: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_token_is_kept_or_shown() {
+    let one = fixture(&[user("alice")], None).cache;
+    let other = fixture(&[], None).cache;
+    one.user(&token("secret")).await.unwrap();
+    assert_ne!(
+        one.shared.digest(&token("secret")),
+        other.shared.digest(&token("secret")),
+        "each has a key of its own"
+    );
+    assert_eq!(format!("{one:?}"), "TokenCache { .. }");
+}
