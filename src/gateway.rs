@@ -74,6 +74,7 @@ pub struct Gateway {
     registry: Arc<Registry>,
     metrics: Arc<Metrics>,
     tls: Option<Arc<ServerIdentity>>,
+    client: Client,
     listener: TcpListener,
     admin: TcpListener,
     admission: Admission,
@@ -116,7 +117,7 @@ impl Gateway {
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone()),
-            client,
+            client.clone(),
             passthrough,
             Arc::clone(&metrics),
             discovery,
@@ -129,6 +130,7 @@ impl Gateway {
             registry: Arc::new(registry),
             metrics,
             tls,
+            client,
             listener,
             admin,
             admission,
@@ -158,6 +160,7 @@ impl Gateway {
             registry,
             metrics,
             tls,
+            client,
             listener,
             admin,
             admission,
@@ -172,6 +175,7 @@ impl Gateway {
         if let Some(tls) = &tls {
             reloads.follow_tls(&mut tasks, tls);
         }
+        reloads.follow_upstream(&mut tasks, &client);
         let shown = Shown {
             metrics: Arc::clone(&metrics),
             readiness: Arc::clone(&registry) as _,

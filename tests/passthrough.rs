@@ -4,6 +4,8 @@
     reason = "a test that cannot set up its peers has failed"
 )]
 
+#[path = "passthrough/certificates.rs"]
+mod certificates;
 #[path = "passthrough/front.rs"]
 mod front;
 #[path = "passthrough/identity.rs"]

@@ -1,13 +1,16 @@
 //! The files that the gateway is made of, each kind followed by a task of its own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::task::kept_running;
 use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
-use crate::reload::{Contents, Files, Folders, Source, Watch};
+use crate::reload::{Contents, Files, Folders, Source, Unusable, Watch};
 use crate::tls::ServerIdentity;
+use crate::upstream::client::Client;
 
 /// Begins the tasks that follow files.
 pub(super) struct Reloads {
@@ -64,5 +67,46 @@ impl Reloads {
             let files = Files::new(authorities, read);
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
         }
+    }
+
+    /// Follows kubeconfig, token and certificate files, and renews what an exec plugin has issued.
+    pub(super) fn follow_upstream(&self, tasks: &mut JoinSet<()>, client: &Client) {
+        let credentials = UpstreamCredentials {
+            client: client.clone(),
+            metrics: self.metrics.clone(),
+        };
+        credentials.tell_expiry();
+        // A plugin is not run a second time at once.
+        let is_issued = client.renewal_in().is_some();
+        let applied = is_issued.then(|| Contents::of(&client.files()));
+        self.follow(tasks, FileKind::UpstreamCredential, credentials, applied);
+    }
+}
+
+struct UpstreamCredentials {
+    client: Client,
+    metrics: FileMetrics,
+}
+
+impl UpstreamCredentials {
+    fn tell_expiry(&self) {
+        let expiry = &self.metrics.upstream_credential_expiry;
+        expiry.set(self.client.expires_at().unwrap_or_default());
+    }
+}
+
+impl Source for UpstreamCredentials {
+    fn files(&self) -> Vec<PathBuf> {
+        self.client.files()
+    }
+
+    async fn reload(&self) -> Result<(), Unusable> {
+        let outcome = self.client.rebuild_in_time().await;
+        self.tell_expiry();
+        Ok(outcome?)
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.client.renewal_in()
     }
 }

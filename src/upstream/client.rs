@@ -2,10 +2,14 @@
 
 mod body;
 mod credentials;
+mod exec;
+mod renewal;
+mod secrets;
 mod send_error;
 mod source;
 mod transport;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +23,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use credentials::Credentials;
+use secrets::{Expiry, TransportKey};
 use transport::{Lane, Purpose, TransportSettings};
 
 pub use body::{RequestBody, ResponseBody};
+pub use renewal::{REBUILD_INTERVAL_MIN, Rebuild};
 pub use send_error::SendError;
 pub use source::{ConnectError, UpstreamSource};
 
@@ -33,15 +39,6 @@ pub enum Identity {
     /// The caller's own `Authorization`, over connections without any credential of the gateway: a client certificate
     /// on them would turn every caller into the gateway (ecosystem.md §0.2).
     Caller,
-}
-
-/// What [`Client::rebuild`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rebuild {
-    /// Configuration and credentials were read again; new requests use new connections.
-    Done,
-    /// The last attempt is too recent, or another one is running; nothing was done.
-    TooSoon,
 }
 
 /// The way to one API server. Cheap to clone; all clones share connections.
@@ -71,7 +68,7 @@ impl Client {
     /// # Errors
     /// What is wrong with the configuration, one line each.
     pub async fn connect(source: UpstreamSource) -> Result<Self, ConnectError> {
-        let stack = Stack::load(source.clone()).await?;
+        let stack = Stack::load(source.clone(), None).await?;
         Ok(Self {
             shared: Arc::new(Shared {
                 source,
@@ -179,31 +176,6 @@ impl Client {
             .await
     }
 
-    /// Reads configuration and credentials again and replaces all connections; running streams go on over the old ones.
-    /// At most one attempt per [`REBUILD_INTERVAL_MIN`]. Happens by itself when the server refuses the gateway (401).
-    ///
-    /// # Errors
-    /// As [`Client::connect`]; the old connections stay in use then.
-    pub async fn rebuild(&self) -> Result<Rebuild, ConnectError> {
-        let Ok(mut rebuilt_at) = Arc::clone(&self.shared.rebuilt_at).try_lock_owned() else {
-            return Ok(Rebuild::TooSoon);
-        };
-        if rebuilt_at.is_some_and(|at| at.elapsed() < REBUILD_INTERVAL_MIN) {
-            return Ok(Rebuild::TooSoon);
-        }
-        *rebuilt_at = Some(Instant::now());
-        let client = self.clone();
-        // A plugin that hangs keeps the lock, also when whoever waits for it has left: one hangs at a time.
-        let loading = tokio::spawn(async move {
-            let stack = Stack::load(client.shared.source.clone()).await;
-            drop(rebuilt_at);
-            client.shared.stack.store(Arc::new(stack?));
-            tracing::info!("upstream credentials read again");
-            Ok::<_, ConnectError>(Rebuild::Done)
-        });
-        loading.await.map_err(|_| ConnectError::Interrupted)?
-    }
-
     /// Takes all places for watches of the gateway's own, until the result is dropped.
     #[cfg(test)]
     pub(crate) fn saturate_watches(&self) -> impl Sized + use<> {
@@ -255,14 +227,6 @@ impl Client {
         }
         Ok(response)
     }
-
-    /// After a refusal of the gateway's own credentials: they may have been replaced on disk. The refusal itself still
-    /// goes to whoever asked.
-    async fn renew(&self) {
-        if let Err(error) = self.rebuild().await {
-            tracing::warn!(%error, "credentials were refused and cannot be read again");
-        }
-    }
 }
 
 struct Shared {
@@ -276,31 +240,57 @@ struct Shared {
 struct Stack {
     base: Uri,
     credentials: Credentials,
-    gateway: Lanes,
-    caller: Lanes,
+    gateway: Arc<Lanes>,
+    caller: Arc<Lanes>,
+    /// What the connections follow from.
+    transport: TransportKey,
+    /// What was read.
+    files: Vec<PathBuf>,
+    expiry: Expiry,
 }
 
 impl Stack {
-    /// On the blocking pool: files are read and an exec plugin may run for seconds or ask a question.
-    async fn load(source: UpstreamSource) -> Result<Self, ConnectError> {
-        tokio::task::spawn_blocking(move || Self::build(&source.read()?))
-            .await
-            .map_err(|_panicked| ConnectError::Interrupted)?
+    /// Takes over the connections of `before` if they would be the same.
+    async fn load(source: UpstreamSource, before: Option<Arc<Self>>) -> Result<Self, ConnectError> {
+        let blocking = tokio::task::spawn_blocking(move || source.read());
+        let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
+        let expiry = secrets::resolve(&mut config).await?;
+        // Files are read there, too.
+        let building =
+            tokio::task::spawn_blocking(move || Self::build(&config, files, expiry, before));
+        building.await.map_err(|_| ConnectError::Interrupted)?
     }
 
-    fn build(config: &Config) -> Result<Self, ConnectError> {
+    fn build(
+        config: &Config,
+        files: Vec<PathBuf>,
+        expiry: Expiry,
+        before: Option<Arc<Self>>,
+    ) -> Result<Self, ConnectError> {
         transport::install_crypto_provider();
-        let mut bare = config.clone();
-        bare.auth_info = AuthInfo::default();
+        let identity = secrets::certificate(&config.auth_info)?;
+        let expiry = expiry.with_certificate(identity.as_deref());
+        let transport = TransportKey::of(config, identity);
+        let (gateway, caller) = match before.filter(|before| before.transport == transport) {
+            Some(before) => (Arc::clone(&before.gateway), Arc::clone(&before.caller)),
+            None => {
+                let mut bare = config.clone();
+                bare.auth_info = AuthInfo::default();
+                (Arc::new(Lanes::new(config)?), Arc::new(Lanes::new(&bare)?))
+            }
+        };
         Ok(Self {
             base: config.cluster_url.clone(),
             credentials: Credentials::new(config)?,
-            gateway: Lanes::new(config)?,
-            caller: Lanes::new(&bare)?,
+            gateway,
+            caller,
+            transport,
+            files,
+            expiry,
         })
     }
 
-    const fn lanes(&self, identity: Identity) -> &Lanes {
+    fn lanes(&self, identity: Identity) -> &Lanes {
         match identity {
             Identity::Gateway => &self.gateway,
             Identity::Caller => &self.caller,
@@ -384,10 +374,6 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
 }
-
-/// At most one reading of credentials in this time: a server that refuses everybody must not turn into a storm of exec
-/// plugins.
-pub const REBUILD_INTERVAL_MIN: Duration = Duration::from_secs(30);
 
 /// The server bounds its own work at 60 s (protocol.md §3.11); what is silent for longer is gone.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);

@@ -39,10 +39,12 @@ pub(crate) async fn start(tls: Option<TlsAcceptor>) -> Peer {
             let (tls, sender) = (tls.clone(), sender.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => serve(stream, sender).await,
+                    None => serve(stream, 0, sender).await,
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            serve(stream, sender).await;
+                            let shown = stream.get_ref().1.peer_certificates();
+                            let shown = shown.map_or(0, <[_]>::len);
+                            serve(stream, shown, sender).await;
                         }
                     }
                 }
@@ -52,12 +54,17 @@ pub(crate) async fn start(tls: Option<TlsAcceptor>) -> Peer {
     Peer { address, seen }
 }
 
-async fn serve<S>(stream: S, seen: mpsc::Sender<&'static str>)
+/// How many certificates the client of a connection has shown.
+#[derive(Clone, Copy)]
+struct ShownCertificates(usize);
+
+async fn serve<S>(stream: S, shown: usize, seen: mpsc::Sender<&'static str>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let seen = Arc::new(seen);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ShownCertificates(shown));
         let seen = seen.clone();
         async move { Ok::<_, Infallible>(answer(request, &seen).await) }
     });
@@ -110,6 +117,9 @@ fn describe(request: &Request<Incoming>) -> Response<PeerBody> {
     lines.extend(authority.map(|authority| format!("host: {authority}")));
     for (name, value) in request.headers() {
         lines.push(format!("{name}: {}", value.to_str().unwrap()));
+    }
+    if let Some(ShownCertificates(count @ 1..)) = request.extensions().get() {
+        lines.push(format!("client certificates: {count}"));
     }
     let mut response = plain(StatusCode::OK, lines.join("\n"));
     let headers = response.headers_mut();

@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "upstream",
         &[
-            "resource", "decode", "cache", "config", "metrics", "reload", "shutdown",
+            "resource", "decode", "cache", "config", "metrics", "shutdown",
         ],
     ),
     (

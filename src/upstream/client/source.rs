@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use kube_client::config::{InClusterError, Kubeconfig, KubeconfigError};
+use kube_client::config::{Cluster, InClusterError, Kubeconfig, KubeconfigError};
 use kube_client::{Config, Error};
 use thiserror::Error;
 
@@ -50,10 +50,16 @@ impl UpstreamSource {
         Ok(Self::Url { url, ca_file: None })
     }
 
-    /// Reads files and environment; blocks.
-    pub(super) fn read(&self) -> Result<Config, ConnectError> {
+    /// Reads files and environment; blocks. Tells also which files these are.
+    pub(super) fn read(&self) -> Result<(Config, Vec<PathBuf>), ConnectError> {
+        let mut files = Vec::new();
         let config = match self {
-            Self::Kubeconfig { path, context } => read_kubeconfig(path, context.as_deref())?,
+            Self::Kubeconfig { path, context } => {
+                files.push(path.clone());
+                let (config, authority) = read_kubeconfig(path, context.as_deref())?;
+                files.extend(authority);
+                config
+            }
             Self::InCluster => Config::incluster().map_err(ConnectError::in_cluster)?,
             Self::Url { url, ca_file } => {
                 let mut config = Config::new(url.clone());
@@ -69,7 +75,11 @@ impl UpstreamSource {
         if !known || base.host().is_none_or(str::is_empty) || base.query().is_some() {
             return Err(ConnectError::BadUrl { url: base.clone() });
         }
-        Ok(config)
+        files.extend(config.root_cert_file.clone());
+        let auth = &config.auth_info;
+        let named = [&auth.client_certificate, &auth.client_key, &auth.token_file];
+        files.extend(named.into_iter().flatten().map(PathBuf::from));
+        Ok((config, files))
     }
 }
 
@@ -229,15 +239,22 @@ impl ConnectError {
     }
 }
 
-fn read_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
+/// The configuration, and the file with the authorities of its cluster if there is one.
+fn read_kubeconfig(
+    path: &Path,
+    context: Option<&str>,
+) -> Result<(Config, Option<PathBuf>), ConnectError> {
     let wrong = |error| ConnectError::from_kubeconfig(path, error);
     refuse_half_characters(path)?;
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     if let Some(context) = context {
         kubeconfig.current_context = Some(context.to_owned());
     }
-    check_context(path, &kubeconfig)?;
-    Config::try_from(kubeconfig).map_err(wrong)
+    let cluster = check_context(path, &kubeconfig)?;
+    let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
+    let authority = authority.map(PathBuf::from);
+    let config = Config::try_from(kubeconfig).map_err(wrong)?;
+    Ok((config, authority))
 }
 
 /// A file that begins as UTF-16 and has half a character at its end makes kube-client panic.
@@ -256,8 +273,11 @@ fn refuse_half_characters(path: &Path) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Refuses what the library would accept or explain less well.
-fn check_context(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
+/// Refuses what the library would accept or explain less well. Tells the context's cluster.
+fn check_context<'a>(
+    path: &Path,
+    kubeconfig: &'a Kubeconfig,
+) -> Result<Option<&'a Cluster>, ConnectError> {
     let path = || path.to_owned();
     let known = || {
         let names = kubeconfig.contexts.iter().map(|known| known.name.as_str());
@@ -291,10 +311,9 @@ fn check_context(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), ConnectErro
     let cluster = kubeconfig
         .clusters
         .iter()
-        .find(|known| known.name == cluster_name);
-    let proxy = cluster
-        .and_then(|named| named.cluster.as_ref())
-        .and_then(|cluster| cluster.proxy_url.as_deref());
+        .find(|known| known.name == cluster_name)
+        .and_then(|named| named.cluster.as_ref());
+    let proxy = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
     // Going around a proxy that somebody asked for would be worse than not starting.
     if proxy.is_some_and(|proxy| !proxy.is_empty()) {
         return Err(ConnectError::Proxied {
@@ -302,7 +321,7 @@ fn check_context(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), ConnectErro
             cluster: cluster_name.to_owned(),
         });
     }
-    Ok(())
+    Ok(cluster)
 }
 
 fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {

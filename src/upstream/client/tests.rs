@@ -182,3 +182,165 @@ async fn a_plugin_that_hangs_is_not_run_a_second_time_beside() {
         std::fs::remove_file(file).unwrap();
     }
 }
+
+/// A kubeconfig whose user is what `user` says, and files beside it.
+struct Rotation {
+    folder: crate::tls::tests::samples::Folder,
+}
+
+impl Rotation {
+    fn new(user: &str) -> Self {
+        let folder = crate::tls::tests::samples::Folder::new();
+        let text = format!(
+            "
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{{name: here, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: ca.pem}}}}]
+contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
+users: [{{name: me, user: {user}}}]
+"
+        );
+        folder.write("config", text);
+        let authority = crate::tls::tests::samples::Authority::new("servers");
+        folder.write("ca.pem", authority.0.pem());
+        Self { folder }
+    }
+
+    async fn client(&self) -> Result<Client, ConnectError> {
+        Client::connect(UpstreamSource::kubeconfig(self.folder.0.join("config"))).await
+    }
+}
+
+async fn authorization(client: &Client) -> Option<String> {
+    let mut headers = http::HeaderMap::new();
+    let stack = client.shared.stack.load_full();
+    stack.credentials.attach(&mut headers).await.unwrap();
+    let value = headers.remove(AUTHORIZATION)?;
+    assert!(value.is_sensitive());
+    Some(value.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again_and_its_connections_stay() {
+    let rotation = Rotation::new("{tokenFile: token}");
+    let folder = &rotation.folder;
+    let token = folder.write("token", "one\n");
+    let client = rotation.client().await.unwrap();
+    let read = ["config", "ca.pem", "token"].map(|name| folder.0.join(name));
+    assert_eq!(client.files(), read);
+    assert_eq!(authorization(&client).await.unwrap(), "Bearer one");
+    let before = client.shared.stack.load_full();
+
+    folder.write("token", " \n");
+    let refused = client.rebuild_in_time().await.unwrap_err().to_string();
+    assert!(refused.contains(token.to_str().unwrap()), "{refused}");
+    assert_eq!(authorization(&client).await.unwrap(), "Bearer one");
+
+    folder.write("token", "two");
+    tokio::time::pause();
+    client.rebuild_in_time().await.unwrap();
+    assert_eq!(authorization(&client).await.unwrap(), "Bearer two");
+    let after = client.shared.stack.load_full();
+    assert!(Arc::ptr_eq(&before.gateway, &after.gateway));
+
+    // Other authorities to trust: other connections.
+    let authority = crate::tls::tests::samples::Authority::new("other servers");
+    folder.write("ca.pem", authority.0.pem());
+    client.rebuild_in_time().await.unwrap();
+    let other = client.shared.stack.load_full();
+    assert!(!Arc::ptr_eq(&after.gateway, &other.gateway));
+    assert!(!Arc::ptr_eq(&after.caller, &other.caller));
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_change_often_are_read_at_intervals() {
+    let rotation = Rotation::new("{tokenFile: token}");
+    rotation.folder.write("token", "one");
+    let client = rotation.client().await.unwrap();
+    client.rebuild_in_time().await.unwrap();
+    let begun = Instant::now();
+    client.rebuild_in_time().await.unwrap();
+    assert!(begun.elapsed() >= REBUILD_INTERVAL_MIN);
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_read_again_with_its_key_or_not_at_all() {
+    let rotation = Rotation::new("{client-certificate: tls.crt, client-key: tls.key}");
+    let folder = &rotation.folder;
+    let authority = crate::tls::tests::samples::Authority::new("clients");
+    let pair = authority.sign("gateway");
+    folder.write("tls.crt", pair.cert_pem());
+    folder.write("tls.key", pair.key_pem());
+    let client = rotation.client().await.unwrap();
+    assert!(client.expires_at().unwrap() > 1_000_000_000);
+    assert_eq!(client.renewal_in(), None, "its file tells");
+    let before = client.shared.stack.load_full();
+    let mut params = rcgen::CertificateParams::default();
+    params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let next = authority.sign_with(&params);
+    folder.write("tls.crt", next.cert_pem());
+    client.rebuild_in_time().await.unwrap_err();
+    let kept = client.shared.stack.load_full();
+    assert!(Arc::ptr_eq(&before, &kept));
+    folder.write("tls.key", next.key_pem());
+    tokio::time::pause();
+    client.rebuild_in_time().await.unwrap();
+    assert_eq!(client.expires_at(), Some(4_102_444_800));
+    let after = client.shared.stack.load_full();
+    assert!(!Arc::ptr_eq(&before.gateway, &after.gateway));
+}
+
+const PLUGIN: &str = r#"{exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, "
+  echo run >> FOLDER/runs; cat FOLDER/answer"]}}"#;
+
+#[tokio::test]
+async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_time() {
+    let folder = crate::tls::tests::samples::Folder::new();
+    let place = folder.0.to_str().unwrap();
+    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", place));
+    let answer = |token: &str, life: i64| {
+        let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(life);
+        let text = format!(
+            "{{apiVersion: client.authentication.k8s.io/v1, kind: ExecCredential, status: {{token: {token}, expirationTimestamp: '{end}'}}}}"
+        );
+        folder.write("answer", text);
+    };
+    answer("one", 20);
+    let client = rotation.client().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(authorization(&client).await.unwrap(), "Bearer one");
+    }
+    let runs = || {
+        std::fs::read_to_string(folder.0.join("runs"))
+            .unwrap()
+            .lines()
+            .count()
+    };
+    assert_eq!(runs(), 1);
+    assert!(client.renewal_in().unwrap() <= Duration::from_secs(16));
+    answer("two", 3_600);
+    client.rebuild_in_time().await.unwrap();
+    assert_eq!(authorization(&client).await.unwrap(), "Bearer two");
+    assert_eq!(runs(), 2);
+    let next = client.renewal_in().unwrap().as_secs();
+    assert!((3_200..=3_300).contains(&next), "{next}");
+}
+
+#[tokio::test]
+async fn a_certificate_from_a_plugin_is_renewed_before_it_expires() {
+    let folder = crate::tls::tests::samples::Folder::new();
+    let place = folder.0.to_str().unwrap();
+    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", place));
+    let pair = crate::tls::tests::samples::Authority::new("clients").sign("gateway");
+    let text = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"clientCertificateData": pair.cert_pem(), "clientKeyData": pair.key_pem()},
+    });
+    folder.write("answer", text.to_string());
+    let client = rotation.client().await.unwrap();
+    assert_eq!(authorization(&client).await, None);
+    // Without an expirationTimestamp the certificate's own end counts.
+    assert!(client.expires_at().is_some() && client.renewal_in().is_some());
+}

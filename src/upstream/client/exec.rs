@@ -1,0 +1,277 @@
+//! Credentials from an exec plugin, as client-go gets them (client.authentication.k8s.io).
+//!
+//! kube-client runs the plugin twice for each reading, once for each request when its tokens live for less than a minute,
+//! waits for it without end, and shows what it printed in errors. Here it runs once for each reading, within a time, and what
+//! it prints is nobody else's.
+
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube_client::config::{ExecConfig, ExecInteractiveMode};
+use serde::{Deserialize, Serialize};
+
+use super::ConnectError;
+
+/// A plugin that asks somebody waits for an answer; the others ask a server.
+const INTERACTIVE_TIME_MAX: Duration = Duration::from_secs(300);
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// A plugin has little left to do once it has printed its answer.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// A certificate and its key take a few kilobytes.
+const ANSWER_LEN_MAX: u64 = 1 << 20;
+
+/// What a plugin gives; nothing of it is ever shown.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Issued {
+    pub(super) token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+    expiration_timestamp: Option<String>,
+}
+
+impl Issued {
+    /// Certificate and key, both PEM.
+    pub(super) fn identity(&self) -> Option<(&str, &str)> {
+        let (cert, key) = (&self.client_certificate_data, &self.client_key_data);
+        Some((cert.as_deref()?, key.as_deref()?))
+    }
+
+    /// When it expires, as far as the plugin says.
+    pub(super) fn expires_at(&self) -> Option<Timestamp> {
+        self.expiration_timestamp.as_deref()?.parse().ok()
+    }
+
+    fn fault(&self) -> Option<&'static str> {
+        let is_filled =
+            |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let has_cert = is_filled(&self.client_certificate_data);
+        if has_cert != is_filled(&self.client_key_data) {
+            return Some("it gave a certificate without key or a key without certificate");
+        }
+        if !has_cert && !is_filled(&self.token) {
+            return Some("it gave neither token nor certificate");
+        }
+        let is_bad_time = self.expiration_timestamp.is_some() && self.expires_at().is_none();
+        is_bad_time.then_some("its expirationTimestamp is no time")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    api_version: Option<String>,
+    kind: Option<String>,
+    status: Option<Issued>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    api_version: &'a str,
+    kind: &'static str,
+    spec: Spec<'a>,
+}
+
+#[derive(Serialize)]
+struct Spec<'a> {
+    interactive: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<&'a kube_client::config::ExecAuthCluster>,
+}
+
+/// Runs the plugin once.
+pub(super) async fn run(plugin: &ExecConfig) -> Result<Issued, ConnectError> {
+    let name = plugin.command.as_deref().unwrap_or_default();
+    let failed = |reason: &str| ConnectError::Credentials {
+        reason: format!("exec plugin {name}: {reason}"),
+    };
+    let is_interactive = plugin.interactive_mode != Some(ExecInteractiveMode::Never);
+    let time_max = if is_interactive {
+        INTERACTIVE_TIME_MAX
+    } else {
+        TIME_MAX
+    };
+    let mut child = command(plugin, is_interactive)
+        .map_err(|reason| failed(&reason))?
+        .spawn()
+        .map_err(|error| failed(&format!("cannot be run: {error}")))?;
+    let running = tokio::time::timeout(time_max, printed(&mut child)).await;
+    let (printed, status) = match running {
+        Ok(ended) => ended.map_err(|error| failed(&error.to_string()))?,
+        Err(_elapsed) => {
+            // It has no say in that, so its end is not long in coming.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed("it took too long"));
+        }
+    };
+    if !status.success() {
+        return Err(failed(&format!("it failed with {status}")));
+    }
+    parse(&printed, plugin.api_version.as_deref()).map_err(failed)
+}
+
+/// What a plugin prints, and how it ends.
+async fn printed(child: &mut Child) -> io::Result<(Vec<u8>, ExitStatus)> {
+    let mut printed = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let read = move || {
+            let mut printed = Vec::new();
+            stdout.take(ANSWER_LEN_MAX).read_to_end(&mut printed)?;
+            Ok::<_, io::Error>(printed)
+        };
+        printed = tokio::task::spawn_blocking(read).await??;
+    }
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((printed, status));
+        }
+        tokio::time::sleep(EXIT_POLL_INTERVAL).await;
+    }
+}
+
+fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String> {
+    let program = plugin.command.as_deref().filter(|name| !name.is_empty());
+    let program = program.ok_or("it has no command")?;
+    let cluster = plugin
+        .cluster
+        .as_ref()
+        .filter(|_| plugin.provide_cluster_info);
+    let question = Question {
+        api_version: plugin.api_version.as_deref().unwrap_or_default(),
+        kind: "ExecCredential",
+        spec: Spec {
+            interactive: is_interactive,
+            cluster,
+        },
+    };
+    let question = serde_json::to_string(&question).map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command
+        .args(plugin.args.iter().flatten())
+        .env("KUBERNETES_EXEC_INFO", question)
+        .stdout(Stdio::piped())
+        // Its own words, for whoever runs the gateway.
+        .stderr(Stdio::inherit())
+        .stdin(if is_interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        });
+    for variable in plugin.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+            command.env(name, value);
+        }
+    }
+    Ok(command)
+}
+
+/// An answer, in JSON or YAML. Faults are told without a word of it.
+fn parse(printed: &[u8], api_version: Option<&str>) -> Result<Issued, &'static str> {
+    let answer: Answer =
+        serde_saphyr::from_slice(printed).map_err(|_| "it printed no ExecCredential")?;
+    if answer.kind.as_deref() != Some("ExecCredential") {
+        return Err("it printed no ExecCredential");
+    }
+    if answer.api_version.as_deref() != api_version {
+        return Err("it printed another apiVersion than it was asked for");
+    }
+    let issued = answer.status.ok_or("it gave no status")?;
+    issued.fault().map_or(Ok(issued), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: &str = "client.authentication.k8s.io/v1";
+
+    fn parsed(status: &str) -> Result<Issued, &'static str> {
+        let text = format!(
+            r#"{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {status}}}"#
+        );
+        parse(text.as_bytes(), Some(VERSION))
+    }
+
+    #[test]
+    fn answers_are_taken_as_client_go_takes_them() {
+        let issued = parsed(r#"{"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}"#);
+        let issued = issued.ok().unwrap();
+        assert_eq!(issued.token.as_deref(), Some("t"));
+        assert_eq!(issued.expires_at().unwrap().as_second(), 1_767_225_600);
+        assert!(issued.identity().is_none());
+        let issued = parsed(r#"{"clientCertificateData": "c", "clientKeyData": "k"}"#);
+        assert_eq!(issued.ok().unwrap().identity(), Some(("c", "k")));
+        for (status, expected) in [
+            ("null", "no status"),
+            ("{}", "neither"),
+            (r#"{"token": ""}"#, "neither"),
+            (r#"{"clientCertificateData": "c"}"#, "without key"),
+            (
+                r#"{"token": "t", "clientKeyData": "k"}"#,
+                "without certificate",
+            ),
+            (
+                r#"{"token": "t", "expirationTimestamp": "soon"}"#,
+                "no time",
+            ),
+            (r#"{"token": 7}, "secret": ["#, "no ExecCredential"),
+        ] {
+            let fault = parsed(status).err().unwrap();
+            assert!(fault.contains(expected), "{status}: {fault}");
+        }
+        let other =
+            format!("apiVersion: {VERSION}beta1\nkind: ExecCredential\nstatus: {{token: t}}");
+        assert!(parse(other.as_bytes(), Some(VERSION)).is_err());
+        assert!(parse(b"kind: Pod\nstatus: {token: t}", None).is_err());
+    }
+
+    fn shell(script: &str) -> ExecConfig {
+        let text = serde_json::json!({
+            "apiVersion": VERSION,
+            "command": "sh",
+            "args": ["-c", script],
+            "env": [{"name": "GIVEN", "value": "from-env"}],
+            "interactiveMode": "Never",
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_plugin_gets_what_is_configured_and_its_secrets_are_in_no_error() {
+        let print = r#"echo "{apiVersion: client.authentication.k8s.io/v1, kind: ExecCredential, status: {token: $GIVEN}}""#;
+        let issued = run(&shell(print)).await.ok().unwrap();
+        assert_eq!(issued.token.as_deref(), Some("from-env"));
+        let asked =
+            r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) ;; *) exit 3;; esac; "#;
+        run(&shell(&format!("{asked}{print}"))).await.ok().unwrap();
+        for script in ["echo SECRET; exit 1", "echo SECRET", "echo 'kind: [SECRET'"] {
+            let text = run(&shell(script)).await.err().unwrap().to_string();
+            assert!(
+                text.starts_with("cannot get credentials: exec plugin sh: "),
+                "{text}"
+            );
+            assert!(!text.contains("SECRET"), "{text}");
+        }
+        let mut missing = shell("");
+        missing.command = Some("/nonexistent/plugin".to_owned());
+        let text = run(&missing).await.err().unwrap().to_string();
+        assert!(
+            text.contains("/nonexistent/plugin: cannot be run"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_hangs_is_given_up() {
+        let text = run(&shell("exec >&-; exec sleep 600"))
+            .await
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(text.contains("took too long"), "{text}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Credentials as one reading of the configuration finds them: token files and exec plugins become tokens and certificates.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use kube_client::Config;
+use kube_client::config::AuthInfo;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::{ConnectError, exec};
+
+/// Credentials are renewed when a fifth of their life is left, or this time.
+const RENEWAL_MARGIN_MAX: Duration = Duration::from_secs(300);
+
+/// How long credentials are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expiry {
+    read_at: Timestamp,
+    at: Option<Timestamp>,
+    /// Whether reading them again is the only way to newer ones. Files tell by themselves that they have changed.
+    by_plugin: bool,
+}
+
+impl Expiry {
+    /// When, in seconds since 1970.
+    pub(super) fn at(self) -> Option<i64> {
+        self.at.map(Timestamp::as_second)
+    }
+
+    pub(super) fn renewal_in(self, now: Timestamp) -> Option<Duration> {
+        let at = self.at.filter(|_| self.by_plugin)?;
+        let until =
+            |at: Timestamp, from| Duration::try_from(at.duration_since(from)).unwrap_or_default();
+        let margin = (until(at, self.read_at) / 5).min(RENEWAL_MARGIN_MAX);
+        Some(until(at, now).saturating_sub(margin))
+    }
+
+    /// The earlier of what is known and what the certificate says.
+    pub(super) fn with_certificate(self, certificate: Option<&[u8]>) -> Self {
+        let not_after = certificate.and_then(not_after);
+        let at = [self.at, not_after].into_iter().flatten().min();
+        Self { at, ..self }
+    }
+}
+
+/// Replaces what names a credential by the credential itself.
+pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError> {
+    let auth = &mut config.auth_info;
+    let mut expiry = Expiry {
+        read_at: Timestamp::now(),
+        at: None,
+        by_plugin: false,
+    };
+    let is_basic = auth.username.is_some() && auth.password.is_some();
+    if is_basic || auth.auth_provider.is_some() {
+        return Ok(expiry);
+    }
+    if let Some(path) = auth.token_file.take() {
+        match tokio::fs::read_to_string(&path).await {
+            // Editors and shells end files with a newline.
+            Ok(token) if !token.trim().is_empty() => auth.token = Some(token.trim().into()),
+            outcome => {
+                let reason = match outcome {
+                    Ok(_) => "it is empty".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                let reason = format!("token file {path}: {reason}");
+                return Err(ConnectError::Credentials { reason });
+            }
+        }
+    }
+    let plugin = auth.exec.take();
+    if let (Some(plugin), None) = (plugin, &auth.token) {
+        let issued = exec::run(&plugin).await?;
+        if let Some((cert, key)) = issued.identity() {
+            auth.client_certificate_data = Some(BASE64.encode(cert));
+            auth.client_key_data = Some(BASE64.encode(key).into());
+        }
+        expiry.at = issued.expires_at();
+        expiry.by_plugin = true;
+        auth.token = issued.token.map(Into::into);
+    }
+    Ok(expiry)
+}
+
+/// The client certificate as it is configured, PEM; blocks.
+pub(super) fn certificate(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConnectError> {
+    let bad = |reason: String| ConnectError::BadClientCertificate { reason };
+    if let Some(data) = &auth.client_certificate_data {
+        let pem = BASE64
+            .decode(data)
+            .map_err(|error| bad(error.to_string()))?;
+        return Ok(Some(pem));
+    }
+    let read = |path: &String| {
+        std::fs::read(path).map_err(|error| bad(format!("cannot read {path}: {error}")))
+    };
+    auth.client_certificate.as_ref().map(read).transpose()
+}
+
+fn not_after(pem: &[u8]) -> Option<Timestamp> {
+    let der = CertificateDer::from_pem_slice(pem).ok()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+/// Connections with equal keys are interchangeable. A certificate stands for its key: another one does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TransportKey([u8; 32]);
+
+impl TransportKey {
+    pub(super) fn of(config: &Config, certificate: Option<Vec<u8>>) -> Self {
+        let mut hash = Context::new(&SHA256);
+        let mut add = |part: &[u8]| {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        add(config.cluster_url.to_string().as_bytes());
+        add(&[u8::from(config.accept_invalid_certs)]);
+        add(config
+            .tls_server_name
+            .as_deref()
+            .unwrap_or_default()
+            .as_bytes());
+        add(&certificate.unwrap_or_default());
+        add(&[u8::from(config.root_cert.is_some())]);
+        for authority in config.root_cert.iter().flatten() {
+            add(authority);
+        }
+        let mut key = [0; 32];
+        key.copy_from_slice(hash.finish().as_ref());
+        Self(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expiry(life: i64, by_plugin: bool) -> Expiry {
+        let read_at = Timestamp::from_second(1_000_000).unwrap();
+        Expiry {
+            read_at,
+            at: Some(Timestamp::from_second(1_000_000 + life).unwrap()),
+            by_plugin,
+        }
+    }
+
+    #[test]
+    fn a_plugin_is_asked_again_before_its_credentials_expire() {
+        let due = |life, passed: i64| {
+            let now = Timestamp::from_second(1_000_000 + passed).unwrap();
+            expiry(life, true).renewal_in(now).unwrap().as_secs()
+        };
+        assert_eq!(due(100, 0), 80);
+        assert_eq!(due(100, 79), 1);
+        assert_eq!(due(100, 80), 0);
+        assert_eq!(due(100, 1_000), 0);
+        assert_eq!(due(3_600, 0), 3_300);
+        assert_eq!(due(-5, 0), 0, "expired already when it was read");
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        assert_eq!(expiry(100, false).renewal_in(now), None);
+        let endless = Expiry {
+            at: None,
+            ..expiry(0, true)
+        };
+        assert_eq!(endless.renewal_in(now), None);
+    }
+
+    #[test]
+    fn the_earlier_end_counts() {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2001, 9, 9);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let end = 999_993_600;
+        let far = expiry(2_000_000_000, true).with_certificate(Some(pem.as_bytes()));
+        assert_eq!(far.at(), Some(end));
+        let near = expiry(1, true).with_certificate(Some(pem.as_bytes()));
+        assert_eq!(near.at(), Some(1_000_001));
+        assert_eq!(
+            expiry(1, true).with_certificate(Some(b"x")).at(),
+            Some(1_000_001)
+        );
+    }
+}
