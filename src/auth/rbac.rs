@@ -140,7 +140,8 @@ impl Policy {
     fn rules(&self, scope: &str, role: &RoleRef) -> Option<&[PolicyRule]> {
         let namespace = match role.kind.as_str() {
             "ClusterRole" => "",
-            "Role" => scope,
+            // A binding of the whole cluster cannot refer to a role of a namespace.
+            "Role" if !scope.is_empty() => scope,
             _ => return None,
         };
         let key = (namespace.to_owned(), role.name.clone());

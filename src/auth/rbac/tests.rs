@@ -1,5 +1,7 @@
 //! Rules, subjects and reasons, as the API server's authorizer has them.
 
+mod rows;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,0 +1,509 @@
+//! What Kubernetes documents of roles and bindings, one row each, written down without looking at how it is decided here.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
+use serde_json::{Value, json};
+
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::rbac::{Decision, Policy};
+use crate::auth::user::User;
+
+/// Roles and bindings so far.
+#[derive(Default)]
+struct Replay(Policy);
+
+impl Replay {
+    /// Takes a line; the answer, if it is a question.
+    fn line(&mut self, line: Value) -> Option<Value> {
+        if let Some(object) = line.get("remove") {
+            let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+            let (namespace, name) = (text("namespace"), text("name"));
+            match kind(object) {
+                "ClusterRole" | "Role" => self.0.remove_role(namespace, name),
+                "ClusterRoleBinding" | "RoleBinding" => self.0.remove_binding(namespace, name),
+                other => panic!("{other} is no role and no binding"),
+            }
+            return None;
+        }
+        match kind(&line) {
+            "ClusterRole" => self.0.put_cluster_role(read(line)),
+            "Role" => self.0.put_role(read(line)),
+            "ClusterRoleBinding" => self.0.put_cluster_role_binding(read(line)),
+            "RoleBinding" => self.0.put_role_binding(read(line)),
+            "SubjectAccessReview" => return Some(self.answer(read(line))),
+            other => panic!("{other} is neither a role nor a binding nor a question"),
+        }
+        None
+    }
+
+    fn answer(&self, review: SubjectAccessReview) -> Value {
+        let spec = review.spec;
+        let user = User {
+            name: spec.user.unwrap_or_default(),
+            uid: spec.uid.unwrap_or_default(),
+            groups: spec.groups.unwrap_or_default(),
+            extra: spec.extra.unwrap_or_default(),
+        };
+        let access = match (spec.resource_attributes, spec.non_resource_attributes) {
+            (Some(attributes), None) => Access::Resource(resource_access(attributes)),
+            (None, Some(attributes)) => Access::Path {
+                verb: attributes.verb.unwrap_or_default(),
+                path: attributes.path.unwrap_or_default(),
+            },
+            _ => panic!("a question is about a resource or about a path"),
+        };
+        let (allowed, reason) = match self.0.decide(&user, &access) {
+            Decision::Allowed(reason) => (true, reason),
+            Decision::NotAllowed(reason) => (false, reason),
+        };
+        json!({"allowed": allowed, "reason": reason})
+    }
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+fn resource_access(attributes: ResourceAttributes) -> ResourceAccess {
+    ResourceAccess {
+        verb: attributes.verb.unwrap_or_default(),
+        group: attributes.group.unwrap_or_default(),
+        version: attributes.version.unwrap_or_default(),
+        resource: attributes.resource.unwrap_or_default(),
+        subresource: attributes.subresource.unwrap_or_default(),
+        namespace: attributes.namespace.unwrap_or_default(),
+        name: attributes.name.unwrap_or_default(),
+        ..ResourceAccess::default()
+    }
+}
+
+/// A cluster role with one rule, bound in the whole cluster to the user `u`.
+fn with_rule(rule: &Value) -> Replay {
+    let mut replay = Replay::default();
+    let rules = json!([rule]);
+    put(&mut replay, "ClusterRole", "", "r", json!({"rules": rules}));
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
+    bind(&mut replay, "", "b", ("ClusterRole", "r"), &subject);
+    replay
+}
+
+fn put(replay: &mut Replay, kind: &str, namespace: &str, name: &str, mut object: Value) {
+    object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+    object["kind"] = json!(kind);
+    object["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    assert_eq!(replay.line(object), None);
+}
+
+fn bind(replay: &mut Replay, namespace: &str, name: &str, role: (&str, &str), subject: &Value) {
+    let kind = match namespace {
+        "" => "ClusterRoleBinding",
+        _ => "RoleBinding",
+    };
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1});
+    let object = json!({"roleRef": role, "subjects": [subject]});
+    put(replay, kind, namespace, name, object);
+}
+
+fn ask(replay: &mut Replay, user: &str, groups: &[&str], attributes: &Value) -> bool {
+    let name = match attributes["path"] {
+        Value::Null => "resourceAttributes",
+        _ => "nonResourceAttributes",
+    };
+    let mut spec = json!({"user": user, "groups": groups});
+    spec[name] = attributes.clone();
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
+    });
+    let answer = replay.line(review).unwrap();
+    answer["allowed"].as_bool().unwrap()
+}
+
+#[track_caller]
+fn check(rule: &Value, rows: &[(Value, bool)]) {
+    let mut replay = with_rule(rule);
+    for (attributes, expected) in rows {
+        let allowed = ask(&mut replay, "u", &[], attributes);
+        assert_eq!(allowed, *expected, "{rule} {attributes}");
+        assert!(!ask(&mut replay, "other", &["u"], attributes));
+    }
+}
+
+#[test]
+fn verbs_are_exact_or_all() {
+    let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+    check(
+        &rule,
+        &[
+            (json!({"verb": "list", "resource": "pods"}), true),
+            (
+                json!({"verb": "watch", "resource": "pods", "namespace": "n"}),
+                true,
+            ),
+            (
+                json!({"verb": "get", "resource": "pods", "namespace": "n", "name": "p"}),
+                false,
+            ),
+            (json!({"verb": "LIST", "resource": "pods"}), false),
+            (json!({"verb": "", "resource": "pods"}), false),
+            // The question for all verbs is only met by all verbs.
+            (json!({"verb": "*", "resource": "pods"}), false),
+        ],
+    );
+    let rule = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["pods"]});
+    check(
+        &rule,
+        &[
+            (json!({"verb": "impersonate", "resource": "pods"}), true),
+            (json!({"verb": "*", "resource": "pods"}), true),
+        ],
+    );
+    let rule = json!({"verbs": ["li*"], "apiGroups": [""], "resources": ["pods"]});
+    check(
+        &rule,
+        &[(json!({"verb": "list", "resource": "pods"}), false)],
+    );
+}
+
+#[test]
+fn groups_are_exact_or_all_and_versions_do_not_count() {
+    let rule = json!({"verbs": ["list"], "apiGroups": ["apps", "batch"], "resources": ["*"]});
+    check(
+        &rule,
+        &[
+            (
+                json!({"verb": "list", "group": "apps", "resource": "deployments"}),
+                true,
+            ),
+            (
+                json!({"verb": "list", "group": "batch", "resource": "jobs", "version": "v9"}),
+                true,
+            ),
+            (json!({"verb": "list", "resource": "pods"}), false),
+            (
+                json!({"verb": "list", "group": "*", "resource": "jobs"}),
+                false,
+            ),
+        ],
+    );
+    let rule = json!({"verbs": ["list"], "apiGroups": ["*"], "resources": ["jobs"]});
+    check(
+        &rule,
+        &[
+            (json!({"verb": "list", "resource": "jobs"}), true),
+            (
+                json!({"verb": "list", "group": "any.example", "resource": "jobs"}),
+                true,
+            ),
+        ],
+    );
+    // No group is not the core group.
+    let rule = json!({"verbs": ["list"], "apiGroups": [], "resources": ["pods"]});
+    check(
+        &rule,
+        &[(json!({"verb": "list", "resource": "pods"}), false)],
+    );
+}
+
+#[test]
+fn subresources_are_named_with_their_resource_or_for_all() {
+    let get = |resource: &str, subresource: &str| {
+        json!({
+            "verb": "get", "resource": resource, "subresource": subresource, "namespace": "n", "name": "p",
+        })
+    };
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "*/scale"]});
+    check(
+        &rule,
+        &[
+            (get("pods", ""), true),
+            (get("pods", "log"), false),
+            (get("pods", "scale"), true),
+            (get("replicationcontrollers", "scale"), true),
+            (get("replicationcontrollers", ""), false),
+            (get("scale", ""), false),
+            (get("pods", "autoscale"), false),
+        ],
+    );
+    // There is no wildcard for the subresources of one resource.
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/*"]});
+    check(
+        &rule,
+        &[
+            (get("pods", ""), false),
+            (get("pods", "log"), false),
+            (get("pods", "*"), true),
+        ],
+    );
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]});
+    check(
+        &rule,
+        &[(get("pods", "log"), true), (get("pods", ""), false)],
+    );
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["*"]});
+    check(
+        &rule,
+        &[(get("pods", ""), true), (get("pods", "log"), true)],
+    );
+    // A part of a name is none.
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["po*", "*/*"]});
+    check(
+        &rule,
+        &[
+            (get("pods", ""), false),
+            (get("pods", "log"), false),
+            (get("pods", "*"), true),
+        ],
+    );
+}
+
+#[test]
+fn names_count_for_lists_and_watches_by_metadata_name() {
+    let rule = json!({
+        "verbs": ["list", "watch", "create"], "apiGroups": [""], "resources": ["configmaps"],
+        "resourceNames": ["one", "two"],
+    });
+    let ask = |verb: &str, name: Option<&str>| {
+        let mut attributes = json!({"verb": verb, "resource": "configmaps", "namespace": "n"});
+        if let Some(name) = name {
+            attributes["name"] = json!(name);
+        }
+        attributes
+    };
+    check(
+        &rule,
+        &[
+            (ask("list", Some("one")), true),
+            (ask("watch", Some("two")), true),
+            (ask("list", Some("three")), false),
+            (ask("list", Some("on")), false),
+            (ask("list", None), false),
+            (ask("watch", None), false),
+            // Objects have no name in the request that creates them.
+            (ask("create", None), false),
+        ],
+    );
+    let rule = json!({
+        "verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [],
+    });
+    check(
+        &rule,
+        &[(ask("list", None), true), (ask("list", Some("one")), true)],
+    );
+    // There is no wildcard for names.
+    let rule = json!({
+        "verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["*"],
+    });
+    check(
+        &rule,
+        &[
+            (ask("list", None), false),
+            (ask("list", Some("one")), false),
+            (ask("list", Some("*")), true),
+        ],
+    );
+}
+
+#[test]
+fn paths_are_exact_or_begin_alike() {
+    let get = |path: &str| json!({"verb": "get", "path": path});
+    let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/logs/*", "/api*"]});
+    check(
+        &rule,
+        &[
+            (get("/healthz"), true),
+            (get("/healthz/"), false),
+            (get("/healthz/etcd"), false),
+            (get("/logs/"), true),
+            (get("/logs/a/b"), true),
+            (get("/logs"), false),
+            (get("/api"), true),
+            (get("/apis/x"), true),
+            (get("/"), false),
+            (json!({"verb": "post", "path": "/healthz"}), false),
+            // Rules for paths say nothing of resources.
+            (json!({"verb": "get", "resource": "healthz"}), false),
+        ],
+    );
+    let rule = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+    check(&rule, &[(get("/"), true), (get("/anything"), true)]);
+    let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    check(&rule, &[(get("/healthz"), false)]);
+    // A star in the middle is a letter.
+    let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/a/*/b"]});
+    check(&rule, &[(get("/a/x/b"), false), (get("/a/*/b"), true)]);
+}
+
+#[test]
+fn bindings_of_a_namespace_reach_no_further() {
+    let pods =
+        |namespace: &str| json!({"verb": "list", "resource": "pods", "namespace": namespace});
+    let rules = json!({"rules": [
+        {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]},
+        {"verbs": ["get"], "nonResourceURLs": ["/metrics"]},
+    ]});
+    let subject = json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "g"});
+    for role in ["ClusterRole", "Role"] {
+        let mut replay = Replay::default();
+        let namespace = if role == "Role" { "a" } else { "" };
+        put(&mut replay, role, namespace, "r", rules.clone());
+        bind(&mut replay, "a", "b", (role, "r"), &subject);
+        let rows = [
+            (pods("a"), true),
+            (pods("b"), false),
+            (pods(""), false),
+            (json!({"verb": "get", "path": "/metrics"}), false),
+        ];
+        for (attributes, expected) in rows {
+            let allowed = ask(&mut replay, "u", &["x", "g"], &attributes);
+            assert_eq!(allowed, expected, "{role} {attributes}");
+            assert!(!ask(&mut replay, "g", &["x"], &attributes));
+        }
+    }
+}
+
+#[test]
+fn service_accounts_are_meant_by_name_and_namespace() {
+    let pods =
+        |namespace: &str| json!({"verb": "list", "resource": "pods", "namespace": namespace});
+    let rules = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]});
+    let in_namespace = json!({"kind": "ServiceAccount", "name": "bot", "namespace": "b"});
+    let without = json!({"kind": "ServiceAccount", "name": "bot"});
+    let rows = [
+        // Where the binding is, the subject, who asks, where, whether.
+        ("", &in_namespace, "system:serviceaccount:b:bot", "z", true),
+        ("", &in_namespace, "system:serviceaccount:a:bot", "z", false),
+        ("", &in_namespace, "bot", "z", false),
+        ("a", &in_namespace, "system:serviceaccount:b:bot", "a", true),
+        (
+            "a",
+            &in_namespace,
+            "system:serviceaccount:a:bot",
+            "a",
+            false,
+        ),
+        // A service account without namespace is one of the binding's own.
+        ("a", &without, "system:serviceaccount:a:bot", "a", true),
+        ("a", &without, "system:serviceaccount:b:bot", "a", false),
+        ("", &without, "system:serviceaccount::bot", "z", false),
+        ("", &without, "system:serviceaccount:a:bot", "z", false),
+    ];
+    for (place, subject, user, namespace, expected) in rows {
+        let mut replay = Replay::default();
+        put(&mut replay, "ClusterRole", "", "r", rules.clone());
+        bind(&mut replay, place, "b", ("ClusterRole", "r"), subject);
+        let allowed = ask(&mut replay, user, &[], &pods(namespace));
+        assert_eq!(allowed, expected, "{place} {subject} {user}");
+    }
+}
+
+#[test]
+fn a_role_that_is_missing_allows_nothing_and_hides_nothing() {
+    let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
+    let rules = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]});
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
+    let mut replay = Replay::default();
+    bind(&mut replay, "a", "first", ("Role", "missing"), &subject);
+    bind(
+        &mut replay,
+        "",
+        "first",
+        ("ClusterRole", "missing"),
+        &subject,
+    );
+    assert!(!ask(&mut replay, "u", &[], &pods));
+    put(&mut replay, "Role", "b", "missing", rules.clone());
+    assert!(
+        !ask(&mut replay, "u", &[], &pods),
+        "a role of another namespace"
+    );
+    put(&mut replay, "ClusterRole", "", "reader", rules.clone());
+    bind(
+        &mut replay,
+        "a",
+        "second",
+        ("ClusterRole", "reader"),
+        &subject,
+    );
+    assert!(ask(&mut replay, "u", &[], &pods));
+    let reader = json!({"kind": "ClusterRole", "metadata": {"name": "reader"}});
+    assert_eq!(replay.line(json!({"remove": reader})), None);
+    assert!(!ask(&mut replay, "u", &[], &pods));
+    put(&mut replay, "Role", "a", "missing", rules);
+    assert!(ask(&mut replay, "u", &[], &pods), "it is no longer missing");
+}
+
+#[test]
+fn a_cluster_binding_cannot_refer_to_a_role_of_a_namespace() {
+    let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
+    let rules = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]});
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
+    let mut replay = Replay::default();
+    put(&mut replay, "ClusterRole", "", "r", rules.clone());
+    put(&mut replay, "Role", "a", "r", rules);
+    bind(&mut replay, "", "b", ("Role", "r"), &subject);
+    assert!(!ask(&mut replay, "u", &[], &pods));
+}
+
+#[test]
+fn aggregated_roles_have_the_rules_that_the_controller_wrote() {
+    let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
+    let rule = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
+    let selector = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "all"}}]});
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
+    let mut replay = Replay::default();
+    put(
+        &mut replay,
+        "ClusterRole",
+        "",
+        "part",
+        json!({"rules": [rule]}),
+    );
+    put(
+        &mut replay,
+        "ClusterRole",
+        "",
+        "all",
+        json!({"aggregationRule": selector, "rules": null}),
+    );
+    bind(&mut replay, "", "b", ("ClusterRole", "all"), &subject);
+    assert!(!ask(&mut replay, "u", &[], &pods));
+    put(
+        &mut replay,
+        "ClusterRole",
+        "",
+        "all",
+        json!({"aggregationRule": selector, "rules": [rule]}),
+    );
+    assert!(ask(&mut replay, "u", &[], &pods));
+}
+
+#[test]
+fn what_is_missing_in_an_object_allows_nothing() {
+    let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
+    for rule in [
+        json!({"verbs": ["list"]}),
+        json!({"verbs": ["list"], "apiGroups": [""]}),
+        json!({"verbs": ["list"], "resources": ["pods"]}),
+        json!({"verbs": [], "apiGroups": [""], "resources": ["pods"]}),
+    ] {
+        check(&rule, &[(pods.clone(), false)]);
+    }
+    let mut replay = Replay::default();
+    put(&mut replay, "ClusterRole", "", "r", json!({}));
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"});
+    put(
+        &mut replay,
+        "ClusterRoleBinding",
+        "",
+        "b",
+        json!({"roleRef": role}),
+    );
+    assert!(!ask(&mut replay, "", &[], &pods));
+    assert!(!ask(&mut replay, "u", &[""], &pods));
+}
