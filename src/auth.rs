@@ -10,16 +10,24 @@
 //! its answers, are apart from them.
 
 pub mod access;
+pub mod access_review;
 pub mod authenticator;
+pub mod authorizer;
 pub mod bearer;
 pub mod caller;
 pub mod certificate;
+pub mod changes;
+pub mod decisions;
 mod extra_key;
 pub mod front_proxy;
 pub mod guard;
 pub mod impersonation;
 pub mod lease;
+pub mod leases;
+pub mod policy;
+pub mod question;
 pub mod rbac;
+pub mod rechecks;
 pub mod token_cache;
 pub mod token_review;
 pub mod upstream;

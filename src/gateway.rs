@@ -6,6 +6,7 @@ mod forwarded;
 mod freshness;
 mod registry;
 mod reloads;
+mod roles;
 mod slot;
 mod tables;
 mod tally;
@@ -20,7 +21,6 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
-use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
@@ -32,6 +32,8 @@ use crate::shutdown::Drain;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
+use callers::Callers;
+pub use callers::CallersError;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
@@ -47,6 +49,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// Callers cannot be told apart.
+    #[error(transparent)]
+    Callers(#[from] CallersError),
     /// The way upstream cannot be built.
     #[error("upstream")]
     Connect(#[from] client::ConnectError),
@@ -79,7 +84,7 @@ pub struct Gateway {
     admin: TcpListener,
     admission: Admission,
     /// `None` does not tell callers apart.
-    guard: Option<Guard>,
+    callers: Option<Callers>,
 }
 
 /// Runs a gateway until its drain is over.
@@ -108,7 +113,7 @@ impl Gateway {
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_some();
         let files = open_files(settings.admission.connections_max);
-        let guard = callers::guard(&settings.auth);
+        let callers = callers::callers(&settings.auth, &client, &metrics)?;
         callers::report(&settings.auth);
         let identity = callers::forwarding_identity(settings.auth.mode);
         let passthrough = Passthrough::new(client.clone(), identity, metrics.passthrough())
@@ -134,7 +139,7 @@ impl Gateway {
             listener,
             admin,
             admission,
-            guard,
+            callers,
         })
     }
 
@@ -164,7 +169,7 @@ impl Gateway {
             listener,
             admin,
             admission,
-            guard,
+            callers,
         } = self;
         if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
             info!(%address, %admin, tls = tls.is_some(), "serving");
@@ -197,10 +202,15 @@ impl Gateway {
         tasks.spawn(async move {
             kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
         });
-        if let Some(guard) = guard.clone() {
+        let guard = callers.as_ref().map(|callers| callers.guard.clone());
+        if let Some(Callers { guard, roles }) = callers {
             let ends = metrics.task_ends();
             tasks.spawn(async move {
                 kept_running(Task::Guard, &ends, || guard.run()).await;
+            });
+            let ends = metrics.task_ends();
+            tasks.spawn(async move {
+                kept_running(Task::Roles, &ends, || roles.run()).await;
             });
         }
         let ender = Arc::clone(&registry);

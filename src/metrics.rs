@@ -6,6 +6,7 @@
 
 mod admission;
 mod authentication;
+mod authorization;
 mod cache;
 mod downstream;
 mod families;
@@ -23,6 +24,7 @@ pub use admission::{AdmissionMetrics, Shortages};
 pub use authentication::{
     AuthenticationMetrics, AuthenticationOutcome, TokenCacheLookup, TokenReviewOutcome,
 };
+pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
@@ -83,6 +85,7 @@ pub struct Metrics {
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
     authentication: AuthenticationMetrics,
+    authorization: AuthorizationMetrics,
     passthrough: PassthroughMetrics,
     files: FileMetrics,
     task_ends: ByLabel<Task>,
@@ -107,6 +110,7 @@ impl Metrics {
             listener: ListenerMetrics::register(&ours, task_ends.clone())?,
             admission: AdmissionMetrics::register(&ours, shortages.clone())?,
             authentication: AuthenticationMetrics::register(&ours)?,
+            authorization: AuthorizationMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours, shortages)?,
             files: FileMetrics::register(&ours)?,
             task_ends,
@@ -162,6 +166,12 @@ impl Metrics {
     #[must_use]
     pub fn authentication(&self) -> AuthenticationMetrics {
         self.authentication.clone()
+    }
+
+    /// Handles of authorization.
+    #[must_use]
+    pub fn authorization(&self) -> AuthorizationMetrics {
+        self.authorization.clone()
     }
 
     /// Handles of what is forwarded.

@@ -4,10 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use tokio::time::Instant;
 
 use super::access::Access;
-use super::caller::{Caller, PeerIdentity, Refusal};
+use super::authenticator::Authenticator;
+use super::caller::{Caller, Credential, PeerIdentity, Refusal};
+use super::changes::RoleScope;
+use super::decisions::{Authorizer, Decision, DecisionTtls, Decisions};
+use super::impersonation::{self, ImpersonationRequest};
 use super::lease::Lease;
+use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
+use super::question::{Asker, CredentialHasher, Manner, Question};
+use super::rechecks::Rechecks;
+use super::upstream::ReviewError;
+use crate::metrics::AuthorizationMetrics;
 
 /// Who decides what a caller may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,13 +63,54 @@ pub struct Guard(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: GuardSettings,
+    authenticator: Arc<Authenticator>,
+    hasher: CredentialHasher,
+    decisions: Arc<Decisions>,
+    rechecks: Arc<Rechecks>,
+}
+
+/// Why there is no decision to allow.
+enum Denial {
+    /// With the authorizer's reason.
+    Denied(String),
+    /// The caller may not ask.
+    Unasked,
+    Refused(Refusal),
 }
 
 impl Guard {
-    /// A guard that refuses everything.
+    /// A guard that learns who is calling from `authenticator`, and what they may do from `authorizer`.
     #[must_use]
-    pub fn new(settings: GuardSettings) -> Self {
-        Self(Arc::new(Inner { settings }))
+    pub fn new(
+        settings: GuardSettings,
+        authenticator: Arc<Authenticator>,
+        authorizer: Arc<dyn Authorizer>,
+        hasher: CredentialHasher,
+        metrics: AuthorizationMetrics,
+    ) -> Self {
+        let ttls = DecisionTtls {
+            allow: settings.allow_ttl,
+            deny: settings.deny_ttl,
+        };
+        let times = RecheckTimes {
+            interval: settings.reauthorize_interval,
+            grace: settings.reauthorize_grace,
+        };
+        let decisions = match settings.mode {
+            // Looking them up takes as long as deciding.
+            Mode::Rbac => Decisions::unremembered(authorizer, metrics.clone()),
+            Mode::SelfCheck | Mode::Review => Decisions::new(authorizer, ttls, metrics.clone()),
+        };
+        let decisions = Arc::new(decisions);
+        let tokens = Arc::clone(&authenticator) as _;
+        let rechecks = Rechecks::new(times, Arc::clone(&decisions), tokens, metrics);
+        Self(Arc::new(Inner {
+            settings,
+            authenticator,
+            hasher,
+            decisions,
+            rechecks: Arc::new(rechecks),
+        }))
     }
 
     /// How it works.
@@ -68,18 +119,19 @@ impl Guard {
         &self.0.settings
     }
 
-    /// Who is calling, with impersonation resolved.
+    /// Who is calling, with impersonation resolved. Where upstream is asked with the caller's own credentials it resolves impersonation
+    /// itself, with each question: until [`authorize`](Self::authorize) has answered, the user is what the caller says.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`] for credentials that do not count; [`Refusal::Forbidden`] for impersonation that is denied;
     /// [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be found out, or headers make no sense.
-    #[expect(clippy::unused_async, reason = "upstream is asked here")]
     pub async fn authenticate(
         &self,
-        _headers: &HeaderMap,
-        _peer: &PeerIdentity,
+        headers: &HeaderMap,
+        peer: &PeerIdentity,
     ) -> Result<Caller, Refusal> {
-        Err(Refusal::Unauthorized)
+        let caller = self.0.authenticator.authenticate(headers, peer).await?;
+        self.impersonated(caller, headers).await
     }
 
     /// Whether a caller may do something. All streams that ask the same for the same caller share the lease, which is revoked when
@@ -88,34 +140,232 @@ impl Guard {
     /// # Errors
     /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be
     /// found out.
-    #[expect(clippy::unused_async, reason = "upstream is asked here")]
     pub async fn authorize(&self, caller: &Caller, access: &Access) -> Result<Lease, Refusal> {
-        Err(Refusal::Forbidden {
-            user: Arc::clone(&caller.user),
-            access: Box::new(access.clone()),
-            reason: String::new(),
-        })
+        let question = self.question(caller, access.clone());
+        let question = question.ok_or(Refusal::Forward)?;
+        let decision = match self.decide(&question).await {
+            Ok(decision) => decision,
+            Err(Denial::Refused(refusal)) => return Err(refusal),
+            Err(Denial::Unasked) => return Err(Refusal::Forward),
+            // Roles only ever allow: another authorizer of upstream may allow what they do not.
+            Err(Denial::Denied(_)) if self.0.settings.mode == Mode::Rbac => {
+                return Err(Refusal::Forward);
+            }
+            Err(Denial::Denied(reason)) => return Err(forbidden(caller, access, reason)),
+        };
+        let mut requirements = self.requirements(caller).await?;
+        let key = LeaseKey {
+            token: requirements.iter().find_map(|(one, _)| match one {
+                Requirement::Token { digest, .. } => Some(*digest),
+                Requirement::Access(_) => None,
+            }),
+            impersonator: caller.impersonator.clone(),
+            question: question.key.clone(),
+        };
+        requirements.push(self.requirement(question, &decision));
+        Ok(self.0.rechecks.lease(key, || requirements))
     }
 
     /// How a request that memory cannot answer travels upstream. Upstream is asked only about impersonation by callers known by
     /// certificate or front proxy; about everything else upstream decides when it gets the request.
     ///
     /// # Errors
-    /// As [`authenticate`](Self::authenticate).
-    #[expect(clippy::unused_async, reason = "upstream is asked here")]
+    /// As [`authenticate`](Self::authenticate), but never [`Refusal::Forward`].
     pub async fn forwarding(
         &self,
-        _headers: &HeaderMap,
-        _peer: &PeerIdentity,
+        headers: &HeaderMap,
+        peer: &PeerIdentity,
     ) -> Result<Forwarding, Refusal> {
-        Err(Refusal::Unauthorized)
+        let authenticator = &self.0.authenticator;
+        match authenticator.authenticate_locally(headers, peer).await? {
+            None => Ok(Forwarding::AsCaller),
+            Some(caller) => {
+                let caller = self.impersonated(caller, headers).await?;
+                Ok(Forwarding::Impersonating(caller))
+            }
+        }
     }
 
     /// Asks about the permission of open streams again, at the interval and after changes of roles. Has no end.
     pub async fn run(&self) {
-        std::future::pending().await
+        self.0.rechecks.run().await;
     }
 
-    /// Roles or bindings have changed: the permission of open streams is asked again at once.
-    pub const fn roles_changed(&self) {}
+    /// Roles or bindings have changed: decisions are forgotten, and the permission of open streams is asked again at once.
+    pub fn roles_changed(&self, scope: RoleScope) {
+        self.0.rechecks.roles_changed(scope);
+    }
+
+    /// Who authenticates, for those who renew its certificates.
+    #[must_use]
+    pub fn authenticator(&self) -> &Arc<Authenticator> {
+        &self.0.authenticator
+    }
+
+    /// The caller as whom it acts.
+    async fn impersonated(&self, caller: Caller, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let travels = travels_itself(&caller.credential);
+        let request = match ImpersonationRequest::from_headers(headers) {
+            Ok(None) => return Ok(caller),
+            Ok(Some(request)) => request,
+            // Upstream sees the same headers, and knows what to say to them.
+            Err(_) if travels => return Err(Refusal::Forward),
+            Err(error) => {
+                return Err(Refusal::Failed {
+                    message: error.to_string(),
+                });
+            }
+        };
+        if self.0.settings.mode == Mode::SelfCheck && travels {
+            return Ok(acting_as(caller, request, headers));
+        }
+        for part in &request.parts {
+            let denial = match self.question(&caller, part.clone()) {
+                Some(question) => self.decide(&question).await.err(),
+                None => Some(Denial::Unasked),
+            };
+            match denial {
+                None => {}
+                Some(Denial::Refused(refusal)) => return Err(refusal),
+                Some(Denial::Denied(_)) if travels && self.0.settings.mode == Mode::Rbac => {
+                    return Err(Refusal::Forward);
+                }
+                Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
+                // Upstream would not see who impersonates.
+                Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
+            }
+        }
+        Ok(acting_as(caller, request, headers))
+    }
+
+    /// What beside the access itself must stay true while streams are open.
+    async fn requirements(
+        &self,
+        caller: &Caller,
+    ) -> Result<Vec<(Requirement, Confirmation)>, Refusal> {
+        let mut requirements = Vec::new();
+        if self.0.settings.mode == Mode::SelfCheck && travels_itself(&caller.credential) {
+            // The question itself is asked with the token, and with the headers that impersonate.
+            return Ok(requirements);
+        }
+        let authenticated = caller.impersonator.as_ref().unwrap_or(&caller.user);
+        if let Credential::Token(token) = &caller.credential {
+            let requirement = Requirement::Token {
+                token: token.clone(),
+                digest: self.0.hasher.token(token),
+                user: Arc::clone(authenticated),
+            };
+            let confirmation = Confirmation {
+                at: Instant::now(),
+                is_doubtful: false,
+            };
+            requirements.push((requirement, confirmation));
+        }
+        if caller.impersonator.is_none() {
+            return Ok(requirements);
+        }
+        let request = ImpersonationRequest::from_headers(&caller.impersonation);
+        let parts = request
+            .ok()
+            .flatten()
+            .map_or_else(Vec::new, |one| one.parts);
+        let impersonator = Caller {
+            user: Arc::clone(authenticated),
+            impersonator: None,
+            ..caller.clone()
+        };
+        for part in parts {
+            let question = self.question(&impersonator, part.clone());
+            let question = question.ok_or(Refusal::Forward)?;
+            match self.decide(&question).await {
+                Ok(decision) => requirements.push(self.requirement(question, &decision)),
+                Err(Denial::Refused(refusal)) => return Err(refusal),
+                Err(Denial::Unasked) => return Err(forbidden(&impersonator, &part, String::new())),
+                Err(Denial::Denied(reason)) => {
+                    return Err(forbidden(&impersonator, &part, reason));
+                }
+            }
+        }
+        Ok(requirements)
+    }
+
+    fn requirement(&self, question: Question, decision: &Decision) -> (Requirement, Confirmation) {
+        let confirmation = Confirmation {
+            at: decision.asked_at,
+            is_doubtful: !self.0.decisions.is_current(decision, &question.key),
+        };
+        (Requirement::Access(question), confirmation)
+    }
+
+    fn question(&self, caller: &Caller, access: Access) -> Option<Question> {
+        let manner = match self.0.settings.mode {
+            Mode::SelfCheck => Manner::SelfCheck,
+            Mode::Review | Mode::Rbac => Manner::Review,
+        };
+        manner.question(caller, access, &self.0.hasher)
+    }
+
+    async fn decide(&self, question: &Question) -> Result<Decision, Denial> {
+        let error = match self.0.decisions.decide(question).await {
+            Ok(decision) if decision.verdict.is_allowed => return Ok(decision),
+            Ok(decision) => return Err(Denial::Denied(decision.verdict.reason.clone())),
+            Err(error) => error,
+        };
+        match (&question.asker, &error) {
+            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+                self.0.authenticator.tokens().forget(token).await;
+                return Err(Denial::Refused(Refusal::Unauthorized));
+            }
+            (Asker::Caller { .. } | Asker::Impersonated, ReviewError::Forbidden { .. }) => {
+                return Err(Denial::Unasked);
+            }
+            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => {}
+        }
+        tracing::debug!(%error, "an access review failed");
+        Err(Denial::Refused(Refusal::Failed {
+            message: client_message(&error).to_owned(),
+        }))
+    }
 }
+
+/// Whether upstream learns from the request itself who is calling.
+const fn travels_itself(credential: &Credential) -> bool {
+    match credential {
+        Credential::Anonymous | Credential::Token(_) => true,
+        Credential::Certificate | Credential::FrontProxy => false,
+    }
+}
+
+fn acting_as(caller: Caller, request: ImpersonationRequest, headers: &HeaderMap) -> Caller {
+    Caller {
+        user: Arc::new(request.user),
+        impersonator: Some(caller.user),
+        impersonation: Arc::new(impersonation::only(headers)),
+        ..caller
+    }
+}
+
+fn forbidden(caller: &Caller, access: &Access, reason: String) -> Refusal {
+    Refusal::Forbidden {
+        user: Arc::clone(&caller.user),
+        access: Box::new(access.clone()),
+        reason,
+    }
+}
+
+/// Without what only operators are to know, such as addresses.
+const fn client_message(error: &ReviewError) -> &'static str {
+    match error {
+        ReviewError::Unavailable { .. } => "the API server does not answer access reviews",
+        ReviewError::Malformed { .. } => {
+            "the API server's answer to an access review makes no sense"
+        }
+        ReviewError::Unauthorized | ReviewError::Forbidden { .. } => {
+            "the gateway may not ask the API server for access reviews"
+        }
+        ReviewError::Unsendable(_) => "the user cannot be impersonated",
+    }
+}
+
+#[cfg(test)]
+mod tests;

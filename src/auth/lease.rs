@@ -1,7 +1,7 @@
 //! Permission of streams that are open. It may be revoked while they are.
 
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
 use slab::Slab;
@@ -41,6 +41,12 @@ impl Lease {
         self.0.revoked.get().is_some()
     }
 
+    /// The same permission without keeping it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakLease {
+        WeakLease(Arc::downgrade(&self.0))
+    }
+
     /// Number of streams that hold it.
     #[must_use]
     pub fn stream_count(&self) -> usize {
@@ -74,6 +80,18 @@ impl Lease {
     fn wakers(&self) -> MutexGuard<'_, Slab<Option<Waker>>> {
         // Nothing under the lock panics half way.
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lease, if anybody still has it.
+#[derive(Clone, Debug)]
+pub struct WeakLease(Weak<Shared>);
+
+impl WeakLease {
+    /// The lease.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Lease> {
+        self.0.upgrade().map(Lease)
     }
 }
 

@@ -1,28 +1,101 @@
 //! From settings to the guard that tells callers apart, and what it means for everything else.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use tracing::{info, warn};
 
+use super::roles::RoleFeed;
+use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
+use crate::auth::authorizer::UpstreamAuthorizer;
+use crate::auth::decisions::Authorizer;
 use crate::auth::guard::{Guard, GuardSettings, Mode};
+use crate::auth::policy::PolicyStore;
+use crate::auth::question::CredentialHasher;
+use crate::auth::token_cache::{NoRandomness, TokenCache, WallClock};
+use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
+use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
 use crate::config::{AuthMode, AuthSettings};
+use crate::metrics::Metrics;
 use crate::passthrough::ProxyHeaders;
-use crate::upstream::client::Identity;
+use crate::upstream::client::{Client, Identity};
+
+/// Callers cannot be told apart as the settings ask.
+#[derive(Debug, thiserror::Error)]
+pub enum CallersError {
+    /// A file of certificate authorities cannot be used.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesFileError),
+    /// The system gives no random bytes.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+/// What tells callers apart, and what keeps it informed.
+pub(super) struct Callers {
+    pub(super) guard: Guard,
+    pub(super) roles: RoleFeed,
+}
 
 /// The guard of these settings; `None` where callers are not told apart.
-pub(super) fn guard(settings: &AuthSettings) -> Option<Guard> {
-    let mode = match settings.mode {
-        AuthMode::SelfCheck => Mode::SelfCheck,
-        AuthMode::Review => Mode::Review,
-        AuthMode::Rbac => Mode::Rbac,
-        AuthMode::None => return None,
+///
+/// # Errors
+/// See [`CallersError`].
+pub(super) fn callers(
+    settings: &AuthSettings,
+    client: &Client,
+    metrics: &Metrics,
+) -> Result<Option<Callers>, CallersError> {
+    let audiences = settings.token_audiences.clone();
+    let token_review = TokenReviewMethod::TokenReview {
+        audiences: audiences.clone(),
     };
-    Some(Guard::new(GuardSettings {
+    let (mode, method) = match settings.mode {
+        AuthMode::SelfCheck => (Mode::SelfCheck, TokenReviewMethod::SelfSubjectReview),
+        AuthMode::Review => (Mode::Review, token_review),
+        AuthMode::Rbac => (Mode::Rbac, token_review),
+        AuthMode::None => return Ok(None),
+    };
+    let clock: WallClock = Arc::new(SystemTime::now);
+    let reviewer = Arc::new(Reviewer::new(client.clone()));
+    let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics.authentication());
+    let tokens = TokenCache::new(
+        Arc::new(tokens),
+        audiences,
+        Arc::clone(&clock),
+        metrics.authentication(),
+    )?;
+    let authenticator = Arc::new(Authenticator::new(
+        AuthenticatorSettings::read(settings)?,
+        tokens,
+        clock,
+        metrics.authentication(),
+    ));
+    let policy = (mode == Mode::Rbac).then(|| Arc::new(PolicyStore::default()));
+    let authorizer: Arc<dyn Authorizer> = match &policy {
+        Some(policy) => Arc::clone(policy) as _,
+        None => Arc::new(UpstreamAuthorizer::new(reviewer)),
+    };
+    let guard = Guard::new(
+        guard_settings(mode, settings),
+        authenticator,
+        authorizer,
+        CredentialHasher::random()?,
+        metrics.authorization(),
+    );
+    let roles = RoleFeed::new(client.clone(), guard.clone(), policy);
+    Ok(Some(Callers { guard, roles }))
+}
+
+const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {
+    GuardSettings {
         mode,
         allow_ttl: settings.allow_ttl,
         deny_ttl: settings.deny_ttl,
         reauthorize_interval: settings.reauthorize_interval,
         reauthorize_grace: settings.reauthorize_grace,
-    }))
+    }
 }
 
 /// Under whose name requests are forwarded that do not say so themselves.
@@ -70,14 +143,22 @@ pub(super) fn report(settings: &AuthSettings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::client::UpstreamSource;
 
-    #[test]
-    fn only_without_authentication_does_everybody_act_as_the_gateway() {
+    #[tokio::test]
+    async fn only_without_authentication_does_everybody_act_as_the_gateway() {
+        let metrics = Metrics::new().unwrap();
+        let source = UpstreamSource::url("http://127.0.0.1:1").unwrap();
+        let client = Client::connect(source).await.unwrap();
+        let guarded = |mode| {
+            let callers = callers(&AuthSettings::of_mode(mode), &client, &metrics);
+            callers.unwrap().is_some()
+        };
         for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
             assert_eq!(forwarding_identity(mode), Identity::Caller);
-            assert!(guard(&AuthSettings::of_mode(mode)).is_some());
+            assert!(guarded(mode));
         }
         assert_eq!(forwarding_identity(AuthMode::None), Identity::Gateway);
-        assert!(guard(&AuthSettings::of_mode(AuthMode::None)).is_none());
+        assert!(!guarded(AuthMode::None));
     }
 }

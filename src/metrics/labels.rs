@@ -215,6 +215,8 @@ pub enum Task {
     IdleCaches,
     /// Gives up caches where memory is short.
     Memory,
+    /// Follows roles and bindings.
+    Roles,
     /// Follows one shared watch of tables.
     TableWatch,
 }
@@ -230,6 +232,7 @@ impl Label for Task {
         Self::Http2Stream,
         Self::IdleCaches,
         Self::Memory,
+        Self::Roles,
         Self::TableWatch,
     ];
 
@@ -244,6 +247,7 @@ impl Label for Task {
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
             Self::Memory => "memory",
+            Self::Roles => "roles",
             Self::TableWatch => "table_watch",
         }
     }

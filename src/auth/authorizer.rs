@@ -1,0 +1,65 @@
+//! Access reviews by the API server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::access_review::{NoVerdict, Verdict, review_of, self_review_of, verdict};
+use super::decisions::Authorizer;
+use super::question::{Asker, Question};
+use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
+
+/// Asks the API server.
+#[derive(Debug)]
+pub struct UpstreamAuthorizer(Arc<Reviewer>);
+
+impl UpstreamAuthorizer {
+    /// Sends questions by this reviewer.
+    #[must_use]
+    pub const fn new(reviewer: Arc<Reviewer>) -> Self {
+        Self(reviewer)
+    }
+
+    async fn ask(
+        &self,
+        question: &Question,
+        purpose: ReviewPurpose,
+    ) -> Result<Verdict, ReviewError> {
+        let (user, access) = (&question.key.user, &question.key.access);
+        let identity = match &question.asker {
+            Asker::Gateway => {
+                let review = review_of(user, access);
+                let answer = self.0.create(purpose, ReviewIdentity::Gateway, &review);
+                return Ok(verdict(answer.await?.status)?);
+            }
+            Asker::Impersonated => ReviewIdentity::Impersonated(user),
+            Asker::Caller {
+                token,
+                impersonation,
+            } => ReviewIdentity::Caller {
+                token: Some(token),
+                impersonation,
+            },
+        };
+        let review = self_review_of(access);
+        let answer = self.0.create(purpose, identity, &review).await?;
+        Ok(verdict(answer.status)?)
+    }
+}
+
+impl Authorizer for UpstreamAuthorizer {
+    fn decide<'a>(
+        &'a self,
+        question: &'a Question,
+        purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+        Box::pin(self.ask(question, purpose))
+    }
+}
+
+impl From<NoVerdict> for ReviewError {
+    fn from(error: NoVerdict) -> Self {
+        Self::Malformed {
+            reason: error.to_string(),
+        }
+    }
+}

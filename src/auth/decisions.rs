@@ -1,0 +1,385 @@
+//! Decisions of authorizers, remembered for a while. A question is in flight once, however many wait for its answer.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use moka::future::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::access_review::Verdict;
+use super::changes::{Changes, Moment, ScopeSet};
+use super::question::{Asker, Question, QuestionKey};
+use super::upstream::{ReviewError, ReviewPurpose};
+use crate::metrics::{AuthorizationMetrics, ReviewOutcome};
+
+/// Whoever decides questions; tests have their own.
+pub trait Authorizer: Send + Sync + std::fmt::Debug + 'static {
+    /// The decision.
+    fn decide<'a>(
+        &'a self,
+        question: &'a Question,
+        purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
+}
+
+/// A decision and its age.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// What was decided.
+    pub verdict: Arc<Verdict>,
+    /// When that was asked.
+    pub asked_at: Instant,
+    /// No change after this one is known to it.
+    moment: Moment,
+}
+
+/// How long decisions are remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionTtls {
+    /// Those that allow.
+    pub allow: Duration,
+    /// Those that deny.
+    pub deny: Duration,
+}
+
+/// The memory of decisions.
+#[derive(Debug)]
+pub struct Decisions {
+    shared: Arc<Shared>,
+    /// Questions in flight. They end with the memory.
+    tasks: Mutex<JoinSet<()>>,
+    /// Who may ask, so that one user's questions do not delay those of others. Users share a semaphore by chance.
+    places: Vec<Arc<Semaphore>>,
+    hasher: RandomState,
+    is_remembering: bool,
+}
+
+type Outcome = Result<Decision, ReviewError>;
+
+#[derive(Debug)]
+struct Shared {
+    authorizer: Arc<dyn Authorizer>,
+    ttls: DecisionTtls,
+    cache: Cache<QuestionKey, Decision, RandomState>,
+    flights: Mutex<Flights>,
+    metrics: AuthorizationMetrics,
+}
+
+#[derive(Debug, Default)]
+struct Flights {
+    changes: Changes,
+    flights: HashMap<QuestionKey, Flight, RandomState>,
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    moment: Moment,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+impl Decisions {
+    /// Asks this authorizer each time. For one that decides from memory.
+    #[must_use]
+    pub fn unremembered(authorizer: Arc<dyn Authorizer>, metrics: AuthorizationMetrics) -> Self {
+        let ttls = DecisionTtls {
+            allow: Duration::ZERO,
+            deny: Duration::ZERO,
+        };
+        Self {
+            is_remembering: false,
+            ..Self::new(authorizer, ttls, metrics)
+        }
+    }
+
+    /// Asks this authorizer what it does not remember.
+    #[must_use]
+    pub fn new(
+        authorizer: Arc<dyn Authorizer>,
+        ttls: DecisionTtls,
+        metrics: AuthorizationMetrics,
+    ) -> Self {
+        let weight = |key: &QuestionKey, decision: &Decision| {
+            let text_len = key.text_len() + decision.verdict.reason.len();
+            u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
+        };
+        // Ages are looked at below, by tokio's clock; this lets go of the memory.
+        let cache = Cache::builder()
+            .weigher(weight)
+            .max_capacity(CACHE_LEN_MAX)
+            .time_to_live(ttls.allow.max(ttls.deny))
+            .build_with_hasher(RandomState::default());
+        let places = std::iter::repeat_with(|| Arc::new(Semaphore::new(IN_FLIGHT_OF_USER_MAX)));
+        Self {
+            shared: Arc::new(Shared {
+                authorizer,
+                ttls,
+                cache,
+                flights: Mutex::default(),
+                metrics,
+            }),
+            tasks: Mutex::default(),
+            places: places.take(PLACE_GROUPS).collect(),
+            hasher: RandomState::default(),
+            is_remembering: true,
+        }
+    }
+
+    /// The decision, remembered or asked for. Failures are not remembered.
+    ///
+    /// # Errors
+    /// [`ReviewError`] if there is none.
+    pub async fn decide(&self, question: &Question) -> Result<Decision, ReviewError> {
+        if !self.is_remembering {
+            let moment = self.shared.flights().changes.now();
+            let purpose = ReviewPurpose::Authorization;
+            return self.shared.ask(question, moment, purpose).await;
+        }
+        if let Some(decision) = self.shared.remembered(&question.key).await {
+            self.shared.metrics.cache_hits.inc();
+            return Ok(decision);
+        }
+        self.shared.metrics.cache_misses.inc();
+        let outcome = tokio::time::timeout(WAIT_MAX, self.asked(question)).await;
+        outcome.map_err(|_elapsed| unavailable("no decision in time"))?
+    }
+
+    /// Asks now, whatever is remembered, and remembers the answer.
+    ///
+    /// # Errors
+    /// [`ReviewError`] if there is none.
+    pub async fn decide_afresh(&self, question: &Question) -> Result<Decision, ReviewError> {
+        let moment = self.shared.flights().changes.now();
+        let decision = self
+            .shared
+            .ask(question, moment, ReviewPurpose::Recheck)
+            .await?;
+        if self.is_remembering {
+            let key = question.key.clone();
+            self.shared.remember(key, decision.clone()).await;
+        }
+        Ok(decision)
+    }
+
+    /// Forgets the decisions that changes of roles may matter to, also those in flight.
+    pub fn forget(&self, scopes: &ScopeSet) {
+        self.shared.flights().changes.record(scopes);
+    }
+
+    /// Forgets one decision.
+    pub async fn forget_one(&self, key: &QuestionKey) {
+        self.shared.cache.invalidate(key).await;
+    }
+
+    /// Whether nothing has changed since a decision was asked for that may matter to it.
+    #[must_use]
+    pub fn is_current(&self, decision: &Decision, key: &QuestionKey) -> bool {
+        let flights = self.shared.flights();
+        flights.changes.is_current(decision.moment, &key.access)
+    }
+
+    async fn asked(&self, question: &Question) -> Outcome {
+        let key = &question.key;
+        let joined = self.shared.flights().joined(key);
+        let mut outcome = match joined {
+            Some(outcome) => outcome,
+            None => {
+                let place = self.place(key).await?;
+                // Somebody else may have asked meanwhile.
+                if let Some(decision) = self.shared.remembered(key).await {
+                    return Ok(decision);
+                }
+                self.flight(question, place)
+            }
+        };
+        let outcome = outcome.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(unavailable("the question was interrupted")))
+    }
+
+    async fn place(&self, key: &QuestionKey) -> Result<OwnedSemaphorePermit, ReviewError> {
+        let hash = self.hasher.hash_one(&key.user.name);
+        let index = usize::try_from(hash % PLACE_GROUPS as u64).unwrap_or_default();
+        let place = Arc::clone(&self.places[index]).acquire_owned().await;
+        place.map_err(|_closed| unavailable("no places"))
+    }
+
+    /// Joins the question's flight, or begins it. It goes on when nobody waits for it any more.
+    fn flight(
+        &self,
+        question: &Question,
+        place: OwnedSemaphorePermit,
+    ) -> watch::Receiver<Option<Outcome>> {
+        let mut flights = self.shared.flights();
+        if let Some(outcome) = flights.joined(&question.key) {
+            return outcome;
+        }
+        let (sender, outcome) = watch::channel(None);
+        let moment = flights.changes.now();
+        let flight = Flight {
+            moment,
+            outcome: outcome.clone(),
+        };
+        flights.flights.insert(question.key.clone(), flight);
+        drop(flights);
+        let (shared, question) = (Arc::clone(&self.shared), question.clone());
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let landing = Landing {
+                shared: &shared,
+                key: &question.key,
+                moment,
+            };
+            let outcome = shared.ask_patiently(&question, moment).await;
+            if let Ok(decision) = &outcome {
+                shared
+                    .remember(question.key.clone(), decision.clone())
+                    .await;
+            }
+            drop(landing);
+            drop(place);
+            sender.send_replace(Some(outcome));
+        });
+        outcome
+    }
+}
+
+/// Ends a flight, also if its task panics.
+struct Landing<'a> {
+    shared: &'a Shared,
+    key: &'a QuestionKey,
+    moment: Moment,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        let mut flights = self.shared.flights();
+        // A change of roles may have let another one begin.
+        let is_own = |flight: &Flight| flight.moment == self.moment;
+        if flights.flights.get(self.key).is_some_and(is_own) {
+            flights.flights.remove(self.key);
+        }
+    }
+}
+
+impl Flights {
+    /// The flight of the question, unless it began before a change that may matter.
+    fn joined(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<Outcome>>> {
+        let flight = self.flights.get(key)?;
+        let is_current = self.changes.is_current(flight.moment, &key.access);
+        is_current.then(|| flight.outcome.clone())
+    }
+}
+
+impl Shared {
+    fn flights(&self) -> MutexGuard<'_, Flights> {
+        // Nothing under the lock panics half way.
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
+        let decision = self.cache.get(key).await?;
+        let ttl = match decision.verdict.is_allowed {
+            true => self.ttls.allow,
+            false => self.ttls.deny,
+        };
+        let is_fresh = decision.asked_at.elapsed() < ttl;
+        let is_current = || {
+            let flights = self.flights();
+            flights.changes.is_current(decision.moment, &key.access)
+        };
+        (is_fresh && is_current()).then_some(decision)
+    }
+
+    async fn remember(&self, key: QuestionKey, decision: Decision) {
+        if key.text_len() < CACHED_TEXT_LEN_MAX {
+            self.cache.insert(key, decision).await;
+        }
+    }
+
+    /// Tries again a few times within its time, as the API server's webhook does.
+    async fn ask_patiently(&self, question: &Question, moment: Moment) -> Outcome {
+        let attempts = async {
+            let mut delay = RETRY_DELAY;
+            for _ in 1..ATTEMPTS {
+                match self
+                    .ask(question, moment, ReviewPurpose::Authorization)
+                    .await
+                {
+                    Err(ReviewError::Unavailable { .. }) => tokio::time::sleep(delay).await,
+                    outcome => return outcome,
+                }
+                delay = delay * 3 / 2;
+            }
+            self.ask(question, moment, ReviewPurpose::Authorization)
+                .await
+        };
+        let outcome = tokio::time::timeout(ASK_MAX, attempts).await;
+        outcome.unwrap_or_else(|_elapsed| Err(unavailable("no decision in time")))
+    }
+
+    async fn ask(&self, question: &Question, moment: Moment, purpose: ReviewPurpose) -> Outcome {
+        // The decision is as old as the question.
+        let asked_at = Instant::now();
+        let verdict = self.authorizer.decide(question, purpose).await;
+        self.metrics
+            .review_duration
+            .observe(asked_at.elapsed().as_secs_f64());
+        self.metrics.reviews.inc(match &verdict {
+            Ok(verdict) if verdict.is_allowed => ReviewOutcome::Allowed,
+            Ok(_) => ReviewOutcome::Denied,
+            Err(error) if may_not_ask(&question.asker, error) => ReviewOutcome::Unasked,
+            Err(_) => ReviewOutcome::Failed,
+        });
+        Ok(Decision {
+            verdict: Arc::new(verdict?),
+            asked_at,
+            moment,
+        })
+    }
+}
+
+/// Whether an error is about the caller, not about the gateway or upstream.
+fn may_not_ask(asker: &Asker, error: &ReviewError) -> bool {
+    match (asker, error) {
+        (Asker::Caller { .. }, ReviewError::Unauthorized | ReviewError::Forbidden { .. })
+        | (Asker::Impersonated, ReviewError::Forbidden { .. }) => true,
+        (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => false,
+    }
+}
+
+fn unavailable(reason: &str) -> ReviewError {
+    ReviewError::Unavailable {
+        reason: reason.to_owned(),
+    }
+}
+
+/// All of a question's attempts, as long as the API server lets a webhook take.
+const ASK_MAX: Duration = Duration::from_secs(30);
+/// Waiting for a place included.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+const ATTEMPTS: usize = 3;
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Strings of a question that is remembered; the API server's webhook has this bound, too.
+const CACHED_TEXT_LEN_MAX: usize = 10_000;
+
+/// A hundred thousand usual questions.
+const CACHE_LEN_MAX: u64 = 64 << 20;
+
+/// What an entry takes beside its strings, about.
+const ENTRY_LEN: usize = 512;
+
+/// Questions of one user in flight; others of its wait.
+const IN_FLIGHT_OF_USER_MAX: usize = 8;
+
+const PLACE_GROUPS: usize = 256;
+
+#[cfg(test)]
+pub(in crate::auth) mod tests;

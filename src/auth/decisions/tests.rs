@@ -1,0 +1,483 @@
+//! Decisions with a scripted authorizer, under tokio's paused clock.
+
+use std::collections::VecDeque;
+
+use super::super::access::{Access, ResourceAccess};
+use super::super::changes::RoleScope;
+use super::super::user::User;
+use super::*;
+use crate::metrics::Metrics;
+
+/// An authorizer that answers as it is told.
+#[derive(Debug)]
+pub(in crate::auth) struct Script {
+    state: Mutex<ScriptState>,
+    /// Answers wait while it is closed.
+    gate: watch::Sender<bool>,
+}
+
+type Answer = Result<Verdict, ReviewError>;
+
+/// Questions that have an answer of their own.
+struct Exception(Box<dyn Fn(&QuestionKey) -> Option<Answer> + Send>);
+
+impl std::fmt::Debug for Exception {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Exception(..)")
+    }
+}
+
+#[derive(Debug)]
+struct ScriptState {
+    exception: Option<Exception>,
+    asked: Vec<(QuestionKey, ReviewPurpose)>,
+    /// Used first.
+    next: VecDeque<Result<Verdict, ReviewError>>,
+    /// Used then, for each question.
+    always: Result<Verdict, ReviewError>,
+    in_flight: usize,
+    in_flight_max: usize,
+}
+
+impl Script {
+    pub(in crate::auth) fn always(answer: Result<Verdict, ReviewError>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(ScriptState {
+                exception: None,
+                asked: Vec::new(),
+                next: VecDeque::new(),
+                always: answer,
+                in_flight: 0,
+                in_flight_max: 0,
+            }),
+            gate: watch::Sender::new(true),
+        })
+    }
+
+    pub(in crate::auth) fn then_always(&self, answer: Result<Verdict, ReviewError>) {
+        self.state().always = answer;
+    }
+
+    pub(in crate::auth) fn next(&self, answer: Result<Verdict, ReviewError>) {
+        self.state().next.push_back(answer);
+    }
+
+    pub(in crate::auth) fn deny(&self, is_denied: impl Fn(&Access) -> bool + Send + 'static) {
+        let exception = move |key: &QuestionKey| is_denied(&key.access).then(denied);
+        self.state().exception = Some(Exception(Box::new(exception)));
+    }
+
+    pub(in crate::auth) fn refuse_user(&self, name: &'static str) {
+        let exception = move |key: &QuestionKey| {
+            (key.user.name == name).then_some(Err(ReviewError::Unauthorized))
+        };
+        self.state().exception = Some(Exception(Box::new(exception)));
+    }
+
+    pub(in crate::auth) fn asked(&self) -> Vec<(QuestionKey, ReviewPurpose)> {
+        std::mem::take(&mut self.state().asked)
+    }
+
+    pub(in crate::auth) fn asked_count(&self) -> usize {
+        self.asked().len()
+    }
+
+    pub(in crate::auth) fn in_flight_max(&self) -> usize {
+        self.state().in_flight_max
+    }
+
+    pub(in crate::auth) fn close(&self) {
+        self.gate.send_replace(false);
+    }
+
+    pub(in crate::auth) fn open(&self) {
+        self.gate.send_replace(true);
+    }
+
+    fn state(&self) -> MutexGuard<'_, ScriptState> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Authorizer for Script {
+    fn decide<'a>(
+        &'a self,
+        question: &'a Question,
+        purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut gate = self.gate.subscribe();
+            {
+                let mut state = self.state();
+                state.asked.push((question.key.clone(), purpose));
+                state.in_flight += 1;
+                state.in_flight_max = state.in_flight_max.max(state.in_flight);
+            }
+            gate.wait_for(|is_open| *is_open).await.unwrap();
+            let mut state = self.state();
+            state.in_flight -= 1;
+            let exception = state.exception.as_ref();
+            let exception = exception.and_then(|Exception(answer)| answer(&question.key));
+            let next = exception.or_else(|| state.next.pop_front());
+            next.unwrap_or_else(|| state.always.clone())
+        })
+    }
+}
+
+pub(in crate::auth) fn allowed() -> Result<Verdict, ReviewError> {
+    Ok(Verdict {
+        is_allowed: true,
+        reason: String::new(),
+    })
+}
+
+pub(in crate::auth) fn denied() -> Result<Verdict, ReviewError> {
+    Ok(Verdict {
+        is_allowed: false,
+        reason: "no".to_owned(),
+    })
+}
+
+pub(in crate::auth) fn down() -> Result<Verdict, ReviewError> {
+    Err(unavailable("down"))
+}
+
+pub(in crate::auth) fn pods(namespace: &str) -> Access {
+    Access::Resource(ResourceAccess {
+        verb: "list".to_owned(),
+        version: "v1".to_owned(),
+        resource: "pods".to_owned(),
+        namespace: namespace.to_owned(),
+        ..ResourceAccess::default()
+    })
+}
+
+pub(in crate::auth) fn user(name: &str) -> Arc<User> {
+    Arc::new(User {
+        name: name.to_owned(),
+        ..User::default()
+    })
+}
+
+pub(in crate::auth) fn question(name: &str, access: Access) -> Question {
+    Question {
+        asker: Asker::Gateway,
+        key: QuestionKey {
+            credentials: None,
+            user: user(name),
+            access,
+        },
+    }
+}
+
+pub(in crate::auth) fn namespace(name: &str) -> ScopeSet {
+    let mut scopes = ScopeSet::default();
+    scopes.insert(RoleScope::Namespace(name.to_owned()));
+    scopes
+}
+
+fn everything() -> ScopeSet {
+    let mut scopes = ScopeSet::default();
+    scopes.insert(RoleScope::Cluster);
+    scopes
+}
+
+const TTLS: DecisionTtls = DecisionTtls {
+    allow: Duration::from_secs(300),
+    deny: Duration::from_secs(30),
+};
+
+pub(in crate::auth) fn decisions(script: &Arc<Script>) -> Arc<Decisions> {
+    let metrics = Metrics::new().unwrap().authorization();
+    Arc::new(Decisions::new(Arc::clone(script) as _, TTLS, metrics))
+}
+
+async fn is_allowed(decisions: &Decisions, question: &Question) -> bool {
+    decisions.decide(question).await.unwrap().verdict.is_allowed
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_are_remembered_as_long_as_they_may_be() {
+    for (answer, ttl) in [(allowed(), TTLS.allow), (denied(), TTLS.deny)] {
+        let script = Script::always(answer.clone());
+        let decisions = decisions(&script);
+        let question = question("jane", pods("a"));
+        for _ in 0..2 {
+            let decision = decisions.decide(&question).await.unwrap();
+            assert_eq!(Ok((*decision.verdict).clone()), answer);
+        }
+        tokio::time::advance(ttl - Duration::from_millis(1)).await;
+        decisions.decide(&question).await.unwrap();
+        assert_eq!(script.asked_count(), 1);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        decisions.decide(&question).await.unwrap();
+        assert_eq!(script.asked_count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_differ_in_any_part_have_answers_of_their_own() {
+    let resource = ResourceAccess {
+        verb: "list".to_owned(),
+        ..ResourceAccess::default()
+    };
+    let changed = |change: fn(&mut ResourceAccess)| {
+        let mut access = resource.clone();
+        change(&mut access);
+        Access::Resource(access)
+    };
+    let accesses = [
+        Access::Resource(resource.clone()),
+        changed(|access| access.verb = "watch".to_owned()),
+        changed(|access| access.group = "x".to_owned()),
+        changed(|access| access.version = "x".to_owned()),
+        changed(|access| access.resource = "x".to_owned()),
+        changed(|access| access.subresource = "x".to_owned()),
+        changed(|access| access.namespace = "x".to_owned()),
+        changed(|access| access.name = "x".to_owned()),
+        changed(|access| access.field_selector = "x".to_owned()),
+        changed(|access| access.label_selector = "x".to_owned()),
+        Access::Path {
+            verb: "list".to_owned(),
+            path: String::new(),
+        },
+    ];
+    let jane = (*user("jane")).clone();
+    let users = [
+        jane.clone(),
+        User {
+            name: "joe".to_owned(),
+            ..jane.clone()
+        },
+        User {
+            uid: "1".to_owned(),
+            ..jane.clone()
+        },
+        User {
+            groups: vec!["g".to_owned()],
+            ..jane.clone()
+        },
+        User {
+            extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
+            ..jane
+        },
+    ];
+    let script = Script::always(denied());
+    let decisions = decisions(&script);
+    for (number, user) in users.into_iter().enumerate() {
+        let user = Arc::new(user);
+        for access in &accesses {
+            let mut question = question("", access.clone());
+            question.key.user = Arc::clone(&user);
+            decisions.decide(&question).await.unwrap();
+            assert_eq!(script.asked_count(), 1, "user {number}, {access:?}");
+            decisions.decide(&question).await.unwrap();
+            assert_eq!(script.asked_count(), 0, "user {number}, {access:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_asked_once_however_many_wait_and_goes_on_without_them() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    let waiters: Vec<_> = (0..100)
+        .map(|_| {
+            let (decisions, question) = (Arc::clone(&decisions), question.clone());
+            tokio::spawn(async move { is_allowed(&decisions, &question).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    // The first one began the question, and leaves.
+    let mut waiters = waiters.into_iter();
+    waiters.next().unwrap().abort();
+    tokio::task::yield_now().await;
+    script.open();
+    for waiter in waiters {
+        assert!(waiter.await.unwrap());
+    }
+    assert_eq!(script.asked_count(), 1);
+
+    // Nobody waits at all.
+    script.close();
+    decisions.forget(&everything());
+    let abandoned = tokio::spawn({
+        let (decisions, question) = (Arc::clone(&decisions), question.clone());
+        async move { is_allowed(&decisions, &question).await }
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    abandoned.abort();
+    script.open();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.asked_count(), 1);
+    assert!(is_allowed(&decisions, &question).await);
+    assert_eq!(script.asked_count(), 0, "the answer was not remembered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again_and_not_remembered() {
+    let script = Script::always(down());
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    assert!(decisions.decide(&question).await.is_err());
+    assert_eq!(script.asked_count(), ATTEMPTS);
+    script.next(down());
+    script.then_always(allowed());
+    assert!(is_allowed(&decisions, &question).await);
+    assert_eq!(script.asked_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_and_refusals_are_neither_decisions_nor_tried_again() {
+    let errors = [
+        ReviewError::Malformed {
+            reason: String::new(),
+        },
+        ReviewError::Unauthorized,
+        ReviewError::Forbidden {
+            message: String::new(),
+        },
+    ];
+    for error in errors {
+        let script = Script::always(Err(error.clone()));
+        let decisions = decisions(&script);
+        let question = question("jane", pods("a"));
+        for _ in 0..2 {
+            let failure = decisions.decide(&question).await.unwrap_err();
+            assert_eq!(failure, error);
+        }
+        assert_eq!(script.asked_count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authorizer_that_does_not_answer_is_given_up() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let started = Instant::now();
+    let outcome = decisions.decide(&question("jane", pods("a"))).await;
+    assert!(matches!(outcome, Err(ReviewError::Unavailable { .. })));
+    assert_eq!(started.elapsed(), WAIT_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_users_questions_wait_for_each_other_and_not_for_others() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let ask = |name: &str, namespace: String| {
+        let (decisions, question) = (Arc::clone(&decisions), question(name, pods(&namespace)));
+        tokio::spawn(async move { is_allowed(&decisions, &question).await })
+    };
+    let own: Vec<_> = (0..50).map(|n| ask("greedy", n.to_string())).collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.asked_count(), IN_FLIGHT_OF_USER_MAX);
+    // Two users share their places with a probability of 1 to 256; of so many, some do not.
+    let others: Vec<_> = (0..8)
+        .map(|n| ask(&format!("user-{n}"), String::new()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(script.asked_count() > 0);
+    script.open();
+    for asked in own.into_iter().chain(others) {
+        assert!(asked.await.unwrap());
+    }
+    assert!(script.in_flight_max() <= IN_FLIGHT_OF_USER_MAX + 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_roles_forgets_what_it_may_matter_to() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let (of_a, of_b) = (question("jane", pods("a")), question("jane", pods("b")));
+    let count = async || {
+        decisions.decide(&of_a).await.unwrap();
+        let a = script.asked_count();
+        decisions.decide(&of_b).await.unwrap();
+        (a, script.asked_count())
+    };
+    assert_eq!(count().await, (1, 1));
+    decisions.forget(&namespace("a"));
+    assert_eq!(count().await, (1, 0));
+    decisions.forget(&everything());
+    assert_eq!(count().await, (1, 1));
+    assert_eq!(count().await, (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_a_change_is_not_remembered_and_not_joined() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    let ask = || {
+        let (decisions, question) = (Arc::clone(&decisions), question.clone());
+        tokio::spawn(async move { decisions.decide(&question).await.unwrap() })
+    };
+    let before = ask();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    decisions.forget(&namespace("a"));
+    script.next(allowed());
+    script.next(denied());
+    let after = ask();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.asked_count(), 2, "the old question was joined");
+    script.open();
+    let (before, after) = (before.await.unwrap(), after.await.unwrap());
+    assert!(!decisions.is_current(&before, &question.key));
+    assert!(decisions.is_current(&after, &question.key));
+    // Whichever answer came last, only the newer one may be remembered.
+    let remembered = decisions.decide(&question).await.unwrap();
+    assert!(decisions.is_current(&remembered, &question.key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_of_many_words_is_asked_each_time() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let question = question("jane", pods(&"a".repeat(CACHED_TEXT_LEN_MAX)));
+    for _ in 0..2 {
+        assert!(is_allowed(&decisions, &question).await);
+        assert_eq!(script.asked_count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_is_bounded_by_the_length_of_questions() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let long = "a".repeat(9_000);
+    for number in 0..8_000 {
+        let key = question("jane", pods(&format!("{long}{number}"))).key;
+        let verdict = Arc::new(allowed().unwrap());
+        let decision = Decision {
+            verdict,
+            asked_at: Instant::now(),
+            moment: Moment::default(),
+        };
+        decisions.shared.remember(key, decision).await;
+    }
+    decisions.shared.cache.run_pending_tasks().await;
+    assert!(decisions.shared.cache.weighted_size() <= CACHE_LEN_MAX);
+    assert!(decisions.shared.cache.entry_count() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_decision_takes_the_place_of_a_remembered_one() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    assert!(is_allowed(&decisions, &question).await);
+    script.then_always(denied());
+    let fresh = decisions.decide_afresh(&question).await.unwrap();
+    assert!(!fresh.verdict.is_allowed);
+    assert!(!is_allowed(&decisions, &question).await);
+    let purposes: Vec<_> = script.asked().into_iter().map(|(_, why)| why).collect();
+    assert_eq!(
+        purposes,
+        [ReviewPurpose::Authorization, ReviewPurpose::Recheck]
+    );
+}

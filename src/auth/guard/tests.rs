@@ -1,0 +1,395 @@
+//! The guard with scripted reviews, in each mode.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+use http::HeaderValue;
+
+use super::super::access::ResourceAccess;
+use super::super::authenticator::AuthenticatorSettings;
+use super::super::caller::Token;
+use super::super::decisions::tests::{Script, allowed, denied, down, pods};
+use super::super::token_cache::TokenCache;
+use super::super::token_review::{TokenAuthenticator, TokenVerdict};
+use super::super::upstream::ReviewPurpose;
+use super::super::user::User;
+use super::*;
+use crate::metrics::Metrics;
+
+/// Users by their tokens.
+#[derive(Default)]
+struct Tokens(Mutex<HashMap<String, Arc<User>>>);
+
+impl TokenAuthenticator for Tokens {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+        _purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        let user = self.0.lock().unwrap().get(token.secret()).cloned();
+        Box::pin(std::future::ready(Ok(user)))
+    }
+}
+
+struct Stage {
+    guard: Guard,
+    script: Arc<Script>,
+    tokens: Arc<Tokens>,
+}
+
+impl Stage {
+    fn new(mode: Mode) -> Self {
+        Self::with(mode, false)
+    }
+
+    fn with(mode: Mode, anonymous: bool) -> Self {
+        let metrics = Metrics::new().unwrap();
+        let tokens = Arc::new(Tokens::default());
+        for name in ["jane", "joe"] {
+            let user = User {
+                name: name.to_owned(),
+                groups: vec!["system:authenticated".to_owned()],
+                ..User::default()
+            };
+            let mut known = tokens.0.lock().unwrap();
+            known.insert(format!("{name}s-token"), Arc::new(user));
+        }
+        let clock: super::super::token_cache::WallClock = Arc::new(SystemTime::now);
+        let cache = TokenCache::new(
+            Arc::clone(&tokens) as _,
+            Vec::new(),
+            Arc::clone(&clock),
+            metrics.authentication(),
+        );
+        let settings = AuthenticatorSettings {
+            anonymous,
+            client_ca: None,
+            front_proxy: None,
+        };
+        let authenticator =
+            Authenticator::new(settings, cache.unwrap(), clock, metrics.authentication());
+        let script = Script::always(allowed());
+        let settings = GuardSettings {
+            mode,
+            allow_ttl: Duration::from_secs(300),
+            deny_ttl: Duration::from_secs(30),
+            reauthorize_interval: Duration::from_secs(30),
+            reauthorize_grace: Duration::from_secs(300),
+        };
+        let guard = Guard::new(
+            settings,
+            Arc::new(authenticator),
+            Arc::clone(&script) as _,
+            CredentialHasher::new(&[7; 32]),
+            metrics.authorization(),
+        );
+        Self {
+            guard,
+            script,
+            tokens,
+        }
+    }
+
+    async fn authenticate(&self, headers: &[(&'static str, &str)]) -> Result<Caller, Refusal> {
+        let headers = map(headers);
+        let peer = PeerIdentity::default();
+        self.guard.authenticate(&headers, &peer).await
+    }
+
+    async fn ask(
+        &self,
+        headers: &[(&'static str, &str)],
+        access: &Access,
+    ) -> Result<Lease, Refusal> {
+        let caller = self.authenticate(headers).await?;
+        self.guard.authorize(&caller, access).await
+    }
+
+    fn run(&self) -> tokio::task::JoinHandle<()> {
+        let guard = self.guard.clone();
+        tokio::spawn(async move { guard.run().await })
+    }
+}
+
+fn map(headers: &[(&'static str, &str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, HeaderValue::from_str(value).unwrap());
+    }
+    map
+}
+
+const JANE: (&str, &str) = ("authorization", "Bearer janes-token");
+const JOE: (&str, &str) = ("authorization", "Bearer joes-token");
+const AS_JOE: (&str, &str) = ("impersonate-user", "joe");
+const AS_GROUP: (&str, &str) = ("impersonate-group", "dev");
+
+const ALL: [Mode; 3] = [Mode::SelfCheck, Mode::Review, Mode::Rbac];
+
+#[tokio::test(start_paused = true)]
+async fn without_credentials_that_count_nothing_is_asked() {
+    for mode in ALL {
+        let stage = Stage::new(mode);
+        for headers in [&[][..], &[("authorization", "Bearer unknown")]] {
+            let refusal = stage.ask(headers, &pods("a")).await.unwrap_err();
+            assert_eq!(refusal, Refusal::Unauthorized);
+        }
+        assert_eq!(stage.script.asked_count(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_has_user_access_and_reason() {
+    for mode in [Mode::SelfCheck, Mode::Review] {
+        let stage = Stage::new(mode);
+        stage.script.then_always(denied());
+        match stage.ask(&[JANE], &pods("a")).await.unwrap_err() {
+            Refusal::Forbidden {
+                user,
+                access,
+                reason,
+            } => {
+                assert_eq!((&*user.name, &*access), ("jane", &pods("a")));
+                assert_eq!(reason, "no");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Others of upstream's authorizers may allow what no role does.
+    let stage = Stage::new(Mode::Rbac);
+    stage.script.then_always(denied());
+    let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Forward);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_nothing_is_allowed() {
+    let errors = [
+        down(),
+        Err(ReviewError::Malformed {
+            reason: "secret address".to_owned(),
+        }),
+    ];
+    for mode in ALL {
+        for error in &errors {
+            let stage = Stage::new(mode);
+            stage.script.then_always(error.clone());
+            match stage.ask(&[JANE], &pods("a")).await.unwrap_err() {
+                Refusal::Failed { message } => assert!(!message.contains("secret")),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_ask_is_left_to_upstream() {
+    let forbidden = || {
+        Err(ReviewError::Forbidden {
+            message: String::new(),
+        })
+    };
+    let stage = Stage::new(Mode::SelfCheck);
+    stage.script.then_always(forbidden());
+    let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Forward);
+    // Elsewhere it is the gateway that may not ask.
+    let stage = Stage::new(Mode::Review);
+    stage.script.then_always(forbidden());
+    let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Failed { .. }), "{refusal:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_upstream_refuses_is_forgotten() {
+    let stage = Stage::new(Mode::SelfCheck);
+    assert!(stage.authenticate(&[JANE]).await.is_ok());
+    stage.script.then_always(Err(ReviewError::Unauthorized));
+    let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Unauthorized);
+    let refusal = stage.authenticate(&[JANE]).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Unauthorized);
+}
+
+#[tokio::test(start_paused = true)]
+async fn anonymous_callers_are_asked_about_by_the_gateway_only() {
+    let stage = Stage::with(Mode::SelfCheck, true);
+    let refusal = stage.ask(&[], &pods("a")).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Forward);
+    assert_eq!(stage.script.asked_count(), 0);
+    let stage = Stage::with(Mode::Review, true);
+    stage.script.then_always(denied());
+    let refusal = stage.ask(&[], &pods("a")).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Forbidden { .. }), "{refusal:?}");
+    let (key, _) = stage.script.asked().remove(0);
+    assert_eq!(key.user.name, "system:anonymous");
+}
+
+fn impersonate(resource: &str, name: &str) -> Access {
+    Access::Resource(ResourceAccess {
+        verb: "impersonate".to_owned(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..ResourceAccess::default()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
+    let stage = Stage::new(Mode::Review);
+    let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
+    assert_eq!(caller.user.name, "joe");
+    assert_eq!(caller.impersonator.as_ref().unwrap().name, "jane");
+    let asked = stage.script.asked();
+    assert!(asked.iter().all(|(key, _)| key.user.name == "jane"));
+    let asked: Vec<_> = asked.into_iter().map(|(key, _)| key.access).collect();
+    assert_eq!(
+        asked,
+        [impersonate("users", "joe"), impersonate("groups", "dev")]
+    );
+    stage.guard.authorize(&caller, &pods("a")).await.unwrap();
+    let asked = stage.script.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].0.user.name, "joe");
+    assert!(asked[0].0.user.is_in("dev"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_part_that_is_denied_refuses_the_impersonation() {
+    let stage = Stage::new(Mode::Review);
+    stage.script.next(allowed());
+    stage.script.then_always(denied());
+    match stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await {
+        Err(Refusal::Forbidden { user, access, .. }) => {
+            assert_eq!(user.name, "jane");
+            assert_eq!(*access, impersonate("groups", "dev"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
+    let stage = Stage::new(Mode::SelfCheck);
+    let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
+    assert_eq!(caller.user.name, "joe");
+    assert_eq!(stage.script.asked_count(), 0);
+    let question = stage.guard.question(&caller, pods("a")).unwrap();
+    match &question.asker {
+        Asker::Caller {
+            token,
+            impersonation,
+        } => {
+            assert_eq!(token.secret(), "janes-token");
+            assert_eq!(**impersonation, map(&[AS_JOE, AS_GROUP]));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Neither the token nor the headers alone make a question the same.
+    let keys = [
+        &[JANE, AS_JOE, AS_GROUP][..],
+        &[JANE, AS_JOE],
+        &[JOE],
+        &[JOE, AS_JOE],
+        &[JANE, AS_JOE, AS_GROUP, ("impersonate-unknown", "x")],
+    ];
+    for (number, headers) in keys.into_iter().enumerate() {
+        stage.ask(headers, &pods("a")).await.unwrap();
+        assert_eq!(stage.script.asked_count(), 1, "row {number}");
+        stage.ask(headers, &pods("a")).await.unwrap();
+        assert_eq!(stage.script.asked_count(), 0, "row {number}");
+    }
+    // Headers that make no sense are upstream's to answer.
+    let refusal = stage.authenticate(&[JANE, AS_GROUP]).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Forward);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
+    for refused in ["impersonate", "list", "token"] {
+        let stage = Stage::new(Mode::Review);
+        let _running = stage.run();
+        let lease = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap();
+        let _hold = lease.hold();
+        match refused {
+            "token" => stage.tokens.0.lock().unwrap().clear(),
+            verb => stage.script.deny(move |access| match access {
+                Access::Resource(access) => access.verb == verb,
+                Access::Path { .. } => false,
+            }),
+        }
+        tokio::time::timeout(Duration::from_secs(31), lease.revoked())
+            .await
+            .unwrap_or_else(|_| panic!("{refused}"));
+        // Who comes back is refused, and told why.
+        let refusal = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap_err();
+        match refused {
+            "token" => assert_eq!(refusal, Refusal::Unauthorized),
+            verb => match refusal {
+                Refusal::Forbidden { access, .. } => match *access {
+                    Access::Resource(access) => assert_eq!(access.verb, verb),
+                    Access::Path { .. } => unreachable!(),
+                },
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
+    for mode in ALL {
+        let stage = Stage::new(mode);
+        let _running = stage.run();
+        let lease = stage.ask(&[JANE], &pods("a")).await.unwrap();
+        let other = stage.ask(&[JOE], &pods("a")).await.unwrap();
+        let _holds = (lease.hold(), other.hold());
+        stage.tokens.0.lock().unwrap().remove("janes-token");
+        if mode == Mode::SelfCheck {
+            // The caller's own question is refused.
+            stage.script.refuse_user("jane");
+        }
+        tokio::time::timeout(Duration::from_secs(31), lease.revoked())
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!other.is_revoked());
+        let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+        assert_eq!(refusal, Refusal::Unauthorized);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forwarded_is_not_asked_about() {
+    for mode in ALL {
+        let stage = Stage::new(mode);
+        let rows = [
+            &[][..],
+            &[JANE],
+            &[JANE, AS_JOE],
+            &[("authorization", "Bearer unknown")],
+        ];
+        for headers in rows {
+            let headers = map(headers);
+            let peer = PeerIdentity::default();
+            let forwarding = stage.guard.forwarding(&headers, &peer).await.unwrap();
+            assert!(matches!(forwarding, Forwarding::AsCaller));
+        }
+        assert_eq!(stage.script.asked_count(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_without_memory_asks_each_time() {
+    let stage = Stage::new(Mode::Rbac);
+    for _ in 0..2 {
+        stage.ask(&[JANE], &pods("a")).await.unwrap();
+        assert_eq!(stage.script.asked_count(), 1);
+    }
+    stage.script.then_always(denied());
+    let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
+    assert_eq!(refusal, Refusal::Forward);
+}

@@ -1,0 +1,310 @@
+//! Leases by what they stand on, and when that is to be checked again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tokio::time::Instant;
+
+use super::caller::Token;
+use super::changes::ScopeSet;
+use super::lease::{Lease, WeakLease};
+use super::question::{Digest, Question, QuestionKey};
+use super::user::User;
+
+/// Streams with equal keys have the same lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseKey {
+    /// Of the token, as two tokens of one user are revoked one by one.
+    pub token: Option<Digest>,
+    /// The authenticated user, if the streams are another one's.
+    pub impersonator: Option<Arc<User>>,
+    /// What is done, and who does it.
+    pub question: QuestionKey,
+}
+
+/// What must stay true for a lease to last.
+#[derive(Clone, Debug)]
+pub enum Requirement {
+    /// An access is allowed.
+    Access(Question),
+    /// A token is a user's.
+    Token {
+        /// The token.
+        token: Token,
+        /// Its keyed hash.
+        digest: Digest,
+        /// The user.
+        user: Arc<User>,
+    },
+}
+
+/// What makes two requirements the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RequirementKey {
+    /// An access.
+    Access(QuestionKey),
+    /// A token and its user.
+    Token(Digest, Arc<User>),
+}
+
+impl Requirement {
+    /// What makes it the same as another one.
+    #[must_use]
+    pub fn key(&self) -> RequirementKey {
+        match self {
+            Self::Access(question) => RequirementKey::Access(question.key.clone()),
+            Self::Token { digest, user, .. } => RequirementKey::Token(*digest, Arc::clone(user)),
+        }
+    }
+}
+
+/// When a requirement was last known to be met, and when it is to be checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmation {
+    /// It was met then.
+    pub at: Instant,
+    /// It is to be checked as soon as a stream depends on it.
+    pub is_doubtful: bool,
+}
+
+/// How often requirements are checked, and how long leases outlive the last confirmation.
+#[derive(Clone, Copy, Debug)]
+pub struct RecheckTimes {
+    /// Each requirement is checked once within it.
+    pub interval: Duration,
+    /// Without confirmation for so long, a lease is revoked.
+    pub grace: Duration,
+}
+
+/// All leases.
+#[derive(Debug)]
+pub struct Leases {
+    times: RecheckTimes,
+    leases: HashMap<LeaseKey, WeakLease, RandomState>,
+    requirements: HashMap<RequirementKey, Standing, RandomState>,
+    /// Leases that nobody has are let go when there are so many entries.
+    sweep_len: usize,
+}
+
+#[derive(Debug)]
+struct Standing {
+    requirement: Requirement,
+    confirmed_at: Instant,
+    due_at: Instant,
+    /// The last check failed.
+    is_failing: bool,
+    /// It is being checked.
+    is_in_flight: bool,
+    /// A change was seen while it was being checked.
+    is_doubtful: bool,
+    leases: Vec<WeakLease>,
+}
+
+/// What a scan has found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// To be checked now, the longest unconfirmed first.
+    pub due: Vec<Requirement>,
+    /// Leases that were revoked because their grace is over.
+    pub revoked: usize,
+    /// Leases that streams have.
+    pub held: usize,
+}
+
+impl Leases {
+    /// None.
+    #[must_use]
+    pub fn new(times: RecheckTimes) -> Self {
+        Self {
+            times,
+            leases: HashMap::default(),
+            requirements: HashMap::default(),
+            sweep_len: SWEEP_LEN_MIN,
+        }
+    }
+
+    /// The lease of these streams, or a new one that stands on these requirements, each with its last confirmation.
+    pub fn lease(
+        &mut self,
+        key: LeaseKey,
+        requirements: impl FnOnce() -> Vec<(Requirement, Confirmation)>,
+        now: Instant,
+    ) -> Lease {
+        let known = self.leases.get(&key).and_then(WeakLease::upgrade);
+        if let Some(lease) = known.filter(|lease| !lease.is_revoked()) {
+            return lease;
+        }
+        if self.leases.len() + self.requirements.len() >= self.sweep_len {
+            self.sweep();
+        }
+        let lease = Lease::new();
+        for (requirement, confirmation) in requirements() {
+            let standing = self.standing(requirement, confirmation, now);
+            if standing.leases.len() == standing.leases.capacity() {
+                standing.leases.retain(is_valid);
+            }
+            standing.leases.push(lease.downgrade());
+        }
+        self.leases.insert(key, lease.downgrade());
+        lease
+    }
+
+    fn standing(
+        &mut self,
+        requirement: Requirement,
+        confirmation: Confirmation,
+        now: Instant,
+    ) -> &mut Standing {
+        let due_at = match confirmation.is_doubtful {
+            true => now,
+            // Not in the past: the grace does not run before there was a chance to check.
+            false => now.max(confirmation.at + self.delay()),
+        };
+        let known = self.requirements.entry(requirement.key());
+        let standing = known.or_insert_with(|| Standing {
+            requirement,
+            confirmed_at: confirmation.at,
+            due_at,
+            is_failing: false,
+            is_in_flight: false,
+            is_doubtful: false,
+            leases: Vec::new(),
+        });
+        if confirmation.is_doubtful {
+            standing.due_at = standing.due_at.min(now);
+        }
+        standing
+    }
+
+    /// Part of the interval, so that what was confirmed together is not checked together, and in time.
+    fn delay(&self) -> Duration {
+        self.times
+            .interval
+            .mul_f64(0.5 + 0.35 * crate::resource::fraction())
+    }
+
+    /// Finds what is to be checked now, revokes what could not be for too long, and lets go of what nobody needs.
+    pub fn scan(&mut self, now: Instant) -> Scan {
+        let mut scan = Scan::default();
+        let grace = self.times.grace;
+        let mut due = Vec::new();
+        self.requirements.retain(|_, standing| {
+            standing.leases.retain(is_valid);
+            if standing.leases.is_empty() {
+                return standing.is_in_flight;
+            }
+            let has_streams = standing.leases.iter().any(is_held);
+            let is_over = |since: Instant| now.saturating_duration_since(since) >= grace;
+            // Either checks fail, or there are too many of them to come to this one.
+            let is_stuck = standing.is_failing || is_over(standing.due_at);
+            if is_over(standing.confirmed_at) && is_stuck && has_streams {
+                scan.revoked += standing.revoke();
+                return false;
+            }
+            if standing.due_at <= now && has_streams && !standing.is_in_flight {
+                standing.is_in_flight = true;
+                due.push((standing.confirmed_at, standing.requirement.clone()));
+            }
+            true
+        });
+        due.sort_by_key(|(confirmed_at, _)| *confirmed_at);
+        scan.due = due
+            .into_iter()
+            .map(|(_, requirement)| requirement)
+            .collect();
+        scan.held = self.leases.values().filter(|lease| is_held(lease)).count();
+        self.sweep();
+        scan
+    }
+
+    /// A requirement was met when it was checked.
+    pub fn confirm(&mut self, key: &RequirementKey, at: Instant, now: Instant) {
+        let delay = self.delay();
+        if let Some(standing) = self.requirements.get_mut(key) {
+            let was_doubtful = std::mem::take(&mut standing.is_doubtful);
+            standing.confirmed_at = standing.confirmed_at.max(at);
+            standing.is_failing = false;
+            standing.is_in_flight = false;
+            standing.due_at = if was_doubtful { now } else { at + delay };
+        }
+    }
+
+    /// A requirement could not be checked.
+    pub fn fail(&mut self, key: &RequirementKey, now: Instant) {
+        let delay = self.delay() / 4;
+        if let Some(standing) = self.requirements.get_mut(key) {
+            standing.is_failing = true;
+            standing.is_in_flight = false;
+            standing.due_at = now + delay;
+        }
+    }
+
+    /// A requirement is not met: revokes the leases that stand on it. Returns their number.
+    pub fn refuse(&mut self, key: &RequirementKey) -> usize {
+        let standing = self.requirements.remove(key);
+        standing.map_or(0, |mut standing| standing.revoke())
+    }
+
+    /// A change of roles: what it may matter to is to be checked at once.
+    pub fn doubt(&mut self, scopes: &ScopeSet, now: Instant) {
+        for (key, standing) in &mut self.requirements {
+            if let RequirementKey::Access(question) = key
+                && scopes.covers(&question.access)
+            {
+                standing.due_at = standing.due_at.min(now);
+                standing.is_doubtful |= standing.is_in_flight;
+            }
+        }
+    }
+
+    /// Leases and requirements that take memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.leases.len() + self.requirements.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn sweep(&mut self) {
+        self.leases.retain(|_, lease| is_valid(lease));
+        let is_needed =
+            |standing: &mut Standing| standing.is_in_flight || standing.leases.iter().any(is_valid);
+        self.requirements.retain(|_, standing| is_needed(standing));
+        self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
+    }
+}
+
+impl Standing {
+    fn revoke(&mut self) -> usize {
+        let mut revoked = 0;
+        for lease in self.leases.drain(..).filter_map(|lease| lease.upgrade()) {
+            if !lease.is_revoked() {
+                revoked += usize::from(lease.stream_count() > 0);
+                lease.revoke();
+            }
+        }
+        revoked
+    }
+}
+
+/// Whether somebody has it, and may.
+fn is_valid(lease: &WeakLease) -> bool {
+    lease.upgrade().is_some_and(|lease| !lease.is_revoked())
+}
+
+/// Whether streams have it, and may.
+fn is_held(lease: &WeakLease) -> bool {
+    let lease = lease.upgrade();
+    lease.is_some_and(|lease| !lease.is_revoked() && lease.stream_count() > 0)
+}
+
+const SWEEP_LEN_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests;

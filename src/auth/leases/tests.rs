@@ -1,0 +1,278 @@
+//! Leases under a clock that tests set.
+
+use super::super::changes::RoleScope;
+use super::super::decisions::tests::{namespace, pods, question, user};
+use super::super::lease::LeaseHold;
+use super::*;
+
+const TIMES: RecheckTimes = RecheckTimes {
+    interval: Duration::from_secs(30),
+    grace: Duration::from_secs(300),
+};
+
+fn key(name: &str, space: &str) -> LeaseKey {
+    LeaseKey {
+        token: None,
+        impersonator: None,
+        question: question(name, pods(space)).key,
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// A lease that stands on one access, confirmed at `at`, with a stream.
+fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, LeaseHold) {
+    let requirements = || {
+        let confirmation = Confirmation {
+            at,
+            is_doubtful: false,
+        };
+        vec![(
+            Requirement::Access(question(name, pods(space))),
+            confirmation,
+        )]
+    };
+    let lease = leases.lease(key(name, space), requirements, at);
+    let hold = lease.hold();
+    (lease, hold)
+}
+
+fn due(leases: &mut Leases, now: Instant) -> Vec<RequirementKey> {
+    let scan = leases.scan(now);
+    scan.due.iter().map(Requirement::key).collect()
+}
+
+fn access(name: &str, space: &str) -> RequirementKey {
+    RequirementKey::Access(question(name, pods(space)).key)
+}
+
+#[test]
+fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (first, _hold) = held(&mut leases, "jane", "a", start);
+    let (_, _second) = held(&mut leases, "jane", "a", start);
+    assert_eq!(first.stream_count(), 2);
+    let mut others = Vec::new();
+    others.push(held(&mut leases, "jane", "b", start));
+    others.push(held(&mut leases, "joe", "a", start));
+    let mut keys = vec![key("jane", "a"), key("jane", "a")];
+    keys[0].impersonator = Some(user("root"));
+    let hasher = super::super::question::CredentialHasher::new(&[7; 32]);
+    let token = Token::from_authorization(http::HeaderValue::from_static("Bearer x"));
+    keys[1].token = Some(hasher.token(&token));
+    for key in keys {
+        let lease = leases.lease(key, Vec::new, start);
+        let hold = lease.hold();
+        others.push((lease, hold));
+    }
+    assert!(others.iter().all(|(lease, _)| lease.stream_count() == 1));
+    assert_eq!(leases.scan(start).held, 5);
+}
+
+#[test]
+fn each_requirement_is_due_once_within_the_interval_and_not_at_once() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let held: Vec<_> = (0..1000)
+        .map(|n| held(&mut leases, "jane", &n.to_string(), start))
+        .collect();
+    let mut by_second = vec![0; 30];
+    for second in 0..30 {
+        for key in due(&mut leases, start + seconds(second)) {
+            by_second[usize::try_from(second).unwrap()] += 1;
+            leases.confirm(&key, start + seconds(second), start + seconds(second));
+        }
+    }
+    assert_eq!(by_second[..15].iter().sum::<i32>(), 0);
+    assert_eq!(by_second.iter().sum::<i32>(), held.len() as i32);
+    assert!(by_second.iter().all(|count| *count < 200), "{by_second:?}");
+}
+
+#[test]
+fn a_check_in_flight_is_not_due_again() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let _held = held(&mut leases, "jane", "a", start);
+    assert_eq!(due(&mut leases, start + seconds(30)), [access("jane", "a")]);
+    assert!(due(&mut leases, start + seconds(60)).is_empty());
+    leases.confirm(
+        &access("jane", "a"),
+        start + seconds(30),
+        start + seconds(61),
+    );
+    assert_eq!(due(&mut leases, start + seconds(61)), [access("jane", "a")]);
+}
+
+#[test]
+fn a_refusal_revokes_all_that_stand_on_it_and_nothing_else() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    let (other, _other) = held(&mut leases, "joe", "a", start);
+    assert_eq!(leases.refuse(&access("jane", "a")), 1);
+    assert!(lease.is_revoked() && !other.is_revoked());
+    assert_eq!(leases.refuse(&access("jane", "a")), 0);
+    // Somebody who asks anew has a new lease, if it is allowed again.
+    let (again, _again) = held(&mut leases, "jane", "a", start);
+    assert!(!again.is_revoked());
+}
+
+#[test]
+fn a_lease_stands_on_all_of_its_requirements() {
+    let start = Instant::now();
+    for refused in ["impersonate", "list"] {
+        let mut leases = Leases::new(TIMES);
+        let requirements = ["impersonate", "list"].map(|space| {
+            let confirmation = Confirmation {
+                at: start,
+                is_doubtful: false,
+            };
+            (
+                Requirement::Access(question("jane", pods(space))),
+                confirmation,
+            )
+        });
+        let lease = leases.lease(key("joe", "a"), || requirements.into(), start);
+        let _hold = lease.hold();
+        assert_eq!(leases.refuse(&access("jane", refused)), 1);
+        assert!(lease.is_revoked());
+    }
+}
+
+#[test]
+fn failures_are_borne_until_the_grace_is_over() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    let mut checks = 0;
+    for second in 0..300 {
+        for key in due(&mut leases, start + seconds(second)) {
+            checks += 1;
+            leases.fail(&key, start + seconds(second));
+        }
+        assert!(!lease.is_revoked(), "after {second} s");
+    }
+    assert!(checks > 10, "{checks}");
+    let scan = leases.scan(start + seconds(300));
+    assert_eq!(scan.revoked, 1);
+    assert!(lease.is_revoked());
+}
+
+#[test]
+fn a_confirmation_begins_the_grace_anew() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    let later = start + seconds(299);
+    assert_eq!(due(&mut leases, later).len(), 1);
+    leases.fail(&access("jane", "a"), later);
+    assert_eq!(
+        due(&mut leases, later + seconds(20)).len(),
+        0,
+        "the grace is over"
+    );
+    assert!(lease.is_revoked());
+
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    assert_eq!(due(&mut leases, later).len(), 1);
+    leases.confirm(&access("jane", "a"), later, later);
+    assert_eq!(leases.scan(start + seconds(400)).revoked, 0);
+    assert!(!lease.is_revoked());
+}
+
+#[test]
+fn an_old_decision_is_asked_again_before_its_age_counts() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let now = start + seconds(320);
+    let requirements = || {
+        let confirmation = Confirmation {
+            at: start,
+            is_doubtful: false,
+        };
+        vec![(
+            Requirement::Access(question("jane", pods("a"))),
+            confirmation,
+        )]
+    };
+    let lease = leases.lease(key("jane", "a"), requirements, now);
+    let _hold = lease.hold();
+    let scan = leases.scan(now);
+    assert_eq!((scan.revoked, scan.due.len()), (0, 1));
+}
+
+#[test]
+fn checks_that_are_never_come_to_end_with_the_grace() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    assert_eq!(due(&mut leases, start + seconds(30)).len(), 1);
+    assert_eq!(leases.scan(start + seconds(315)).revoked, 0);
+    assert_eq!(leases.scan(start + seconds(330)).revoked, 1);
+    assert!(lease.is_revoked());
+}
+
+#[test]
+fn a_change_of_roles_makes_due_what_it_may_matter_to() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let _a = held(&mut leases, "jane", "a", start);
+    let _b = held(&mut leases, "jane", "b", start);
+    leases.doubt(&namespace("a"), start);
+    assert_eq!(due(&mut leases, start), [access("jane", "a")]);
+    // Another change while it is being checked: the answer may be older.
+    leases.doubt(&namespace("a"), start);
+    leases.confirm(&access("jane", "a"), start, start);
+    assert_eq!(due(&mut leases, start), [access("jane", "a")]);
+    leases.confirm(&access("jane", "a"), start, start);
+    assert!(due(&mut leases, start).is_empty());
+    let mut everything = ScopeSet::default();
+    everything.insert(RoleScope::Cluster);
+    leases.doubt(&everything, start);
+    assert_eq!(due(&mut leases, start).len(), 2);
+}
+
+#[test]
+fn leases_without_streams_are_not_asked_about_and_take_no_memory() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, hold) = held(&mut leases, "jane", "a", start);
+    drop(hold);
+    // Its stream may be about to begin.
+    assert!(due(&mut leases, start + seconds(30)).is_empty());
+    let hold = lease.hold();
+    assert_eq!(due(&mut leases, start + seconds(31)).len(), 1);
+    leases.confirm(&access("jane", "a"), start, start);
+    drop((lease, hold));
+    leases.scan(start + seconds(31));
+    assert!(leases.is_empty());
+    for number in 0..100_000 {
+        held(&mut leases, "jane", &number.to_string(), start);
+        assert!(leases.len() <= 2 * SWEEP_LEN_MIN);
+    }
+}
+
+#[test]
+fn requirements_that_many_leases_stood_on_forget_them() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let _held = held(&mut leases, "jane", "a", start);
+    for number in 0..10_000 {
+        let requirements = || {
+            let confirmation = Confirmation {
+                at: start,
+                is_doubtful: false,
+            };
+            vec![(
+                Requirement::Access(question("jane", pods("a"))),
+                confirmation,
+            )]
+        };
+        leases.lease(key("joe", &number.to_string()), requirements, start);
+    }
+    let standing = &leases.requirements[&access("jane", "a")];
+    assert!(standing.leases.len() < 100, "{}", standing.leases.len());
+}

@@ -1,0 +1,146 @@
+//! Roles and bindings that the gateway watches, as an authorizer. It decides nothing before it has them all.
+
+use std::pin::Pin;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::access_review::Verdict;
+use super::decisions::Authorizer;
+use super::question::Question;
+use super::rbac::{Decision, Policy};
+use super::upstream::{ReviewError, ReviewPurpose};
+use super::user::MASTERS;
+
+/// Roles and bindings as they change.
+#[derive(Debug)]
+pub struct PolicyStore {
+    policy: RwLock<Policy>,
+    is_complete: watch::Sender<bool>,
+}
+
+impl Default for PolicyStore {
+    fn default() -> Self {
+        Self {
+            policy: RwLock::default(),
+            is_complete: watch::Sender::new(false),
+        }
+    }
+}
+
+impl PolicyStore {
+    /// Changes a role or a binding.
+    pub fn update(&self, change: impl FnOnce(&mut Policy)) {
+        // A role or binding is put or removed as one, so a panic leaves no half of it.
+        change(&mut self.policy.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// All roles and bindings are there. From now on it decides.
+    pub fn complete(&self) {
+        self.is_complete.send_replace(true);
+    }
+
+    async fn ask(&self, question: &Question) -> Result<Verdict, ReviewError> {
+        let mut is_complete = self.is_complete.subscribe();
+        let complete = is_complete.wait_for(|is_complete| *is_complete);
+        match tokio::time::timeout(COMPLETE_WAIT, complete).await {
+            Ok(Ok(_)) => {}
+            // Not known in time, or never.
+            Ok(Err(_)) | Err(_) => {
+                return Err(ReviewError::Unavailable {
+                    reason: "roles and bindings are not known yet".to_owned(),
+                });
+            }
+        }
+        let (user, access) = (&question.key.user, &question.key.access);
+        if user.is_in(MASTERS) {
+            return Ok(Verdict {
+                is_allowed: true,
+                reason: String::new(),
+            });
+        }
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let (is_allowed, reason) = match policy.decide(user, access) {
+            Decision::Allowed(reason) => (true, reason),
+            Decision::NotAllowed(reason) => (false, reason),
+        };
+        Ok(Verdict { is_allowed, reason })
+    }
+}
+
+impl Authorizer for PolicyStore {
+    fn decide<'a>(
+        &'a self,
+        question: &'a Question,
+        _purpose: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+        Box::pin(self.ask(question))
+    }
+}
+
+/// Requests wait so long for the first roles and bindings.
+const COMPLETE_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+    use serde_json::json;
+
+    use super::super::decisions::tests::{pods, question};
+    use super::super::user::User;
+    use super::*;
+
+    async fn decide(store: &PolicyStore, question: &Question) -> Result<bool, ReviewError> {
+        let verdict = store.decide(question, ReviewPurpose::Authorization).await;
+        verdict.map(|verdict| verdict.is_allowed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_decided_before_all_roles_are_known() {
+        let store = PolicyStore::default();
+        let jane = question("jane", pods("a"));
+        let early = decide(&store, &jane).await;
+        assert!(matches!(early, Err(ReviewError::Unavailable { .. })));
+        store.complete();
+        assert_eq!(decide(&store, &jane).await, Ok(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn roles_and_bindings_count_as_long_as_they_are_there() {
+        let store = PolicyStore::default();
+        store.complete();
+        let jane = question("jane", pods("a"));
+        let role = json!({
+            "metadata": {"name": "reader"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+        });
+        let binding = json!({
+            "metadata": {"name": "readers"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+            "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        let role: ClusterRole = serde_json::from_value(role).unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+        store.update(|policy| policy.put_cluster_role(role));
+        assert_eq!(decide(&store, &jane).await, Ok(false));
+        store.update(|policy| policy.put_cluster_role_binding(binding));
+        assert_eq!(decide(&store, &jane).await, Ok(true));
+        store.update(|policy| policy.remove_binding("", "readers"));
+        assert_eq!(decide(&store, &jane).await, Ok(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn masters_may_do_everything() {
+        let store = PolicyStore::default();
+        store.complete();
+        let mut master = question("jane", pods("a"));
+        master.key.user = Arc::new(User {
+            groups: vec![MASTERS.to_owned()],
+            ..(*master.key.user).clone()
+        });
+        assert_eq!(decide(&store, &master).await, Ok(true));
+    }
+}

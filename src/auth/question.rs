@@ -1,0 +1,195 @@
+//! Questions to authorizers, and what makes two of them the same.
+
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+use http::HeaderMap;
+
+use super::access::Access;
+use super::caller::{Caller, Credential, Token};
+use super::token_cache::NoRandomness;
+use super::user::User;
+
+/// A question to an authorizer.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// In whose name it is asked.
+    pub asker: Asker,
+    /// What makes it the same as another one.
+    pub key: QuestionKey,
+}
+
+/// In whose name a question is asked.
+#[derive(Clone, Debug)]
+pub enum Asker {
+    /// The gateway asks about the user.
+    Gateway,
+    /// The gateway impersonates the user, who asks about itself.
+    Impersonated,
+    /// The caller asks about itself.
+    Caller {
+        /// Its token.
+        token: Token,
+        /// Its headers that impersonate the user.
+        impersonation: Arc<HeaderMap>,
+    },
+}
+
+/// Two questions with equal keys have the same answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QuestionKey {
+    /// Of the credentials with which it is asked, if those are the caller's.
+    pub credentials: Option<Digest>,
+    /// Who wants to do it.
+    pub user: Arc<User>,
+    /// What.
+    pub access: Access,
+}
+
+impl QuestionKey {
+    /// Bytes of all its strings.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        let User {
+            name,
+            uid,
+            groups,
+            extra,
+        } = &*self.user;
+        let of_all = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
+        let extra_len: usize = extra
+            .iter()
+            .map(|(key, values)| key.len() + of_all(values))
+            .sum();
+        let user_len = name.len() + uid.len() + of_all(groups) + extra_len;
+        user_len + access_len(&self.access)
+    }
+}
+
+fn access_len(access: &Access) -> usize {
+    match access {
+        Access::Path { verb, path } => verb.len() + path.len(),
+        Access::Resource(access) => [
+            &access.verb,
+            &access.group,
+            &access.version,
+            &access.resource,
+            &access.subresource,
+            &access.namespace,
+            &access.name,
+            &access.field_selector,
+            &access.label_selector,
+        ]
+        .iter()
+        .map(|text| text.len())
+        .sum(),
+    }
+}
+
+/// A keyed hash of credentials. Tells nothing about them to who does not know the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+/// Makes digests of credentials, with a key of this process.
+pub struct CredentialHasher(hmac::Key);
+
+impl std::fmt::Debug for CredentialHasher {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("CredentialHasher(..)")
+    }
+}
+
+impl CredentialHasher {
+    /// With a key that nobody else has.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub fn random() -> Result<Self, NoRandomness> {
+        let random = aws_lc_rs::rand::SystemRandom::new();
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
+        key.map(Self).map_err(|_| NoRandomness)
+    }
+
+    /// With this key.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// Of a token, whoever it impersonates.
+    #[must_use]
+    pub fn token(&self, token: &Token) -> Digest {
+        self.digest(token, &HeaderMap::new())
+    }
+
+    /// Of a token together with the headers that impersonate.
+    #[must_use]
+    pub fn digest(&self, token: &Token, impersonation: &HeaderMap) -> Digest {
+        let mut context = hmac::Context::with_key(&self.0);
+        let mut put = |bytes: &[u8]| {
+            // With its length, so that no two sequences have the same bytes.
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        };
+        put(token.authorization().as_bytes());
+        let mut names: Vec<_> = impersonation.keys().collect();
+        names.sort_unstable_by_key(|name| name.as_str());
+        for name in names {
+            for value in impersonation.get_all(name) {
+                put(name.as_str().as_bytes());
+                put(value.as_bytes());
+            }
+        }
+        let mut digest = [0; 32];
+        for (to, from) in digest.iter_mut().zip(context.sign().as_ref()) {
+            *to = *from;
+        }
+        Digest(digest)
+    }
+}
+
+/// How questions about callers are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// In the callers' own names.
+    SelfCheck,
+    /// In the gateway's name.
+    Review,
+}
+
+impl Manner {
+    /// Whether the caller may do something, as the user that it acts as; `None` if upstream is to answer for anonymous callers, who
+    /// may not ask by default.
+    #[must_use]
+    pub fn question(
+        self,
+        caller: &Caller,
+        access: Access,
+        hasher: &CredentialHasher,
+    ) -> Option<Question> {
+        let user = Arc::clone(&caller.user);
+        let (asker, credentials) = match (self, &caller.credential) {
+            (Self::Review, _) => (Asker::Gateway, None),
+            (Self::SelfCheck, Credential::Anonymous) => return None,
+            (Self::SelfCheck, Credential::Certificate | Credential::FrontProxy) => {
+                (Asker::Impersonated, None)
+            }
+            (Self::SelfCheck, Credential::Token(token)) => {
+                let impersonation = Arc::clone(&caller.impersonation);
+                let digest = hasher.digest(token, &impersonation);
+                let token = token.clone();
+                let asker = Asker::Caller {
+                    token,
+                    impersonation,
+                };
+                (asker, Some(digest))
+            }
+        };
+        let key = QuestionKey {
+            credentials,
+            user,
+            access,
+        };
+        Some(Question { asker, key })
+    }
+}

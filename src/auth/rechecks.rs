@@ -1,0 +1,277 @@
+//! Checks again what open streams stand on: at an interval, and at once after changes of roles.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::authenticator::Authenticator;
+use super::caller::Token;
+use super::changes::{RoleScope, ScopeSet};
+use super::decisions::Decisions;
+use super::lease::Lease;
+use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
+use super::question::{Asker, Question};
+use super::token_review::TokenVerdict;
+use super::upstream::ReviewError;
+use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
+
+/// Knows whose a token is; tests have their own.
+pub trait TokenAuthority: Send + Sync + std::fmt::Debug + 'static {
+    /// Whose the token is now, whatever is remembered; `None` if it does not count.
+    fn review_afresh<'a>(
+        &'a self,
+        token: &'a Token,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
+
+    /// Upstream has refused the token: what is remembered of it no longer counts.
+    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+}
+
+impl TokenAuthority for Authenticator {
+    fn review_afresh<'a>(
+        &'a self,
+        token: &'a Token,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        Box::pin(self.tokens().user_afresh(token))
+    }
+
+    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.tokens().forget(token))
+    }
+}
+
+/// Leases, and what is checked for them.
+#[derive(Debug)]
+pub struct Rechecks {
+    leases: Mutex<Leases>,
+    decisions: Arc<Decisions>,
+    tokens: Arc<dyn TokenAuthority>,
+    /// Changes of roles that nothing was checked for yet.
+    changes: Mutex<ScopeSet>,
+    change: Notify,
+    times: RecheckTimes,
+    metrics: AuthorizationMetrics,
+}
+
+/// What came of a check.
+enum Outcome {
+    Confirmed(Instant),
+    Refused(Revocation),
+    Failed,
+}
+
+impl Rechecks {
+    /// Checks decisions and tokens here.
+    #[must_use]
+    pub fn new(
+        times: RecheckTimes,
+        decisions: Arc<Decisions>,
+        tokens: Arc<dyn TokenAuthority>,
+        metrics: AuthorizationMetrics,
+    ) -> Self {
+        Self {
+            leases: Mutex::new(Leases::new(times)),
+            decisions,
+            tokens,
+            changes: Mutex::default(),
+            change: Notify::new(),
+            times,
+            metrics,
+        }
+    }
+
+    /// See [`Leases::lease`].
+    pub fn lease(
+        &self,
+        key: LeaseKey,
+        requirements: impl FnOnce() -> Vec<(Requirement, Confirmation)>,
+    ) -> Lease {
+        self.leases().lease(key, requirements, Instant::now())
+    }
+
+    /// Roles have changed: decisions that this may matter to are forgotten now, and those that streams stand on are asked again
+    /// soon.
+    pub fn roles_changed(&self, scope: RoleScope) {
+        let mut scopes = ScopeSet::default();
+        scopes.insert(scope.clone());
+        self.decisions.forget(&scopes);
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.insert(scope);
+        drop(changes);
+        self.change.notify_one();
+    }
+
+    /// Has no end.
+    pub async fn run(self: &Arc<Self>) {
+        let mut queue = VecDeque::new();
+        let mut in_flight = JoinSet::new();
+        let mut tick = tokio::time::interval(self.tick());
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut settled_at = None;
+        loop {
+            while in_flight.len() < IN_FLIGHT_MAX
+                && let Some(check) = queue.pop_front()
+            {
+                let check: Check = check;
+                in_flight.spawn(check.run());
+            }
+            // All of these may be cancelled.
+            tokio::select! {
+                _ = tick.tick() => self.scan(&mut queue),
+                Some(_ended) = in_flight.join_next() => {}
+                () = self.change.notified() => {
+                    settled_at.get_or_insert_with(|| Instant::now() + SETTLING_TIME);
+                }
+                () = until(settled_at) => {
+                    settled_at = None;
+                    self.doubt();
+                    self.scan(&mut queue);
+                }
+            }
+        }
+    }
+
+    /// The API server's own authorizer hears of changes by a watch as well, so a moment goes by before it is asked. Whatever was
+    /// decided in that moment is forgotten once more.
+    fn doubt(&self) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let scopes = std::mem::take(&mut *changes);
+        drop(changes);
+        self.decisions.forget(&scopes);
+        self.leases().doubt(&scopes, Instant::now());
+    }
+
+    fn scan(self: &Arc<Self>, queue: &mut VecDeque<Check>) {
+        let scan = self.leases().scan(Instant::now());
+        self.revoked(Revocation::GraceOver, scan.revoked);
+        self.metrics
+            .leases
+            .set(i64::try_from(scan.held).unwrap_or(i64::MAX));
+        queue.extend(scan.due.into_iter().map(|requirement| Check {
+            key: requirement.key(),
+            requirement,
+            rechecks: Arc::clone(self),
+            is_done: false,
+        }));
+    }
+
+    fn tick(&self) -> Duration {
+        (self.times.interval / 30).clamp(TICK_MIN, TICK_MAX)
+    }
+
+    fn revoked(&self, reason: Revocation, count: usize) {
+        for _ in 0..count {
+            self.metrics.revocations.inc(reason);
+        }
+        if count > 0 {
+            let reason = crate::metrics::Label::as_str(reason);
+            tracing::info!(reason, leases = count, "permission of open streams revoked");
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        // Nothing under the lock panics half way.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn check(&self, requirement: &Requirement) -> Outcome {
+        match requirement {
+            Requirement::Access(question) => self.check_access(question).await,
+            Requirement::Token { token, user, .. } => {
+                let at = Instant::now();
+                match self.tokens.review_afresh(token).await {
+                    Ok(Some(now)) if *now == **user => Outcome::Confirmed(at),
+                    Ok(_) => Outcome::Refused(Revocation::Unauthenticated),
+                    Err(_) => Outcome::Failed,
+                }
+            }
+        }
+    }
+
+    async fn check_access(&self, question: &Question) -> Outcome {
+        let error = match self.decisions.decide_afresh(question).await {
+            Ok(decision) if decision.verdict.is_allowed => {
+                return Outcome::Confirmed(decision.asked_at);
+            }
+            Ok(_) => return Outcome::Refused(Revocation::Denied),
+            Err(error) => error,
+        };
+        match (&question.asker, error) {
+            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+                self.decisions.forget_one(&question.key).await;
+                self.tokens.forget(token).await;
+                Outcome::Refused(Revocation::Unauthenticated)
+            }
+            (Asker::Caller { .. } | Asker::Impersonated, ReviewError::Forbidden { .. }) => {
+                self.decisions.forget_one(&question.key).await;
+                Outcome::Refused(Revocation::Denied)
+            }
+            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => Outcome::Failed,
+        }
+    }
+}
+
+/// A requirement that is to be checked, or is being checked.
+struct Check {
+    key: RequirementKey,
+    requirement: Requirement,
+    rechecks: Arc<Rechecks>,
+    is_done: bool,
+}
+
+impl Check {
+    async fn run(mut self) {
+        let outcome = self.rechecks.check(&self.requirement).await;
+        self.is_done = true;
+        let metrics = &self.rechecks.metrics;
+        let now = Instant::now();
+        match outcome {
+            Outcome::Confirmed(at) => {
+                metrics.rechecks.inc(Recheck::Confirmed);
+                self.rechecks.leases().confirm(&self.key, at, now);
+            }
+            Outcome::Refused(reason) => {
+                metrics.rechecks.inc(Recheck::Refused);
+                let count = self.rechecks.leases().refuse(&self.key);
+                self.rechecks.revoked(reason, count);
+            }
+            Outcome::Failed => {
+                metrics.rechecks.inc(Recheck::Failed);
+                self.rechecks.leases().fail(&self.key, now);
+            }
+        }
+    }
+}
+
+/// A check that panics, or that is dropped with the task, has failed.
+impl Drop for Check {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.rechecks.leases().fail(&self.key, Instant::now());
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Checks in flight. What upstream does for others is not to suffer.
+const IN_FLIGHT_MAX: usize = 32;
+
+/// Changes of roles come in batches.
+const SETTLING_TIME: Duration = Duration::from_secs(1);
+
+const TICK_MIN: Duration = Duration::from_millis(50);
+const TICK_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,357 @@
+//! Rechecks with a scripted authorizer, under tokio's paused clock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::HeaderValue;
+
+use super::super::decisions::tests::{
+    Script, allowed, decisions, denied, down, pods, question, user,
+};
+use super::super::lease::LeaseHold;
+use super::super::question::CredentialHasher;
+use super::*;
+use crate::metrics::Metrics;
+
+const TIMES: RecheckTimes = RecheckTimes {
+    interval: Duration::from_secs(30),
+    grace: Duration::from_secs(300),
+};
+
+/// Says whose tokens are, and counts.
+#[derive(Debug)]
+struct Tokens {
+    answer: Mutex<TokenVerdict>,
+    reviews: AtomicUsize,
+    forgotten: AtomicUsize,
+}
+
+impl TokenAuthority for Tokens {
+    fn review_afresh<'a>(
+        &'a self,
+        _token: &'a Token,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        self.reviews.fetch_add(1, Ordering::SeqCst);
+        let answer = self.answer.lock().unwrap().clone();
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn forget<'a>(&'a self, _token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+struct Stage {
+    script: Arc<Script>,
+    tokens: Arc<Tokens>,
+    rechecks: Arc<Rechecks>,
+    running: JoinSet<()>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let script = Script::always(allowed());
+        let tokens = Arc::new(Tokens {
+            answer: Mutex::new(Ok(Some(user("jane")))),
+            reviews: AtomicUsize::new(0),
+            forgotten: AtomicUsize::new(0),
+        });
+        let metrics = Metrics::new().unwrap().authorization();
+        let decisions = decisions(&script);
+        let rechecks = Rechecks::new(TIMES, decisions, Arc::clone(&tokens) as _, metrics);
+        let rechecks = Arc::new(rechecks);
+        let mut running = JoinSet::new();
+        let runner = Arc::clone(&rechecks);
+        running.spawn(async move { runner.run().await });
+        Self {
+            script,
+            tokens,
+            rechecks,
+            running,
+        }
+    }
+
+    fn lease(&self, key: LeaseKey, requirements: Vec<Requirement>) -> (Lease, LeaseHold) {
+        let confirmation = Confirmation {
+            at: Instant::now(),
+            is_doubtful: false,
+        };
+        let requirements = requirements.into_iter();
+        let requirements = || requirements.map(|one| (one, confirmation)).collect();
+        let lease = self.rechecks.lease(key, requirements);
+        let hold = lease.hold();
+        (lease, hold)
+    }
+
+    fn held(&self, question: Question) -> (Lease, LeaseHold) {
+        let key = LeaseKey {
+            token: None,
+            impersonator: None,
+            question: question.key.clone(),
+        };
+        self.lease(key, vec![Requirement::Access(question)])
+    }
+
+    fn revocations(&self, reason: Revocation) -> u64 {
+        self.rechecks.metrics.revocations.count(reason)
+    }
+
+    fn set_token(&self, answer: TokenVerdict) {
+        *self.tokens.answer.lock().unwrap() = answer;
+    }
+}
+
+fn token() -> Token {
+    Token::from_authorization(HeaderValue::from_static("Bearer secret"))
+}
+
+fn own_question() -> Question {
+    let mut question = question("jane", pods("a"));
+    question.key.credentials = Some(CredentialHasher::new(&[7; 32]).token(&token()));
+    question.asker = Asker::Caller {
+        token: token(),
+        impersonation: Arc::default(),
+    };
+    question
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_ends_streams_within_the_interval() {
+    let stage = Stage::new();
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    pass(300).await;
+    assert!(!lease.is_revoked());
+    let asked = stage.script.asked_count();
+    assert!((10..=20).contains(&asked), "asked {asked} times in 300 s");
+    stage.script.then_always(denied());
+    let mut revoked = std::pin::pin!(lease.revoked());
+    tokio::time::timeout(TIMES.interval, &mut revoked)
+        .await
+        .unwrap();
+    assert_eq!(stage.revocations(Revocation::Denied), 1);
+    // Who comes back is told so without another question.
+    stage.script.asked();
+    let question = question("jane", pods("a"));
+    let decision = stage.rechecks.decisions.decide(&question).await.unwrap();
+    assert!(!decision.verdict.is_allowed);
+    assert_eq!(stage.script.asked_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_streams_that_ask_alike_cost_one_question() {
+    let stage = Stage::new();
+    let held: Vec<_> = (0..100)
+        .map(|_| stage.held(question("jane", pods("a"))))
+        .collect();
+    pass(31).await;
+    assert_eq!(stage.script.asked_count(), 1);
+    stage.script.then_always(denied());
+    pass(31).await;
+    assert!(held.iter().all(|(lease, _)| lease.is_revoked()));
+    assert_eq!(stage.revocations(Revocation::Denied), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_roles_is_followed_at_once_where_it_may_matter() {
+    let stage = Stage::new();
+    let (of_a, _a) = stage.held(question("jane", pods("a")));
+    let (of_b, _b) = stage.held(question("jane", pods("b")));
+    pass(1).await;
+    stage.script.then_always(denied());
+    for _ in 0..100 {
+        let scope = RoleScope::Namespace("a".to_owned());
+        stage.rechecks.roles_changed(scope);
+    }
+    tokio::time::sleep(SETTLING_TIME + Duration::from_millis(10)).await;
+    assert!(of_a.is_revoked() && !of_b.is_revoked());
+    assert_eq!(stage.script.asked_count(), 1);
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    tokio::time::sleep(SETTLING_TIME + Duration::from_millis(10)).await;
+    assert!(of_b.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_without_end_do_not_put_the_check_off() {
+    let stage = Stage::new();
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    stage.script.then_always(denied());
+    for _ in 0..15 {
+        stage.rechecks.roles_changed(RoleScope::Cluster);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(lease.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_outlive_an_outage_by_the_grace_and_recover() {
+    let stage = Stage::new();
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    pass(60).await;
+    stage.script.then_always(down());
+    pass(240).await;
+    assert!(!lease.is_revoked());
+    stage.script.then_always(allowed());
+    pass(60).await;
+    stage.script.then_always(down());
+    pass(260).await;
+    assert!(!lease.is_revoked());
+    pass(80).await;
+    assert!(lease.is_revoked());
+    assert_eq!(stage.revocations(Revocation::GraceOver), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authorizer_that_hangs_ends_streams_with_the_grace() {
+    let stage = Stage::new();
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    stage.script.close();
+    let opened = Instant::now();
+    lease.revoked().await;
+    let lived = opened.elapsed();
+    assert!(
+        lived >= TIMES.grace && lived <= TIMES.grace + TIMES.interval,
+        "{lived:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_token_ends_its_streams_and_no_others() {
+    let stage = Stage::new();
+    let hasher = CredentialHasher::new(&[7; 32]);
+    let other = Token::from_authorization(HeaderValue::from_static("Bearer other"));
+    let lease_with = |token: &Token| {
+        let question = question("jane", pods("a"));
+        let digest = hasher.token(token);
+        let requirement = Requirement::Token {
+            token: token.clone(),
+            digest,
+            user: user("jane"),
+        };
+        let key = LeaseKey {
+            token: Some(digest),
+            impersonator: None,
+            question: question.key.clone(),
+        };
+        stage.lease(key, vec![Requirement::Access(question), requirement])
+    };
+    let (lease, _hold) = lease_with(&token());
+    let (elsewhere, _other) = lease_with(&other);
+    pass(31).await;
+    assert_eq!(stage.tokens.reviews.load(Ordering::SeqCst), 2);
+    assert_eq!(stage.script.asked_count(), 1, "an access of two leases");
+    assert!(!lease.is_revoked());
+    stage.set_token(Err(ReviewError::Unauthorized));
+    pass(60).await;
+    assert!(!lease.is_revoked(), "a failure is not a refusal");
+    stage.set_token(Ok(None));
+    pass(31).await;
+    assert!(lease.is_revoked());
+    assert_eq!(stage.revocations(Revocation::Unauthenticated), 2);
+    assert!(elsewhere.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_has_become_another_users_ends_streams() {
+    let stage = Stage::new();
+    let digest = CredentialHasher::new(&[7; 32]).token(&token());
+    let question = question("jane", pods("a"));
+    let key = LeaseKey {
+        token: Some(digest),
+        impersonator: None,
+        question: question.key.clone(),
+    };
+    let requirement = Requirement::Token {
+        token: token(),
+        digest,
+        user: user("jane"),
+    };
+    let (lease, _hold) = stage.lease(key, vec![requirement]);
+    let mut regrouped = (*user("jane")).clone();
+    regrouped.groups.push("new".to_owned());
+    stage.set_token(Ok(Some(Arc::new(regrouped))));
+    pass(31).await;
+    assert!(lease.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
+    let refusals = [
+        (ReviewError::Unauthorized, Revocation::Unauthenticated, 1),
+        (
+            ReviewError::Forbidden {
+                message: String::new(),
+            },
+            Revocation::Denied,
+            0,
+        ),
+    ];
+    for (error, reason, forgotten) in refusals {
+        let stage = Stage::new();
+        let decision = stage.rechecks.decisions.decide(&own_question()).await;
+        assert!(decision.unwrap().verdict.is_allowed);
+        let (lease, _hold) = stage.held(own_question());
+        stage.script.then_always(Err(error));
+        pass(31).await;
+        assert!(lease.is_revoked());
+        assert_eq!(stage.revocations(reason), 1);
+        assert_eq!(stage.tokens.forgotten.load(Ordering::SeqCst), forgotten);
+        let decision = stage.rechecks.decisions.decide(&own_question()).await;
+        assert!(decision.is_err(), "the decision was not forgotten");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gateways_own_trouble_is_not_the_callers() {
+    for error in [
+        ReviewError::Unauthorized,
+        ReviewError::Forbidden {
+            message: String::new(),
+        },
+        ReviewError::Malformed {
+            reason: String::new(),
+        },
+    ] {
+        let stage = Stage::new();
+        let (lease, _hold) = stage.held(question("jane", pods("a")));
+        stage.script.then_always(Err(error));
+        pass(200).await;
+        assert!(!lease.is_revoked());
+        pass(200).await;
+        assert!(lease.is_revoked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_in_flight_are_bounded() {
+    let stage = Stage::new();
+    stage.script.close();
+    let held: Vec<_> = (0..200)
+        .map(|n| stage.held(question("jane", pods(&n.to_string()))))
+        .collect();
+    pass(40).await;
+    assert_eq!(stage.script.asked_count(), IN_FLIGHT_MAX);
+    stage.script.open();
+    pass(1).await;
+    assert_eq!(stage.script.asked_count(), held.len() - IN_FLIGHT_MAX);
+    assert_eq!(stage.script.in_flight_max(), IN_FLIGHT_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_go_on_when_their_task_was_begun_anew() {
+    let mut stage = Stage::new();
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    stage.script.close();
+    pass(31).await;
+    assert_eq!(stage.script.asked_count(), 1);
+    stage.running.shutdown().await;
+    stage.script.open();
+    stage.script.then_always(denied());
+    let runner = Arc::clone(&stage.rechecks);
+    stage.running.spawn(async move { runner.run().await });
+    pass(31).await;
+    assert!(lease.is_revoked());
+}

@@ -1,0 +1,202 @@
+//! Follows roles and bindings upstream, so that the guard hears of changes at once, and where it decides from them, has them all.
+
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::de::DeserializeOwned;
+
+use crate::auth::changes::RoleScope;
+use crate::auth::guard::Guard;
+use crate::auth::policy::PolicyStore;
+use crate::auth::rbac::Policy;
+use crate::informer::{
+    Cached, InformerOptions, ListWatch, Metadata, Notification, OnFailure, Registration,
+    SharedInformer, WatchFailure,
+};
+use crate::resource::Gvr;
+use crate::upstream::client::Client;
+
+/// Follows roles and bindings for a guard.
+pub(super) struct RoleFeed {
+    client: Arc<Client>,
+    guard: Guard,
+    /// Where the guard decides from them. Without it only their metadata is read, to know that something has changed.
+    policy: Option<Arc<PolicyStore>>,
+}
+
+/// Ends an informer when its feed is dropped.
+struct Following<T: Send + Sync + 'static>(SharedInformer<T>);
+
+impl RoleFeed {
+    pub(super) fn new(client: Client, guard: Guard, policy: Option<Arc<PolicyStore>>) -> Self {
+        Self {
+            client: Arc::new(client),
+            guard,
+            policy,
+        }
+    }
+
+    /// Has no end.
+    pub(super) async fn run(&self) {
+        match &self.policy {
+            None => self.follow_metadata().await,
+            Some(policy) => self.follow_objects(policy).await,
+        }
+    }
+
+    async fn follow_metadata(&self) {
+        let mut followed = Vec::new();
+        for gvr in [
+            gvr::<ClusterRole>(),
+            gvr::<ClusterRoleBinding>(),
+            gvr::<Role>(),
+            gvr::<RoleBinding>(),
+        ] {
+            let guard = self.guard.clone();
+            let list_watch = ListWatch::metadata(&gvr);
+            let following = Following::new(&self.client, list_watch, log_once(&gvr));
+            let registration = following
+                .0
+                .add_handler(move |change: &Notification<Metadata>| {
+                    if !is_initial(change) {
+                        guard.roles_changed(scope(object(change)));
+                    }
+                });
+            following.0.start();
+            followed.push((following, registration));
+        }
+        std::future::pending().await
+    }
+
+    async fn follow_objects(&self, policy: &Arc<PolicyStore>) {
+        let cluster_roles = self.follow(
+            policy,
+            |policy, role: &ClusterRole| policy.put_cluster_role(role.clone()),
+            |policy, role| policy.remove_role("", role.key().name()),
+        );
+        let roles = self.follow(
+            policy,
+            |policy, role: &Role| policy.put_role(role.clone()),
+            |policy, role| policy.remove_role(role.key().namespace(), role.key().name()),
+        );
+        let cluster_bindings = self.follow(
+            policy,
+            |policy, binding: &ClusterRoleBinding| policy.put_cluster_role_binding(binding.clone()),
+            |policy, binding| policy.remove_binding("", binding.key().name()),
+        );
+        let bindings = self.follow(
+            policy,
+            |policy, binding: &RoleBinding| policy.put_role_binding(binding.clone()),
+            |policy, binding| {
+                policy.remove_binding(binding.key().namespace(), binding.key().name())
+            },
+        );
+        // A handler that is removed has not told all: nothing is decided then.
+        let are_complete = cluster_roles.1.synced().await.is_ok()
+            && roles.1.synced().await.is_ok()
+            && cluster_bindings.1.synced().await.is_ok()
+            && bindings.1.synced().await.is_ok();
+        if are_complete {
+            policy.complete();
+            tracing::info!("roles and bindings are known");
+        }
+        std::future::pending().await
+    }
+
+    /// Brings all objects of a kind into the policy.
+    fn follow<T>(
+        &self,
+        policy: &Arc<PolicyStore>,
+        put: fn(&mut Policy, &T),
+        remove: fn(&mut Policy, &Cached<T>),
+    ) -> (Following<T>, Registration<T>)
+    where
+        T: Resource + DeserializeOwned + Clone + Send + Sync + 'static,
+    {
+        let gvr = gvr::<T>();
+        let list_watch = ListWatch::of_kind().without_managed_fields().consistent();
+        let following = Following::new(&self.client, list_watch, log_once(&gvr));
+        let (policy, guard) = (Arc::clone(policy), self.guard.clone());
+        let registration = following.0.add_handler(move |change: &Notification<T>| {
+            let object = object(change);
+            policy.update(|policy| match change {
+                Notification::Added { object, .. } | Notification::Updated { new: object, .. } => {
+                    put(policy, object);
+                }
+                Notification::Deleted { object, .. } => remove(policy, object),
+            });
+            guard.roles_changed(scope(object));
+        });
+        following.0.start();
+        (following, registration)
+    }
+}
+
+impl<T: Send + Sync + 'static> Following<T> {
+    fn new(client: &Arc<Client>, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
+        let options = InformerOptions {
+            on_failure: Some(on_failure),
+            ..InformerOptions::default()
+        };
+        Self(SharedInformer::with_options(
+            Arc::clone(client),
+            list_watch,
+            options,
+        ))
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Following<T> {
+    fn drop(&mut self) {
+        let informer = self.0.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { informer.shutdown().await });
+        }
+    }
+}
+
+fn gvr<T: Resource>() -> Gvr {
+    Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT)
+}
+
+fn object<T>(change: &Notification<T>) -> &Cached<T> {
+    match change {
+        Notification::Added { object, .. }
+        | Notification::Updated { new: object, .. }
+        | Notification::Deleted { object, .. } => object,
+    }
+}
+
+const fn is_initial<T>(change: &Notification<T>) -> bool {
+    match change {
+        Notification::Added {
+            in_initial_list, ..
+        } => *in_initial_list,
+        Notification::Updated { .. } | Notification::Deleted { .. } => false,
+    }
+}
+
+fn scope<T>(object: &Cached<T>) -> RoleScope {
+    match object.key().namespace() {
+        "" => RoleScope::Cluster,
+        namespace => RoleScope::Namespace(namespace.to_owned()),
+    }
+}
+
+/// Says once that the gateway may not follow a resource: changes are then noticed at the interval. Other failures pass.
+fn log_once(gvr: &Gvr) -> OnFailure {
+    let (resource, is_logged) = (gvr.to_string(), OnceLock::new());
+    Arc::new(move |failure: &WatchFailure| {
+        let is_forbidden =
+            matches!(failure, WatchFailure::Refused { status, .. } if status.code == 403);
+        if is_forbidden && is_logged.set(()).is_ok() {
+            tracing::warn!(
+                %resource,
+                "the gateway may not watch these: changes of roles are noticed when permission is asked again"
+            );
+        } else {
+            tracing::debug!(%resource, %failure, "reading failed");
+        }
+    })
+}
