@@ -26,6 +26,7 @@ mod render;
 pub mod reviews;
 pub mod route;
 mod server;
+mod settings;
 pub mod storage;
 pub mod store;
 mod validation;
@@ -41,13 +42,15 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
-use auth::{Auth, AuthOptions, Tokens};
+use auth::{Auth, AuthError, AuthOptions, Tokens};
 use caches::Caches;
-use churn::{Churn, InvalidObjectCount, ObjectCount, UnknownResource};
+use churn::{Churn, ObjectCount, UnknownResource};
 use faults::{FaultCounts, FaultError, Order};
 use kinds::{Catalogue, ServedKind};
 use reads::{Reads, Uncounted};
+use reviews::ReviewCounts;
 use server::Server;
+pub use settings::OptionsError;
 use storage::Storage;
 use store::Store;
 
@@ -83,6 +86,9 @@ pub enum StartError {
     /// Objects were asked for of a kind that is not served.
     #[error("cannot make the first objects")]
     Objects(#[source] UnknownResource),
+    /// Callers cannot be told apart.
+    #[error("authentication")]
+    Auth(#[from] AuthError),
 }
 
 /// Why `kube-fanout apiserver` did not start. Each is one line for the terminal.
@@ -96,9 +102,9 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// More objects than there are names for.
-    #[error("--objects")]
-    Count(#[from] InvalidObjectCount),
+    /// Settings that cannot be carried out.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// The server itself.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -157,7 +163,7 @@ pub fn start_until(
     let served = caches.served();
     let storage = Storage::new(Arc::clone(&catalogue));
     let store = Arc::new(Store::new(storage, Box::new(caches)));
-    let auth = Auth::new(options.auth, &catalogue, &store);
+    let auth = Auth::new(options.auth, &catalogue, &store)?;
     pulse::seed(&store, &mut churn);
     let reads = Reads {
         catalogue,
@@ -180,26 +186,6 @@ pub fn start_until(
         serving,
         _tasks: tasks,
     })
-}
-
-impl TryFrom<&ApiserverSettings> for Options {
-    type Error = InvalidObjectCount;
-
-    fn try_from(settings: &ApiserverSettings) -> Result<Self, InvalidObjectCount> {
-        let objects = settings
-            .objects
-            .iter()
-            .map(|count| count.to_string().parse());
-        Ok(Self {
-            extra_kinds: settings.extra_kinds.iter().map(ServedKind::from).collect(),
-            objects: objects.collect::<Result<_, _>>()?,
-            object_len: settings.object_len,
-            churn_per_second: settings.churn,
-            seed: None,
-            tls: None,
-            auth: None,
-        })
-    }
 }
 
 impl Apiserver {
@@ -225,6 +211,12 @@ impl Apiserver {
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         self.server.auth.tokens()
+    }
+
+    /// Reviews that were served.
+    #[must_use]
+    pub fn reviews(&self) -> &ReviewCounts {
+        &self.server.reviews
     }
 
     /// Waits until its drain is over.

@@ -8,7 +8,7 @@ mod words;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub use apiserver::ApiserverFlags;
+pub use apiserver::{ApiserverFlags, AuthorizationMode};
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::{AuthMode, ServeFlags};

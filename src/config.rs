@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::cli::{self, Command, ConfigAction, Flags};
 use crate::resource::Gvr;
 
-pub use crate::cli::{AuthMode, LogFormat, LogLevel, ObjectCount};
+pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount};
 pub use audit::{AuditLog, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use files::OpenFiles;
@@ -237,6 +237,27 @@ pub struct ApiserverSettings {
     pub object_len: usize,
     /// Kinds besides the built-in ones.
     pub extra_kinds: Vec<ExtraKind>,
+    /// Plain HTTP, or TLS.
+    pub transport: Transport,
+    /// How callers are checked, if they are.
+    pub auth: Option<ApiserverAuth>,
+}
+
+/// How the embedded API server checks its callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiserverAuth {
+    /// File with users by token.
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// PEM file with the authorities of front proxies, and their common names.
+    pub front_proxy: Option<(PathBuf, Vec<String>)>,
+    /// The server's own audiences.
+    pub audiences: Vec<String>,
+    /// Whether requests without credentials are taken.
+    pub anonymous: bool,
+    /// What decides.
+    pub authorization: AuthorizationMode,
 }
 
 /// A kind that the embedded API server serves as it would a custom resource.
@@ -283,10 +304,8 @@ pub enum SettingsError {
         /// The address.
         listen: SocketAddr,
     },
-    /// The embedded API server checks nobody, so it stays on loopback.
-    #[error(
-        "--listen {0}: the embedded API server checks no callers and serves loopback addresses only"
-    )]
+    /// The embedded API server is for trials and stays on loopback, whether or not it checks its callers.
+    #[error("--listen {0}: the embedded API server serves loopback addresses only")]
     ApiserverOffLoopback(SocketAddr),
     /// A flag that does nothing without another.
     #[error("--{flag} needs {needed}")]

@@ -27,8 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apiserver::churn::InvalidObjectCount;
-use crate::apiserver::{self, Apiserver, Options};
+use crate::apiserver::{self, Apiserver, Options, OptionsError};
 use crate::config::{DemoSettings, ServeSettings};
 use crate::gateway::{self, Gateway};
 use crate::resource::ResourceVersion;
@@ -83,9 +82,9 @@ pub enum RunError {
     /// Nothing to watch.
     #[error("--objects: name at least one resource with at least one object")]
     Nothing,
-    /// More objects than there are names for.
-    #[error("--objects")]
-    Count(#[from] InvalidObjectCount),
+    /// The API server cannot be made as asked for.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// No port on loopback.
     #[error("no port on loopback")]
     Listen(#[source] io::Error),

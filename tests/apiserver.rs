@@ -3,14 +3,20 @@
 
 #[path = "apiserver/auth.rs"]
 mod auth;
+#[path = "apiserver/credentials.rs"]
+mod credentials;
 #[path = "apiserver/deep.rs"]
 mod deep;
 #[path = "apiserver/faults.rs"]
 mod faults;
+#[path = "apiserver/impersonation.rs"]
+mod impersonation;
 #[path = "apiserver/metadata.rs"]
 mod metadata;
 #[path = "apiserver/reads.rs"]
 mod reads;
+#[path = "apiserver/reviews.rs"]
+mod reviews;
 #[path = "apiserver/stream.rs"]
 mod stream;
 

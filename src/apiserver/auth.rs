@@ -2,30 +2,40 @@
 //! do everything.
 //!
 //! ```text
-//! request ─▶ authentication (tokens) ─▶ authorization (roles, from the server's own store) ─▶ answer
+//! request ─▶ authentication (front proxy, certificate, token) ─▶ impersonation
+//!         ─▶ authorization (roles, from the server's own store) ─▶ answer
 //! ```
 
 mod attributes;
 mod authentication;
 mod bootstrap;
+mod certificates;
+mod impersonation;
 mod roles;
+mod token_file;
 mod tokens;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::X_CONTENT_TYPE_OPTIONS;
+use http::{HeaderValue, Request, Response};
+use rustls_pki_types::CertificateDer;
 
 use super::kinds::Catalogue;
 use super::store::Store;
 use crate::auth::access::Access;
 use crate::auth::rbac::{Decision, Policy};
-use crate::auth::user::{MASTERS, User};
+use crate::auth::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User};
 use crate::downstream::status::{PlainText, Status};
 use attributes::{access, denied};
 use authentication::Unauthenticated;
+use certificates::{Authorities, FrontProxies};
+use impersonation::LastModes;
 use roles::Roles;
 
+pub use certificates::FrontProxy;
+pub use token_file::TokenFileError;
 pub use tokens::{TokenUser, Tokens};
 
 /// The audience of tokens that name none, as kube-apiserver has it by default.
@@ -42,6 +52,21 @@ pub struct AuthOptions {
     pub authorization: Authorization,
     /// The server's own audiences: tokens that name none are good for these.
     pub audiences: Vec<String>,
+    /// Authorities of client certificates; without any, certificates say nothing. TLS must ask for certificates, too.
+    pub client_ca: Vec<CertificateDer<'static>>,
+    /// Front proxies, if any is trusted.
+    pub front_proxy: Option<FrontProxy>,
+}
+
+/// Authentication that cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// A certificate that is no authority's.
+    #[error("an authority of client certificates cannot be used")]
+    Authority(#[from] rustls::Error),
+    /// No authorities at all.
+    #[error("authorities of client certificates")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// What decides whether a request is allowed.
@@ -61,6 +86,8 @@ impl Default for AuthOptions {
             anonymous: true,
             authorization: Authorization::default(),
             audiences: vec![AUDIENCE.to_owned()],
+            client_ca: Vec::new(),
+            front_proxy: None,
         }
     }
 }
@@ -72,6 +99,9 @@ pub(super) struct Auth {
     /// Follows the store; unused where nothing is refused.
     policy: Arc<RwLock<Policy>>,
     access: Admission,
+    client_authorities: Option<Authorities>,
+    front_proxies: Option<FrontProxies>,
+    last_modes: LastModes,
 }
 
 /// Whether requests are looked at at all.
@@ -81,20 +111,35 @@ enum Admission {
     Checked,
 }
 
+/// Whom an admitted request acts as.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) user: User,
+    /// Whether the sender has shown no credentials.
+    pub(super) is_anonymous: bool,
+}
+
 /// Why a request is not answered.
 #[derive(Debug)]
 pub(super) enum Rejection {
     /// 401.
     Unauthorized,
-    /// 403, or what else has a `Status`.
-    Status(Status),
+    /// 403, or 400 for headers that make no sense.
+    Status { status: Status, is_anonymous: bool },
     /// 500 for a path that makes no sense.
     Text(PlainText),
 }
 
 impl Auth {
     /// Prepares what decides. With options, the default roles are written to the store, and its roles are followed.
-    pub(super) fn new(options: Option<AuthOptions>, catalogue: &Catalogue, store: &Store) -> Self {
+    ///
+    /// # Errors
+    /// Authorities that cannot be used.
+    pub(super) fn new(
+        options: Option<AuthOptions>,
+        catalogue: &Catalogue,
+        store: &Store,
+    ) -> Result<Self, AuthError> {
         let access = match options {
             Some(_) => Admission::Checked,
             None => Admission::Everybody,
@@ -108,11 +153,19 @@ impl Auth {
             store.add_publisher(Box::new(Roles::new(catalogue, Arc::clone(&policy))));
             bootstrap::write(catalogue, store);
         }
-        Self {
+        let client_authorities = match options.client_ca.as_slice() {
+            [] => None,
+            authorities => Some(Authorities::new(authorities)?),
+        };
+        let front_proxies = options.front_proxy.as_ref().map(FrontProxies::new);
+        Ok(Self {
+            front_proxies: front_proxies.transpose()?,
+            client_authorities,
+            last_modes: LastModes::default(),
             options,
             policy,
             access,
-        }
+        })
     }
 
     /// Users by token.
@@ -120,21 +173,39 @@ impl Auth {
         &self.options.tokens
     }
 
-    /// Authenticates and authorizes a request.
+    /// Authenticates and authorizes a request on a connection with these certificates; gives back whom it acts as.
     ///
     /// # Errors
     /// The rejection, in the order in which kube-apiserver checks (protocol.md §0).
-    pub(super) fn admit<B>(&self, request: &Request<B>) -> Result<User, Rejection> {
+    pub(super) fn admit<B>(
+        &self,
+        request: &Request<B>,
+        chain: &[CertificateDer<'static>],
+    ) -> Result<Admitted, Rejection> {
         if self.access == Admission::Everybody {
-            return Ok(User::anonymous());
+            return Ok(Admitted {
+                user: User::anonymous(),
+                is_anonymous: false,
+            });
         }
         let asked = access(request.method(), request.uri()).map_err(Rejection::Text)?;
-        let user = self
-            .authenticate(request.headers())
+        let sender = self
+            .authenticate(request.headers(), chain)
             .map_err(|Unauthenticated| Rejection::Unauthorized)?;
+        let is_anonymous = sender.name == ANONYMOUS || sender.is_in(UNAUTHENTICATED);
+        let user = self
+            .impersonated(&sender, request.headers(), &asked)
+            .map_err(|status| Rejection::Status {
+                status,
+                is_anonymous,
+            })?
+            .unwrap_or(sender);
         match self.authorize(&user, &asked) {
-            Decision::Allowed(_) => Ok(user),
-            Decision::NotAllowed(reason) => Err(Rejection::Status(denied(&user, &asked, &reason))),
+            Decision::Allowed(_) => Ok(Admitted { user, is_anonymous }),
+            Decision::NotAllowed(reason) => Err(Rejection::Status {
+                status: denied(&user, &asked, &reason),
+                is_anonymous,
+            }),
         }
     }
 
@@ -146,7 +217,8 @@ impl Auth {
     ) -> Option<(User, Vec<String>)> {
         let own = &self.options.audiences;
         let wanted = if wanted.is_empty() { own } else { wanted };
-        self.tokens().user(token, own, wanted)
+        let (user, audiences) = self.tokens().user(token, own, wanted)?;
+        Some((user.authenticated(), audiences))
     }
 
     /// Whether a user may do something.
@@ -161,11 +233,25 @@ impl Auth {
 }
 
 impl Rejection {
+    /// Whether the sender has shown no credentials that count.
+    pub(super) const fn is_unauthenticated(&self) -> bool {
+        match self {
+            Self::Unauthorized => true,
+            Self::Status { is_anonymous, .. } => *is_anonymous,
+            Self::Text(_) => false,
+        }
+    }
+
     /// The HTTP answer, but for what every answer carries.
     pub(super) fn to_response(&self) -> Response<Bytes> {
         match self {
             Self::Unauthorized => Status::unauthorized().to_response(),
-            Self::Status(status) => status.to_response(),
+            Self::Status { status, .. } => {
+                let mut response = status.to_response();
+                let headers = response.headers_mut();
+                headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+                response
+            }
             Self::Text(text) => text.to_response(),
         }
     }

@@ -1,6 +1,5 @@
 //! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them. What is answered is for the server to say.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
@@ -34,6 +34,8 @@ const STREAMS_MAX: u32 = 250;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) peer: SocketAddr,
+    /// The client's chain, of which it holds the key.
+    pub(super) certificates: Vec<CertificateDer<'static>>,
     goaway: Notify,
     closing: OnceLock<()>,
 }
@@ -103,27 +105,36 @@ async fn accepted_one(
         tracing::debug!(%error, "socket options");
     }
     let Some(tls) = tls else {
-        return serve(stream, peer, server, drain).await;
+        return serve(stream, (peer, Vec::new()), server, drain).await;
     };
     if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-        serve(stream, peer, server, drain).await;
+        let certificates = stream.get_ref().1.peer_certificates();
+        let certificates =
+            certificates.map(|chain| chain.iter().map(|one| one.clone().into_owned()));
+        let certificates = certificates.map(Iterator::collect).unwrap_or_default();
+        serve(stream, (peer, certificates), server, drain).await;
     }
 }
 
 /// Serves HTTP/1.1 or HTTP/2 on one connection until either side has enough.
-async fn serve<S>(stream: S, peer: SocketAddr, server: Arc<Server>, drain: Drain)
-where
+async fn serve<S>(
+    stream: S,
+    (peer, certificates): (SocketAddr, Vec<CertificateDer<'static>>),
+    server: Arc<Server>,
+    drain: Drain,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let shared = Arc::new(Connection {
         peer,
+        certificates,
         goaway: Notify::new(),
         closing: OnceLock::new(),
     });
     let told = Arc::clone(&shared);
     let service = service_fn(move |request| {
         let (server, connection) = (Arc::clone(&server), Arc::clone(&shared));
-        async move { Ok::<_, Infallible>(server.answer(request, &connection).await) }
+        async move { server.answer(request, &connection).await }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().max_buf_size(BUFFER_LEN);

@@ -2,14 +2,19 @@
 //! befalls a stream, the server the rest.
 
 pub mod body;
+pub mod nonsense;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::reviews::Review;
 use super::route::Verb;
 use crate::downstream::status::Status;
+pub use nonsense::Nonsense;
 
+/// The word for all kinds of reviews in orders.
+const ALL_REVIEWS: &str = "reviews";
 /// More armed faults than this are refused: tests arm a handful, and every request walks them.
 const ARMED_COUNT_MAX: usize = 256;
 /// Longest delay that may be ordered.
@@ -27,7 +32,7 @@ pub struct Order {
     /// To which verb; all when missing. Faults of streams mean watches in any case.
     #[serde(default)]
     pub verb: Option<Verb>,
-    /// To which resource, by plural name; all when missing.
+    /// To which resource, by plural name, or `reviews` for all reviews; all when missing.
     #[serde(default)]
     pub resource: Option<String>,
     /// To how many requests; 1 when missing.
@@ -70,6 +75,10 @@ pub enum Fault {
     },
     /// A request is answered, and its connection takes no more: GOAWAY, or `Connection: close`.
     CloseConnection,
+    /// A review gets no answer: its connection, or its HTTP/2 stream, breaks off.
+    BreakOff,
+    /// A review is answered with nonsense instead.
+    Nonsense(Nonsense),
     /// All open watches end cleanly, at once.
     EndWatches,
     /// History up to now is forgotten, at once: resuming from it is too old.
@@ -121,6 +130,10 @@ pub struct Fate {
     pub refusal: Option<Status>,
     /// Then let the connection take no more requests.
     pub close_connection: bool,
+    /// Or do not answer, if it is a review.
+    pub break_off: bool,
+    /// Or answer with something else, if it is a review.
+    pub nonsense: Option<Nonsense>,
     /// What befalls the stream, if it is a watch.
     pub stream: StreamFate,
 }
@@ -157,6 +170,10 @@ pub struct FaultCounts {
     pub delayed: u64,
     /// Connections closed.
     pub closed: u64,
+    /// Reviews without an answer.
+    pub broken: u64,
+    /// Reviews answered with nonsense.
+    pub nonsense: u64,
     /// Orders to end watches.
     pub ended: u64,
     /// Orders to forget history.
@@ -193,7 +210,9 @@ impl Faults {
             Fault::Refuse { code, .. } if !matches!(code, 401 | 403 | 410 | 429 | 500 | 503) => {
                 return Err(FaultError::Code(code));
             }
-            Fault::OversizedFrame { len } if len > FRAME_LEN_MAX => {
+            Fault::OversizedFrame { len } | Fault::Nonsense(Nonsense::Oversized { len })
+                if len > FRAME_LEN_MAX =>
+            {
                 return too_much("len", FRAME_LEN_MAX as u64);
             }
             Fault::Delay { delay_ms } if delay_ms > DELAY_MS_MAX => {
@@ -205,7 +224,9 @@ impl Faults {
             | Fault::OversizedFrame { .. }
             | Fault::Refuse { .. }
             | Fault::Delay { .. }
-            | Fault::CloseConnection => {}
+            | Fault::CloseConnection
+            | Fault::BreakOff
+            | Fault::Nonsense(_) => {}
         }
         if order.count > 0 {
             self.armed.push(order);
@@ -239,12 +260,15 @@ impl Order {
             self.fault,
             Fault::CutWatch { .. } | Fault::GarbageFrame | Fault::OversizedFrame { .. }
         );
+        let of_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
+        let is_review = Review::is_plural(resource);
         (!of_streams || verb == Verb::Watch)
+            && (!of_reviews || is_review)
             && self.verb.is_none_or(|wanted| wanted == verb)
             && self
                 .resource
                 .as_deref()
-                .is_none_or(|wanted| wanted == resource)
+                .is_none_or(|wanted| wanted == resource || (wanted == ALL_REVIEWS && is_review))
     }
 }
 
@@ -262,6 +286,8 @@ impl Fate {
             } => put(&mut self.refusal, refusal(code, retry_after_seconds)),
             Fault::Delay { delay_ms } => put(&mut self.delay, Duration::from_millis(delay_ms)),
             Fault::CloseConnection => !std::mem::replace(&mut self.close_connection, true),
+            Fault::BreakOff => !std::mem::replace(&mut self.break_off, true),
+            Fault::Nonsense(nonsense) => put(&mut self.nonsense, nonsense),
             Fault::EndWatches | Fault::Compact | Fault::Clear => false,
         }
     }
@@ -283,6 +309,8 @@ impl FaultCounts {
         self.refused += u64::from(fate.refusal.is_some());
         self.delayed += u64::from(fate.delay.is_some());
         self.closed += u64::from(fate.close_connection);
+        self.broken += u64::from(fate.break_off);
+        self.nonsense += u64::from(fate.nonsense.is_some());
     }
 }
 

@@ -2,6 +2,7 @@
 //! kube-apiserver tells it.
 
 mod access;
+mod counts;
 mod identity;
 
 use std::error::Error;
@@ -20,6 +21,8 @@ use super::kinds::ServedKind;
 use super::{body, render};
 use crate::auth::user::User;
 use crate::downstream::status::{Cause, Details, Status};
+
+pub use counts::{ReviewCounts, ReviewTotals};
 
 /// The API groups of reviews.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -87,6 +90,22 @@ impl Review {
         ALL.into_iter().find(is_named)
     }
 
+    /// The plural name.
+    pub(super) const fn plural(self) -> &'static str {
+        self.names().1
+    }
+
+    /// Whether a plural name is that of a review.
+    pub(super) fn is_plural(name: &str) -> bool {
+        ALL.iter().any(|review| review.plural() == name)
+    }
+
+    /// Group and version, and the kind.
+    pub(super) fn type_names(self) -> (String, &'static str) {
+        let (group, _, kind) = self.names();
+        (format!("{group}/v1"), kind)
+    }
+
     fn kind(self) -> &'static ServedKind {
         let place = ALL.iter().position(|review| *review == self);
         &KINDS[place.unwrap_or_default()]
@@ -132,6 +151,7 @@ pub(super) fn place(
 /// What a review needs to know.
 struct Question<'a> {
     auth: &'a Auth,
+    counts: &'a ReviewCounts,
     /// Who asks.
     user: &'a User,
     place: Place,
@@ -142,6 +162,7 @@ struct Question<'a> {
 /// Answers a review.
 pub(super) async fn answer<B>(
     auth: &Auth,
+    counts: &ReviewCounts,
     user: &User,
     place: Place,
     request: Request<B>,
@@ -150,14 +171,14 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    match reviewed(auth, user, place, request).await {
+    match reviewed((auth, counts), user, place, request).await {
         Ok(answer) => json(StatusCode::CREATED, &answer),
         Err(refusal) => refused(&refusal),
     }
 }
 
 async fn reviewed<B>(
-    auth: &Auth,
+    (auth, counts): (&Auth, &ReviewCounts),
     user: &User,
     place: Place,
     request: Request<B>,
@@ -173,6 +194,7 @@ where
     let body = collected(body).await?;
     let question = Question {
         auth,
+        counts,
         user,
         object: body::decode(place.review.kind(), &body)?,
         place,

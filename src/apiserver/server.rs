@@ -8,21 +8,24 @@ use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
+use serde::Serialize;
 use tokio::sync::watch;
 
 use super::answer::{
     AnswerBody, Answers, audit_id, collected, json, no_route, refused, stamped, whole_body,
 };
-use super::auth::{Auth, Rejection};
+use super::auth::Auth;
 use super::connections::Connection;
 use super::faults::body::{End, FaultyBody};
-use super::faults::{Effect, Faults, Order};
+use super::faults::{Effect, FaultCounts, Faults, Order};
 use super::form::{Form, Shape, misfit};
 use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
+use super::render;
+use super::reviews::{self, Place, ReviewCounts, ReviewTotals};
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
-use super::{render, reviews};
+use crate::auth::user::User;
 use crate::downstream::indent::Indenter;
 use crate::downstream::request::decoded_path;
 use crate::downstream::resources::Lasting;
@@ -45,7 +48,21 @@ pub(super) struct Server {
     /// Told when a kind's watches are to end; by kind.
     ends: Vec<watch::Sender<()>>,
     audit_ids: Mutex<Entropy>,
+    pub(super) reviews: ReviewCounts,
 }
+
+/// What `/debug/faults` shows.
+#[derive(Serialize)]
+struct Counters {
+    #[serde(flatten)]
+    faults: FaultCounts,
+    reviews: ReviewTotals,
+}
+
+/// A request whose connection breaks off instead of an answer, as ordered.
+#[derive(Debug, thiserror::Error)]
+#[error("broken off as ordered")]
+pub(super) struct Broken;
 
 impl Server {
     pub(super) fn new(reads: Reads, address: SocketAddr, auth: Auth, seed: u64) -> Self {
@@ -63,6 +80,7 @@ impl Server {
             auth,
             faults: Mutex::default(),
             audit_ids: Mutex::new(Entropy(seed)),
+            reviews: ReviewCounts::default(),
         }
     }
 
@@ -100,12 +118,15 @@ impl Server {
         }
     }
 
-    /// Answers one request. Never fails: what goes wrong is an answer too.
+    /// Answers one request. Fails only as ordered: what goes wrong is an answer too.
+    ///
+    /// # Errors
+    /// [`Broken`] if the connection is to break off.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
         connection: &Connection,
-    ) -> Response<ServerBody> {
+    ) -> Result<Response<ServerBody>, Broken> {
         let audit_id = audit_id(request.headers()).unwrap_or_else(|| self.new_audit_id());
         // A path with broken escapes leads nowhere, as no path does.
         let path = decoded_path(request.uri()).unwrap_or_default();
@@ -116,7 +137,7 @@ impl Server {
             Ok(Route::Faults) => own(self.fault_order(request, connection.peer).await),
             route => {
                 let form = Form::of(request.headers());
-                let answer = self.admitted(route, request, connection, form).await;
+                let answer = self.admitted(route, request, connection, form).await?;
                 in_words_of(form, answer).await
             }
         };
@@ -125,7 +146,7 @@ impl Server {
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        stamped(response, audit_id)
+        Ok(stamped(response, audit_id))
     }
 
     /// Authenticates and authorizes, then routes: who may not ask does not learn what there is.
@@ -135,26 +156,55 @@ impl Server {
         request: Request<Incoming>,
         connection: &Connection,
         form: Form,
-    ) -> Response<ServerBody> {
-        let user = match self.auth.admit(&request) {
-            Ok(user) => user,
-            Err(rejection) => {
-                // As kube-apiserver: who is not known keeps no HTTP/2 connection.
-                if matches!(rejection, Rejection::Unauthorized)
-                    && request.version() == Version::HTTP_2
-                {
-                    connection.close();
-                }
-                return own(whole_body(rejection.to_response()));
-            }
+    ) -> Result<Response<ServerBody>, Broken> {
+        let admitted = self.auth.admit(&request, &connection.certificates);
+        let is_unknown = match &admitted {
+            Ok(admitted) => admitted.is_anonymous,
+            Err(rejection) => rejection.is_unauthenticated(),
+        };
+        // As kube-apiserver: who is not known keeps no HTTP/2 connection.
+        if is_unknown && request.version() == Version::HTTP_2 {
+            connection.close();
+        }
+        let user = match admitted {
+            Ok(admitted) => admitted.user,
+            Err(rejection) => return Ok(own(whole_body(rejection.to_response()))),
         };
         match route {
-            Ok(Route::Review(place)) => {
-                own(reviews::answer(&self.auth, &user, place, request).await)
-            }
-            Ok(route) => self.routed(route, request, connection, form).await,
-            Err(why) => own(no_route(&why)),
+            Ok(Route::Review(place)) => self.reviewed(place, &user, request, connection).await,
+            Ok(route) => Ok(self.routed(route, request, connection, form).await),
+            Err(why) => Ok(own(no_route(&why))),
         }
+    }
+
+    async fn reviewed(
+        &self,
+        place: Place,
+        user: &User,
+        request: Request<Incoming>,
+        connection: &Connection,
+    ) -> Result<Response<ServerBody>, Broken> {
+        let fate = self
+            .faults()
+            .on_request(Verb::Create, place.review.plural());
+        if let Some(delay) = fate.delay {
+            tokio::time::sleep(delay).await;
+        }
+        if fate.close_connection {
+            connection.close();
+        }
+        if fate.break_off {
+            return Err(Broken);
+        }
+        if let Some(refusal) = &fate.refusal {
+            return Ok(own(refused(refusal)));
+        }
+        let review = place.review;
+        let answer = reviews::answer(&self.auth, &self.reviews, user, place, request).await;
+        Ok(own(match fate.nonsense {
+            Some(nonsense) => nonsense.instead_of(answer, review).await,
+            None => answer,
+        }))
     }
 
     async fn routed(
@@ -250,7 +300,13 @@ impl Server {
             _ => Err(Status::method_not_allowed()),
         };
         match ordered {
-            Ok(()) => json(StatusCode::OK, &render::json(&self.faults().counts())),
+            Ok(()) => json(
+                StatusCode::OK,
+                &render::json(&Counters {
+                    faults: self.faults().counts(),
+                    reviews: self.reviews.totals(),
+                }),
+            ),
             Err(refusal) => refused(&refusal),
         }
     }

@@ -1,15 +1,27 @@
 //! Flags of `apiserver`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{APISERVER_LISTEN, ByteLen, CHURN, OBJECT_LEN, ObjectCount, objects};
+use super::{API_AUDIENCE, APISERVER_LISTEN, ByteLen, CHURN, OBJECT_LEN, ObjectCount, objects};
+
+/// What decides whether a request is allowed; written as kube-apiserver writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AuthorizationMode {
+    /// Every user may do everything
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+    /// Roles and bindings
+    #[value(name = "RBAC")]
+    Rbac,
+}
 
 /// Flags of `apiserver`.
 #[derive(Clone, Debug, Args)]
 pub struct ApiserverFlags {
-    /// Address and port, plain HTTP without any check of callers; loopback only.
+    /// Address and port; loopback only. Callers are checked only if one of the flags below about them is given.
     #[arg(long, value_name = "ADDRESS", default_value_t = APISERVER_LISTEN)]
     pub listen: SocketAddr,
     /// Objects to hold at first, by plural name.
@@ -25,4 +37,32 @@ pub struct ApiserverFlags {
     /// :cluster at the end for kinds outside namespaces.
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub extra_kinds: Vec<String>,
+    /// Certificate chain shown to clients, PEM; plain HTTP without it. Needs --tls-key.
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Users by bearer token, as kube-apiserver's file: token,user,uid,"group1,group2".
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Authorities of client certificates, PEM: common name and organizations are user and groups. Needs TLS.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Authorities of front proxies' certificates, PEM: X-Remote-User and the like are believed. Needs TLS.
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of front proxies' certificates; any if none is given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+    /// The API server's own audiences: tokens of the file are good for these.
+    #[arg(long, value_name = "AUDIENCES", value_delimiter = ',', default_values_t = [API_AUDIENCE.to_owned()])]
+    pub api_audiences: Vec<String>,
+    /// Take requests without credentials as those of system:anonymous, if callers are checked.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
+    pub anonymous_auth: bool,
+    /// What decides; AlwaysAllow if only other flags about callers are given.
+    #[arg(long, value_name = "MODE")]
+    pub authorization_mode: Option<AuthorizationMode>,
 }

@@ -14,6 +14,8 @@ pub const LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8443);
 pub const ADMIN_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 9090);
 /// `kubectl proxy` uses 8001 too: clients' examples work unchanged.
 pub const APISERVER_LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8001);
+/// The embedded API server's own audience, as kube-apiserver's by default.
+pub const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// The safest mode that needs no rights beyond the caller's own.
 pub const AUTH: AuthMode = AuthMode::SelfCheck;

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    AdmissionLimits, ApiserverSettings, AuthMode, AuthSettings, CacheLists, DemoSettings,
-    ExemptSettings, ForwardLimits, ResourcePattern, RingLimits, ServeSettings, SettingsError,
-    Transport, UpstreamSource, in_range, kinds,
+    AdmissionLimits, ApiserverAuth, ApiserverSettings, AuthMode, AuthSettings, CacheLists,
+    DemoSettings, ExemptSettings, ForwardLimits, ResourcePattern, RingLimits, ServeSettings,
+    SettingsError, Transport, UpstreamSource, in_range, kinds, words,
 };
-use crate::cli::{self, ApiserverFlags, ByteLen, DemoFlags, Span};
+use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, Span};
 
 /// Any free port of this machine's own address.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -45,6 +45,8 @@ impl ApiserverSettings {
             OBJECT_LEN_RANGE.1,
         )?;
         Ok(Self {
+            transport: transport(&flags)?,
+            auth: ApiserverAuth::resolve(&flags)?,
             listen: flags.listen,
             objects: flags.objects,
             churn: in_range("churn", flags.churn, 0, CHURN_MAX)?,
@@ -62,7 +64,60 @@ impl ApiserverSettings {
             churn,
             object_len: cli::OBJECT_LEN.0,
             extra_kinds: Vec::new(),
+            transport: Transport::PlainHttp,
+            auth: None,
         }
+    }
+}
+
+fn transport(flags: &ApiserverFlags) -> Result<Transport, SettingsError> {
+    let needs = |flag, needed| Err(SettingsError::Needs { flag, needed });
+    match (&flags.tls_cert, &flags.tls_key) {
+        (None, None) => Ok(Transport::PlainHttp),
+        (Some(cert), Some(key)) => Ok(Transport::Tls {
+            cert: cert.clone(),
+            key: key.clone(),
+            sni: Vec::new(),
+        }),
+        (Some(_), None) => needs("tls-cert", "--tls-key"),
+        (None, Some(_)) => needs("tls-key", "--tls-cert"),
+    }
+}
+
+impl ApiserverAuth {
+    /// None if no flag says that callers are to be checked.
+    fn resolve(flags: &ApiserverFlags) -> Result<Option<Self>, SettingsError> {
+        let needs = |flag, needed| Err(SettingsError::Needs { flag, needed });
+        let names = words(&flags.requestheader_allowed_names);
+        let proxy_ca = &flags.requestheader_client_ca_file;
+        if flags.tls_cert.is_none() {
+            if flags.client_ca_file.is_some() {
+                return needs("client-ca-file", "--tls-cert and --tls-key");
+            }
+            if proxy_ca.is_some() {
+                return needs("requestheader-client-ca-file", "--tls-cert and --tls-key");
+            }
+        }
+        if proxy_ca.is_none() && !names.is_empty() {
+            return needs(
+                "requestheader-allowed-names",
+                "--requestheader-client-ca-file",
+            );
+        }
+        let is_checked = flags.token_auth_file.is_some()
+            || flags.client_ca_file.is_some()
+            || proxy_ca.is_some()
+            || flags.authorization_mode.is_some();
+        Ok(is_checked.then(|| Self {
+            token_file: flags.token_auth_file.clone(),
+            client_ca: flags.client_ca_file.clone(),
+            front_proxy: proxy_ca.clone().map(|path| (path, names)),
+            audiences: words(&flags.api_audiences),
+            anonymous: flags.anonymous_auth,
+            authorization: flags
+                .authorization_mode
+                .unwrap_or(AuthorizationMode::AlwaysAllow),
+        }))
     }
 }
 

@@ -517,6 +517,54 @@ fn extra_kinds_are_namespaced_unless_they_say_cluster() {
 }
 
 #[test]
+fn the_embedded_server_checks_callers_if_a_flag_says_how() {
+    let auth = |line: &str| {
+        let line = format!("apiserver {line}");
+        let Task::Apiserver(found) = settings(&line, &[], None).unwrap().task else {
+            panic!("not an apiserver");
+        };
+        found.auth
+    };
+    assert_eq!(auth("--anonymous-auth=false --api-audiences a"), None);
+    let tls = "--tls-cert c --tls-key k";
+    let found = auth("--token-auth-file t --api-audiences a,b").unwrap();
+    assert_eq!(found.token_file, Some("t".into()));
+    assert_eq!(found.audiences, ["a", "b"]);
+    assert_eq!(
+        (found.anonymous, found.authorization),
+        (true, AuthorizationMode::AlwaysAllow)
+    );
+    let found = auth("--authorization-mode RBAC --anonymous-auth=false").unwrap();
+    assert_eq!(
+        (found.anonymous, found.authorization),
+        (false, AuthorizationMode::Rbac)
+    );
+    let found = auth(&format!(
+        "{tls} --client-ca-file a --requestheader-client-ca-file p --requestheader-allowed-names x,y"
+    ))
+    .unwrap();
+    assert_eq!(found.client_ca, Some("a".into()));
+    let names = vec!["x".to_owned(), "y".to_owned()];
+    assert_eq!(found.front_proxy, Some(("p".into(), names)));
+    for (flags, message) in [
+        ("--client-ca-file a", "--client-ca-file needs --tls-cert"),
+        (
+            "--requestheader-client-ca-file a",
+            "--requestheader-client-ca-file needs --tls-cert",
+        ),
+        (
+            "--requestheader-allowed-names x",
+            "--requestheader-allowed-names needs",
+        ),
+        ("--tls-cert c", "--tls-cert needs --tls-key"),
+        ("--tls-key k", "--tls-key needs --tls-cert"),
+        ("--authorization-mode Webhook", "--authorization-mode"),
+    ] {
+        refused(&format!("apiserver {flags}"), message);
+    }
+}
+
+#[test]
 fn a_wrong_command_line_is_one_line_and_help_is_none() {
     refused("", "no command given; see --help");
     refused(

@@ -5,17 +5,18 @@ use kube_fanout::auth::user::User;
 
 use super::*;
 
-const ADMIN: &str = "admin-token";
-const ANN: &str = "ann-token";
-const BOB: &str = "bob-token";
-const REVIEWER: &str = "reviewer-token";
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-const SELF_ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+pub(crate) const ADMIN: &str = "admin-token";
+pub(crate) const ANN: &str = "ann-token";
+pub(crate) const BOB: &str = "bob-token";
+pub(crate) const REVIEWER: &str = "reviewer-token";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+pub(crate) const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+pub(crate) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+pub(crate) const SELF_ACCESS_REVIEWS: &str =
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-fn tokens() -> Tokens {
+pub(crate) fn tokens() -> Tokens {
     let bob = TokenUser {
         user: User {
             name: "bob".into(),
@@ -35,7 +36,7 @@ fn tokens() -> Tokens {
     .collect()
 }
 
-async fn bench() -> Bench {
+pub(crate) async fn bench() -> Bench {
     let options = Options {
         extra_kinds: vec!["widgets.v1.example.com=Widget".parse().unwrap()],
         auth: Some(AuthOptions {
@@ -52,12 +53,12 @@ async fn bench() -> Bench {
     bench
 }
 
-fn role(name: &str, verbs: &[&str], group: &str, resource: &str) -> Value {
+pub(crate) fn role(name: &str, verbs: &[&str], group: &str, resource: &str) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": [group], "resources": [resource]});
     json!({"metadata": {"name": name}, "rules": [rule]})
 }
 
-fn binding(name: &str, role: &str, kind: &str, subject: &str) -> Value {
+pub(crate) fn binding(name: &str, role: &str, kind: &str, subject: &str) -> Value {
     let group = "rbac.authorization.k8s.io";
     json!({
         "metadata": {"name": name},
@@ -68,7 +69,13 @@ fn binding(name: &str, role: &str, kind: &str, subject: &str) -> Value {
 
 impl Bench {
     /// A request with a bearer token; an empty one is no credential.
-    async fn ask(&self, token: &str, method: &str, target: &str, body: &str) -> Response<Bytes> {
+    pub(crate) async fn ask(
+        &self,
+        token: &str,
+        method: &str,
+        target: &str,
+        body: &str,
+    ) -> Response<Bytes> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{}{target}", self.server.address()));
@@ -80,11 +87,11 @@ impl Bench {
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     }
 
-    async fn code(&self, token: &str, target: &str) -> u16 {
+    pub(crate) async fn code(&self, token: &str, target: &str) -> u16 {
         self.ask(token, "GET", target, "").await.status().as_u16()
     }
 
-    async fn create(&self, target: &str, object: Value) {
+    pub(crate) async fn create(&self, target: &str, object: Value) {
         let answer = self.ask(ADMIN, "POST", target, &object.to_string()).await;
         assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", answer.body());
     }
@@ -95,7 +102,7 @@ impl Bench {
     }
 
     /// The answer to a review: its code and body.
-    async fn review(&self, token: &str, target: &str, spec: Value) -> (u16, Value) {
+    pub(crate) async fn review(&self, token: &str, target: &str, spec: Value) -> (u16, Value) {
         let body = json!({"spec": spec}).to_string();
         let answer = self.ask(token, "POST", target, &body).await;
         (answer.status().as_u16(), value(&answer))

@@ -83,6 +83,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "metrics",
             "shutdown",
             "config",
+            "tls",
         ],
     ),
     ("reload", &["metrics"]),

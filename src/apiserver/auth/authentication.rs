@@ -1,71 +1,200 @@
-//! Who sends a request: the first credential that is good counts; without any the caller is anonymous.
+//! Who sends a request: the first credential that is good counts. Who sends none, or none that is looked at, is anonymous.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use rustls_pki_types::CertificateDer;
 
 use super::Auth;
 use crate::auth::user::User;
+
+/// How a token is sent by browsers, which set no headers of WebSockets.
+const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// No credential is good, or one is needed.
 #[derive(Debug)]
 pub(super) struct Unauthenticated;
 
+/// What comes of one kind of credential.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// There is none.
+    Absent,
+    /// It is not good.
+    Failed,
+    /// It is this user's.
+    Succeeded(User),
+}
+
+/// A token that was looked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// Something that was meant to be one.
+    Broken,
+    Token(String),
+}
+
 impl Auth {
-    /// The user who sends these headers.
-    pub(super) fn authenticate(&self, headers: &HeaderMap) -> Result<User, Unauthenticated> {
+    /// The user who sends these headers on a connection with these certificates, in the order of kube-apiserver.
+    pub(super) fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        chain: &[CertificateDer<'static>],
+    ) -> Result<User, Unauthenticated> {
+        let proxies = self.front_proxies.as_ref();
+        let authorities = self.client_authorities.as_ref();
+        let attempts: [&dyn Fn() -> Attempt; 4] = [
+            &|| proxies.map_or(Attempt::Absent, |one| one.user(chain, headers)),
+            &|| authorities.map_or(Attempt::Absent, |one| one.holder(chain)),
+            &|| self.holder_of(bearer_token(headers)),
+            &|| self.holder_of(websocket_token(headers)),
+        ];
+        let mut failed = false;
+        for attempt in attempts {
+            match attempt() {
+                Attempt::Absent => {}
+                Attempt::Failed => failed = true,
+                Attempt::Succeeded(user) => return Ok(user.authenticated()),
+            }
+        }
+        // Who sends a bad credential is not anonymous.
+        if failed || !self.options.anonymous {
+            return Err(Unauthenticated);
+        }
+        Ok(User::anonymous())
+    }
+
+    fn holder_of(&self, found: Found) -> Attempt {
+        let token = match found {
+            Found::Nothing => return Attempt::Absent,
+            Found::Broken => return Attempt::Failed,
+            Found::Token(token) => token,
+        };
         let own = &self.options.audiences;
-        match bearer_token(headers) {
-            Some(token) => match self.tokens().user(&token, own, own) {
-                Some((user, _)) => Ok(user),
-                // Who sends a bad credential is not anonymous.
-                None => Err(Unauthenticated),
-            },
-            None if self.options.anonymous => Ok(User::anonymous()),
-            None => Err(Unauthenticated),
+        match self.tokens().user(&token, own, own) {
+            Some((user, _)) => Attempt::Succeeded(user),
+            None => Attempt::Failed,
         }
     }
 }
 
 /// The bearer token, read as kube-apiserver does: of the first `Authorization` header, with any case of the scheme; a further
 /// word behind the token is ignored, and a token that is empty is none. Bytes that are no text make a token that nobody has.
-fn bearer_token(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(AUTHORIZATION)?;
+fn bearer_token(headers: &HeaderMap) -> Found {
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        return Found::Nothing;
+    };
     let value = String::from_utf8_lossy(value.as_bytes());
     let mut words = value.trim().splitn(3, ' ');
-    let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
-    let token = words.next()?;
-    (is_bearer && !token.is_empty()).then(|| token.to_owned())
+    let scheme = words.next().unwrap_or_default();
+    let token = words.next().unwrap_or_default();
+    if token.is_empty() || !scheme.eq_ignore_ascii_case("bearer") {
+        return Found::Nothing;
+    }
+    Found::Token(token.to_owned())
+}
+
+/// The token among the subprotocols of a WebSocket. Another one must stand beside it, for the answer to name.
+fn websocket_token(headers: &HeaderMap) -> Found {
+    let has = |name, word: &str| {
+        let values = headers.get_all(name).iter();
+        let mut texts = values.filter_map(|value| value.to_str().ok());
+        texts.any(|text| text.to_ascii_lowercase().contains(word))
+    };
+    if !has(&CONNECTION, "upgrade") || !has(&UPGRADE, "websocket") {
+        return Found::Nothing;
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let texts: Vec<String> = texts.collect();
+    let all = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
+    let (bearers, others): (Vec<&str>, Vec<&str>) =
+        all.partition(|protocol| protocol.starts_with(WEBSOCKET_BEARER));
+    let [bearer] = bearers.as_slice() else {
+        return if bearers.is_empty() {
+            Found::Nothing
+        } else {
+            Found::Broken
+        };
+    };
+    let encoded = bearer.strip_prefix(WEBSOCKET_BEARER).unwrap_or_default();
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok();
+    match token.and_then(|token| String::from_utf8(token).ok()) {
+        None => Found::Broken,
+        Some(token) if token.is_empty() => Found::Nothing,
+        Some(_) if others.is_empty() => Found::Broken,
+        Some(token) => Found::Token(token),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderName, HeaderValue};
 
     use super::*;
 
+    fn headers(rows: &[(HeaderName, &[u8])]) -> HeaderMap {
+        let rows = rows.iter();
+        let rows =
+            rows.map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value).unwrap()));
+        let mut headers = HeaderMap::new();
+        rows.for_each(|(name, value)| {
+            headers.append(name, value);
+        });
+        headers
+    }
+
+    fn token(text: &str) -> Found {
+        Found::Token(text.to_owned())
+    }
+
     #[test]
     fn bearer_tokens_are_read_as_kube_apiserver_reads_them() {
-        let rows: [(&[&[u8]], Option<&str>); 12] = [
-            (&[b"Bearer a"], Some("a")),
-            (&[b"bEARER a"], Some("a")),
-            (&[b"  Bearer a  "], Some("a")),
-            (&[b"Bearer a b"], Some("a")),
-            (&[b"Bearer a", b"Bearer b"], Some("a")),
-            (&[b"Bearer"], None),
-            (&[b"Bearer "], None),
-            (&[b"Bearer  a"], None),
-            (&[b"Bearer\ta"], None),
-            (&[b"Basic a"], None),
-            (&[b"a"], None),
-            (&[b""], None),
+        let rows: [(&[&[u8]], Found); 13] = [
+            (&[b"Bearer a"], token("a")),
+            (&[b"bEARER a"], token("a")),
+            (&[b"  Bearer a  "], token("a")),
+            (&[b"Bearer a b"], token("a")),
+            (&[b"Bearer a", b"Bearer b"], token("a")),
+            (&[b"Bearer"], Found::Nothing),
+            (&[b"Bearer "], Found::Nothing),
+            (&[b"Bearer  a"], Found::Nothing),
+            (&[b"Bearer\ta"], Found::Nothing),
+            (&[b"Basic a"], Found::Nothing),
+            (&[b"a"], Found::Nothing),
+            (&[b""], Found::Nothing),
+            (&[], Found::Nothing),
         ];
         for (values, expected) in rows {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
-            }
-            assert_eq!(bearer_token(&headers).as_deref(), expected, "{values:?}");
+            let sent: Vec<_> = values.iter().map(|value| (AUTHORIZATION, *value)).collect();
+            assert_eq!(bearer_token(&headers(&sent)), expected, "{values:?}");
         }
-        assert_eq!(bearer_token(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn websocket_tokens_are_read_as_kube_apiserver_reads_them() {
+        let upgrade = [
+            (CONNECTION, b"keep-alive, Upgrade".as_slice()),
+            (UPGRADE, b"websocket"),
+        ];
+        let bearer = "base64url.bearer.authorization.k8s.io.";
+        let rows = [
+            (format!("{bearer}YWJj, v4.channel.k8s.io"), token("abc")),
+            (format!("x,{bearer}YWJj"), token("abc")),
+            (format!("{bearer}YWJj"), Found::Broken),
+            (format!("{bearer}YWJj,{bearer}YWJj,x"), Found::Broken),
+            (format!("{bearer}YWJj=,x"), Found::Broken),
+            (format!("{bearer}_w,x"), Found::Broken),
+            (format!("{bearer},x"), Found::Nothing),
+            ("x".to_owned(), Found::Nothing),
+        ];
+        for (protocols, expected) in rows {
+            let protocol = (SEC_WEBSOCKET_PROTOCOL, protocols.as_bytes());
+            let sent = headers(&[upgrade[0].clone(), upgrade[1].clone(), protocol.clone()]);
+            assert_eq!(websocket_token(&sent), expected, "{protocols}");
+            assert_eq!(websocket_token(&headers(&[protocol])), Found::Nothing);
+        }
     }
 }

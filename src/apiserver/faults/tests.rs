@@ -45,6 +45,8 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
             delay: Some(Duration::from_millis(5)),
             refusal: None,
             close_connection: true,
+            break_off: false,
+            nonsense: None,
             stream: StreamFate {
                 cut_after: Some(10),
                 inject: Some(Injected::Garbage)

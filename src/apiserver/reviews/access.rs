@@ -73,7 +73,10 @@ impl Question<'_> {
             return Err(self.invalid(faults));
         }
         let evaluation_error = attributes.resource.as_ref().map(unread_selectors);
-        let decision = self.auth.authorize(user, &access(attributes));
+        let access = access(attributes);
+        let subject = format!("{} {}", user.name, question(&access));
+        self.counts.served(self.place.review, subject);
+        let decision = self.auth.authorize(user, &access);
         let allowed = decision.is_allowed();
         let (Decision::Allowed(reason) | Decision::NotAllowed(reason)) = decision;
         Ok(self.answered(AccessStatus {
@@ -143,6 +146,23 @@ impl Question<'_> {
             faults.push(Cause::invalid("spec.nonResourceAttributes", &given, rule));
         }
         faults
+    }
+}
+
+/// A question in one line: verb, group, resource, subresource, namespace and name with slashes between; or verb and path.
+fn question(access: &Access) -> String {
+    match access {
+        Access::Path { verb, path } => format!("{verb} {path}"),
+        Access::Resource(asked) => [
+            &asked.verb,
+            &asked.group,
+            &asked.resource,
+            &asked.subresource,
+            &asked.namespace,
+            &asked.name,
+        ]
+        .map(String::as_str)
+        .join("/"),
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use k8s_openapi::api::authentication::v1::TokenReviewSpec;
 use serde::Serialize;
 
-use super::Question;
+use super::{Question, Review};
 use crate::auth::user::User;
 use crate::downstream::status::Status;
 
@@ -60,6 +60,7 @@ impl Question<'_> {
             return Err(Status::bad_request(message));
         }
         let wanted = spec.audiences.unwrap_or_default();
+        self.counts.served(Review::Token, token.clone());
         Ok(match self.auth.review_token(&token, &wanted) {
             Some((user, audiences)) => self.answered(TokenStatus {
                 authenticated: true,
@@ -77,6 +78,8 @@ impl Question<'_> {
     }
 
     pub(super) fn self_subject(&self) -> Bytes {
+        let name = self.user.name.clone();
+        self.counts.served(Review::SelfSubject, name);
         self.answered(SelfSubjectStatus {
             user_info: UserInfo::from(self.user),
         })

@@ -1,0 +1,166 @@
+//! Client certificates: who their holders are, and which front proxies are trusted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use http::HeaderMap;
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::AuthError;
+use super::authentication::Attempt;
+use crate::auth::user::User;
+
+/// Go's name for a user's uid in a certificate's subject.
+const UID: &str = "1.3.6.1.4.1.57683.2";
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+const REMOTE_EXTRA: &str = "x-remote-extra-";
+
+/// Front proxies that name the user in `X-Remote-User`, `X-Remote-Uid`, `X-Remote-Group` and `X-Remote-Extra-*`.
+#[derive(Clone, Debug, Default)]
+pub struct FrontProxy {
+    /// Authorities of their certificates.
+    pub client_ca: Vec<CertificateDer<'static>>,
+    /// Common names of their certificates; any if there are none.
+    pub allowed_names: Vec<String>,
+}
+
+/// Holds certificate chains against authorities, each time anew: a certificate expires while its connection lasts.
+pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Authorities(..)")
+    }
+}
+
+impl Authorities {
+    pub(super) fn new(certificates: &[CertificateDer<'static>]) -> Result<Self, AuthError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            roots.add(certificate.clone())?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(Self(verifier.build()?))
+    }
+
+    /// Whether the chain leads to one of them, now, and is meant for clients.
+    fn vouch_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+        chain.split_first().is_some_and(|(leaf, rest)| {
+            let now = UnixTime::now();
+            self.0.verify_client_cert(leaf, rest, now).is_ok()
+        })
+    }
+
+    /// The holder of a certificate, as kube-apiserver reads it: the common name is the user's, organizations are groups.
+    pub(super) fn holder(&self, chain: &[CertificateDer<'static>]) -> Attempt {
+        let Some(leaf) = chain.first() else {
+            return Attempt::Absent;
+        };
+        if !self.vouch_for(chain) {
+            return Attempt::Failed;
+        }
+        let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
+            return Attempt::Failed;
+        };
+        let subject = certificate.subject();
+        let uids = subject.iter_attributes();
+        let uids = uids.filter(|part| part.attr_type().to_id_string() == UID);
+        let uids: Vec<Option<&str>> = uids.map(|part| part.as_str().ok()).collect();
+        let uid = match uids.as_slice() {
+            [] => "",
+            [Some(uid)] if !uid.is_empty() => uid,
+            [..] => return Attempt::Failed,
+        };
+        let texts = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+            part.as_str().map(str::to_owned).unwrap_or_default()
+        };
+        let Some(name) = subject.iter_common_name().last().map(texts) else {
+            return Attempt::Absent;
+        };
+        if name.is_empty() {
+            return Attempt::Absent;
+        }
+        let hash = digest(&SHA256, leaf);
+        let hash: String = hash
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let id = vec![format!("X509SHA256={hash}")];
+        Attempt::Succeeded(User {
+            name,
+            uid: uid.to_owned(),
+            groups: subject.iter_organization().map(texts).collect(),
+            extra: [(CREDENTIAL_ID.to_owned(), id)].into(),
+        })
+    }
+}
+
+/// Trusted front proxies.
+#[derive(Debug)]
+pub(super) struct FrontProxies {
+    authorities: Authorities,
+    allowed_names: Vec<String>,
+}
+
+impl FrontProxies {
+    pub(super) fn new(options: &FrontProxy) -> Result<Self, AuthError> {
+        Ok(Self {
+            authorities: Authorities::new(&options.client_ca)?,
+            allowed_names: options.allowed_names.clone(),
+        })
+    }
+
+    /// The user whom a trusted proxy names in the headers.
+    pub(super) fn user(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Attempt {
+        let Some(leaf) = chain.first() else {
+            return Attempt::Absent;
+        };
+        let name = X509Certificate::from_der(leaf).ok().and_then(|(_, one)| {
+            let name = one.subject().iter_common_name().last()?;
+            name.as_str().ok().map(str::to_owned)
+        });
+        let is_allowed = self.allowed_names.is_empty()
+            || name.is_some_and(|name| self.allowed_names.contains(&name));
+        if !is_allowed || !self.authorities.vouch_for(chain) {
+            return Attempt::Failed;
+        }
+        named(headers)
+    }
+}
+
+fn named(headers: &HeaderMap) -> Attempt {
+    let all = |name: &str| -> Vec<String> {
+        let values = headers.get_all(name).iter();
+        values
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect()
+    };
+    let first = |name| all(name).into_iter().next().unwrap_or_default();
+    let mut user = User {
+        name: first("x-remote-user"),
+        uid: first("x-remote-uid"),
+        groups: all("x-remote-group"),
+        ..User::default()
+    };
+    user.groups.retain(|group| !group.is_empty());
+    for name in headers.keys() {
+        if let Some(key) = name.as_str().strip_prefix(REMOTE_EXTRA) {
+            let key = super::impersonation::unescaped(key);
+            user.extra
+                .entry(key)
+                .or_default()
+                .extend(all(name.as_str()));
+        }
+    }
+    if user.name.is_empty() {
+        return Attempt::Absent;
+    }
+    Attempt::Succeeded(user)
+}

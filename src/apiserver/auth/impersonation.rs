@@ -1,0 +1,413 @@
+//! Impersonation as kube-apiserver 1.36 has it: the modes that hold for single requests first, then the general one. The
+//! headers are read here apart from the gateway's own reading, so that tests compare two.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use http::HeaderMap;
+
+use super::Auth;
+use super::attributes::denied;
+use crate::apiserver::validation::{NameRule, name_faults};
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::rbac::Decision;
+use crate::auth::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
+use crate::downstream::status::Status;
+use crate::view::selector::quoted;
+
+const USER: &str = "impersonate-user";
+const UID: &str = "impersonate-uid";
+const GROUP: &str = "impersonate-group";
+const EXTRA: &str = "impersonate-extra-";
+
+/// Which node a service account's token belongs to.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+const NODES: &str = "system:nodes";
+/// From so many groups or values on, the right to all of them is asked for first.
+const MANY: usize = 4;
+/// Users whose last mode is remembered, as many as kube-apiserver does.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// How a user is impersonated; the verbs and who may be meant differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// A service account's own node.
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    /// Everybody else.
+    UserInfo,
+    /// Anybody, for any request.
+    Legacy,
+}
+
+/// In the order in which they are tried.
+const MODES: [Mode; 5] = [
+    Mode::AssociatedNode,
+    Mode::ArbitraryNode,
+    Mode::ServiceAccount,
+    Mode::UserInfo,
+    Mode::Legacy,
+];
+
+/// The mode by which each user last succeeded: it is tried first, and its refusal is the one that is told.
+#[derive(Debug, Default)]
+pub(super) struct LastModes(Mutex<HashMap<String, Mode>>);
+
+impl LastModes {
+    fn of(&self, user: &User) -> Option<Mode> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get(&user.name).copied()
+    }
+
+    fn put(&self, user: &User, mode: Mode) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= REMEMBERED_MAX {
+            last.clear();
+        }
+        last.insert(user.name.clone(), mode);
+    }
+}
+
+impl Auth {
+    /// The user that a request acts as; none if it impersonates nobody.
+    ///
+    /// # Errors
+    /// 400 for headers without a user, 403 for a user whom the sender may not impersonate.
+    pub(super) fn impersonated(
+        &self,
+        sender: &User,
+        headers: &HeaderMap,
+        asked: &Access,
+    ) -> Result<Option<User>, Status> {
+        let Some(wanted) = wanted(headers)? else {
+            return Ok(None);
+        };
+        let last = self.last_modes.of(sender);
+        let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
+        let mut first_refusal = None;
+        for mode in last.into_iter().chain(others) {
+            let attempt = Attempt {
+                auth: self,
+                sender,
+                wanted: &wanted,
+                mode,
+            };
+            if !attempt.applies() {
+                continue;
+            }
+            match attempt.user(asked) {
+                Ok(user) => {
+                    self.last_modes.put(sender, mode);
+                    return Ok(Some(user));
+                }
+                Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
+            }
+        }
+        Err(first_refusal.unwrap_or_else(|| Status::untyped("all impersonation modes failed")))
+    }
+}
+
+/// The user whom the headers name, as they stand; none without a user's name.
+fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let first = |name| headers.get(name).map(text).unwrap_or_default();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in headers.keys() {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            let values = headers.get_all(name).iter().map(text);
+            extra.entry(unescaped(key)).or_default().extend(values);
+        }
+    }
+    let user = User {
+        name: first(USER),
+        uid: first(UID),
+        groups: headers.get_all(GROUP).iter().map(text).collect(),
+        extra,
+    };
+    if !user.name.is_empty() {
+        return Ok(Some(user));
+    }
+    if only_name(&user) {
+        return Ok(None);
+    }
+    let message = format!("requested {} without impersonating a user name", go(&user));
+    Err(Status::bad_request(message))
+}
+
+/// Without `%` escapes; as it stands if one is broken.
+pub(super) fn unescaped(key: &str) -> String {
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let digits = digits.filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) else {
+            return key.to_owned();
+        };
+        bytes.push(byte);
+        rest = &tail[2..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A user as Go prints the struct.
+fn go(user: &User) -> String {
+    let texts = |texts: &[String]| {
+        let all: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+        format!("[]string{{{}}}", all.join(", "))
+    };
+    let groups = match user.groups.as_slice() {
+        [] => "[]string(nil)".to_owned(),
+        groups => texts(groups),
+    };
+    let extra = if user.extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        let entries = user.extra.iter();
+        let entries = entries.map(|(key, values)| format!("{}:{}", quoted(key), texts(values)));
+        let entries: Vec<String> = entries.collect();
+        format!("map[string][]string{{{}}}", entries.join(", "))
+    };
+    format!(
+        "&user.DefaultInfo{{Name:{}, UID:{}, Groups:{groups}, Extra:{extra}}}",
+        quoted(&user.name),
+        quoted(&user.uid)
+    )
+}
+
+fn only_name(user: &User) -> bool {
+    user.uid.is_empty() && user.groups.is_empty() && user.extra.is_empty()
+}
+
+/// The node's name, of a node's user name.
+fn node(name: &str) -> Option<&str> {
+    let node = name.strip_prefix("system:node:")?;
+    name_faults(NameRule::Subdomain, node)
+        .is_empty()
+        .then_some(node)
+}
+
+/// Namespace and name, of a service account's user name.
+fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = name
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let is_legal = name_faults(NameRule::Label, namespace).is_empty()
+        && name_faults(NameRule::Subdomain, name).is_empty();
+    is_legal.then_some((namespace, name))
+}
+
+/// One way to impersonate a user.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    auth: &'a Auth,
+    sender: &'a User,
+    wanted: &'a User,
+    mode: Mode,
+}
+
+impl Attempt<'_> {
+    /// Whether such a user may be meant in this mode at all.
+    fn applies(self) -> bool {
+        let name = &self.wanted.name;
+        match self.mode {
+            Mode::AssociatedNode => {
+                let own = self.sender.extra.get(NODE_NAME).map(Vec::as_slice);
+                let is_own = matches!((own, node(name)), (Some([own]), Some(node)) if own == node);
+                only_name(self.wanted) && is_own && service_account(&self.sender.name).is_some()
+            }
+            Mode::ArbitraryNode => only_name(self.wanted) && node(name).is_some(),
+            Mode::ServiceAccount => only_name(self.wanted) && service_account(name).is_some(),
+            Mode::UserInfo => node(name).is_none() && service_account(name).is_none(),
+            Mode::Legacy => true,
+        }
+    }
+
+    /// The name of a mode that is bound to requests.
+    const fn constraint(self) -> Option<&'static str> {
+        match self.mode {
+            Mode::AssociatedNode => Some("associated-node"),
+            Mode::ArbitraryNode => Some("arbitrary-node"),
+            Mode::ServiceAccount => Some("serviceaccount"),
+            Mode::UserInfo => Some("user-info"),
+            Mode::Legacy => None,
+        }
+    }
+
+    /// The impersonated user, if each part of it may be impersonated.
+    fn user(self, asked: &Access) -> Result<User, Status> {
+        if let Some(mode) = self.constraint() {
+            self.check(&on_request(mode, asked))?;
+        }
+        let mut user = self.wanted.clone();
+        self.check_name(&mut user)?;
+        if !user.uid.is_empty() {
+            self.check_part("authentication.k8s.io", "uids", "", &user.uid)?;
+        }
+        self.check_groups()?;
+        self.check_extra()?;
+        let implied = if user.name == ANONYMOUS {
+            UNAUTHENTICATED
+        } else {
+            AUTHENTICATED
+        };
+        if !user.is_in(UNAUTHENTICATED) && !user.is_in(implied) {
+            user.groups.push(implied.to_owned());
+        }
+        Ok(user)
+    }
+
+    fn check_name(self, user: &mut User) -> Result<(), Status> {
+        let name = &self.wanted.name;
+        let constrained = self.constraint().is_some();
+        if let Some((namespace, name)) = service_account(name) {
+            if user.groups.is_empty() {
+                let all = "system:serviceaccounts".to_owned();
+                user.groups = vec![all.clone(), format!("{all}:{namespace}")];
+            }
+            let mut part = self.part(self.group(), "serviceaccounts", "", name);
+            part.namespace = namespace.to_owned();
+            return self.check(&Access::Resource(part));
+        }
+        match node(name).filter(|_| constrained) {
+            Some(node) => {
+                user.groups = vec![NODES.to_owned()];
+                let any = self.mode == Mode::AssociatedNode;
+                self.check_part(self.group(), "nodes", "", if any { "*" } else { node })
+            }
+            None => self.check_part(self.group(), "users", "", name),
+        }
+    }
+
+    fn check_groups(self) -> Result<(), Status> {
+        let groups = &self.wanted.groups;
+        if self.constraint().is_some() {
+            let forbidden = |name: &str, reason: &str| {
+                let part = Access::Resource(self.part(self.group(), "groups", "", name));
+                Err(denied(self.sender, &part, reason))
+            };
+            if groups.iter().any(String::is_empty) {
+                return forbidden("", "impersonating the empty string group is not allowed");
+            }
+            if self.wanted.is_in(MASTERS) {
+                let reason = "impersonating the system:masters group is not allowed";
+                return forbidden(MASTERS, reason);
+            }
+            let is_large = groups.len() >= MANY;
+            if is_large && self.check_part(self.group(), "groups", "", "*").is_ok() {
+                return Ok(());
+            }
+        }
+        let mut groups = groups.iter();
+        groups.try_for_each(|group| self.check_part(self.group(), "groups", "", group))
+    }
+
+    fn check_extra(self) -> Result<(), Status> {
+        let (group, extra) = ("authentication.k8s.io", &self.wanted.extra);
+        if self.constraint().is_some() {
+            if let Some(reason) = extra.iter().find_map(|(key, values)| fault(key, values)) {
+                let part = Access::Resource(self.part(group, "userextras", "", ""));
+                return Err(denied(self.sender, &part, &reason));
+            }
+            let is_large = extra.values().map(Vec::len).sum::<usize>() >= MANY;
+            if is_large && self.check_part(group, "userextras", "*", "*").is_ok() {
+                return Ok(());
+            }
+        }
+        let values = |(key, values)| std::iter::repeat(key).zip(values);
+        let mut values = extra.iter().flat_map(values);
+        values.try_for_each(|(key, value): (&String, &String)| {
+            self.check_part(group, "userextras", key, value)
+        })
+    }
+
+    /// Users, groups and service accounts are of the core group in the general mode.
+    const fn group(self) -> &'static str {
+        match self.mode {
+            Mode::Legacy => "",
+            Mode::AssociatedNode | Mode::ArbitraryNode | Mode::ServiceAccount | Mode::UserInfo => {
+                "authentication.k8s.io"
+            }
+        }
+    }
+
+    fn part(self, group: &str, resource: &str, subresource: &str, name: &str) -> ResourceAccess {
+        let mode = self.constraint();
+        let verb = mode.map_or("impersonate".to_owned(), |mode| {
+            format!("impersonate:{mode}")
+        });
+        ResourceAccess {
+            verb,
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            name: name.to_owned(),
+            ..ResourceAccess::default()
+        }
+    }
+
+    fn check_part(
+        self,
+        group: &str,
+        resource: &str,
+        subresource: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        self.check(&Access::Resource(self.part(
+            group,
+            resource,
+            subresource,
+            name,
+        )))
+    }
+
+    fn check(self, access: &Access) -> Result<(), Status> {
+        match self.auth.authorize(self.sender, access) {
+            Decision::Allowed(_) => Ok(()),
+            Decision::NotAllowed(reason) => Err(denied(self.sender, access, &reason)),
+        }
+    }
+}
+
+/// The right to make this request as somebody else.
+fn on_request(mode: &str, asked: &Access) -> Access {
+    let mut asked = asked.clone();
+    let (Access::Resource(ResourceAccess { verb, .. }) | Access::Path { verb, .. }) = &mut asked;
+    *verb = format!("impersonate-on:{mode}:{verb}");
+    asked
+}
+
+/// What the modes that are bound to requests do not take in extra fields.
+fn fault(key: &str, values: &[String]) -> Option<String> {
+    let is_path = |key: &str| {
+        let parts = key.split_once('/');
+        parts.is_some_and(|(host, path)| {
+            !path.is_empty() && name_faults(NameRule::Subdomain, host).is_empty()
+        })
+    };
+    let reason = if key.is_empty() {
+        "impersonating the empty string key in extra is not allowed".to_owned()
+    } else if !is_path(key) {
+        format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: must be a domain-prefixed path (such as \"acme.io/foo\")",
+            quoted(key)
+        )
+    } else if key.to_lowercase() != key {
+        format!(
+            "impersonating a non-lowercase key in extra is not allowed: {}",
+            quoted(key)
+        )
+    } else if values.iter().any(String::is_empty) {
+        "impersonating the empty string value in extra is not allowed".to_owned()
+    } else {
+        return None;
+    };
+    Some(reason)
+}

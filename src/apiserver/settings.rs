@@ -1,0 +1,141 @@
+//! From settings to options: reads the files that settings name.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::auth::{AuthOptions, Authorization, FrontProxy, Tokens};
+use super::churn::InvalidObjectCount;
+use super::kinds::ServedKind;
+use super::{Options, auth};
+use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, Transport};
+use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
+
+/// Settings that cannot be carried out. Each is one line for the terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// More objects than there are names for.
+    #[error("--objects")]
+    Count(#[from] InvalidObjectCount),
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of users that is none.
+    #[error("{}: {fault}", path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Why; names the line, never what stands in it.
+        fault: auth::TokenFileError,
+    },
+    /// A file without certificates.
+    #[error("{} holds no certificate in PEM", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The certificate that is shown to clients.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl TryFrom<&ApiserverSettings> for Options {
+    type Error = OptionsError;
+
+    fn try_from(settings: &ApiserverSettings) -> Result<Self, OptionsError> {
+        let objects = settings
+            .objects
+            .iter()
+            .map(|count| count.to_string().parse());
+        let auth = settings.auth.as_ref();
+        Ok(Self {
+            extra_kinds: settings.extra_kinds.iter().map(ServedKind::from).collect(),
+            objects: objects.collect::<Result<_, _>>()?,
+            object_len: settings.object_len,
+            churn_per_second: settings.churn,
+            seed: None,
+            tls: tls(&settings.transport, auth)?,
+            auth: auth.map(auth_options).transpose()?,
+        })
+    }
+}
+
+fn tls(
+    transport: &Transport,
+    auth: Option<&ApiserverAuth>,
+) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, OptionsError> {
+    let Transport::Tls { cert, key, sni } = transport else {
+        return Ok(None);
+    };
+    let (client, proxy) = auth.map_or((None, None), |auth| {
+        let proxy = auth.front_proxy.as_ref().map(|(path, _)| path);
+        (auth.client_ca.as_ref(), proxy)
+    });
+    let identity = ServerIdentity::read(TlsFiles {
+        default: PairFiles {
+            cert: cert.clone(),
+            key: key.clone(),
+        },
+        named: sni.clone(),
+        client_authorities: [client, proxy].into_iter().flatten().cloned().collect(),
+    })?;
+    Ok(Some(identity.config().load_full()))
+}
+
+fn auth_options(settings: &ApiserverAuth) -> Result<AuthOptions, OptionsError> {
+    let tokens = match &settings.token_file {
+        None => Tokens::default(),
+        Some(path) => {
+            let text = read(path)?;
+            Tokens::from_file(&text).map_err(|fault| OptionsError::Tokens {
+                path: path.clone(),
+                fault,
+            })?
+        }
+    };
+    let front_proxy = settings.front_proxy.as_ref();
+    let front_proxy = front_proxy.map(|(path, allowed_names)| {
+        Ok::<_, OptionsError>(FrontProxy {
+            client_ca: certificates(path)?,
+            allowed_names: allowed_names.clone(),
+        })
+    });
+    Ok(AuthOptions {
+        tokens,
+        anonymous: settings.anonymous,
+        authorization: match settings.authorization {
+            AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
+            AuthorizationMode::Rbac => Authorization::Rbac,
+        },
+        audiences: settings.audiences.clone(),
+        client_ca: match &settings.client_ca {
+            None => Vec::new(),
+            Some(path) => certificates(path)?,
+        },
+        front_proxy: front_proxy.transpose()?,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
+    let pem = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let found = found.unwrap_or_default();
+    if found.is_empty() {
+        return Err(OptionsError::Certificates { path: path.into() });
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, OptionsError> {
+    std::fs::read(path).map_err(|source| OptionsError::Read {
+        path: path.into(),
+        source,
+    })
+}
