@@ -24,6 +24,7 @@ pub mod downstream;
 
 pub mod admin;
 pub mod apiserver;
+pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod config;

@@ -5,6 +5,7 @@
 //! users or addresses. Names echo the API server's where the meaning is equal; `docs/METRICS.md` lists them all.
 
 mod admission;
+mod audit;
 mod authentication;
 mod authorization;
 mod cache;
@@ -21,6 +22,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
 pub use admission::{AdmissionMetrics, Shortages};
+pub use audit::AuditMetrics;
 pub use authentication::{
     AuthenticationMetrics, AuthenticationOutcome, TokenCacheLookup, TokenReviewOutcome,
 };
@@ -30,9 +32,9 @@ pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
-    AuthRefusal, BadRequest, CacheState, ConnectionFailure, Contradiction, FrameRejection,
-    GiveUpReason, Label, PassthroughError, Place, Refused, RelistReason, StreamEnd, Task, Verb,
-    WatchEnd,
+    AuditEvents, AuthRefusal, BadRequest, CacheState, ConnectionFailure, Contradiction,
+    FrameRejection, GiveUpReason, Label, PassthroughError, Place, Refused, RelistReason, StreamEnd,
+    Task, Verb, WatchEnd,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -88,6 +90,7 @@ pub struct Metrics {
     authorization: AuthorizationMetrics,
     passthrough: PassthroughMetrics,
     files: FileMetrics,
+    audit: AuditMetrics,
     task_ends: ByLabel<Task>,
 }
 
@@ -113,6 +116,7 @@ impl Metrics {
             authorization: AuthorizationMetrics::register(&ours)?,
             passthrough: PassthroughMetrics::register(&ours, shortages)?,
             files: FileMetrics::register(&ours)?,
+            audit: AuditMetrics::register(&ours)?,
             task_ends,
             ours,
             process,
@@ -184,6 +188,12 @@ impl Metrics {
     #[must_use]
     pub fn files(&self) -> FileMetrics {
         self.files.clone()
+    }
+
+    /// Handles of the audit log.
+    #[must_use]
+    pub fn audit(&self) -> AuditMetrics {
+        self.audit.clone()
     }
 
     /// Tasks that panicked, or ended although they have no end.

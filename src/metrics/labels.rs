@@ -568,3 +568,23 @@ impl Label for PassthroughError {
         }
     }
 }
+
+/// What became of an audit event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditEvents {
+    /// It was written.
+    Written,
+    /// It was not: the queue was full, or the gateway ended before it could be written.
+    Dropped,
+}
+
+impl Label for AuditEvents {
+    const ALL: &'static [Self] = &[Self::Written, Self::Dropped];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Dropped => "dropped",
+        }
+    }
+}

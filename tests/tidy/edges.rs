@@ -34,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "upstream::client",
         ],
     ),
+    ("audit", &["auth", "config", "metrics"]),
     (
         "passthrough",
         &[
@@ -51,6 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "resource",
             "cache",
             "view",
+            "audit",
             "auth",
             "passthrough",
             "config",
@@ -109,6 +111,9 @@ const PURE: &[&str] = &[
     "src/decode",
     "src/cache",
     "src/view",
+    "src/audit/event",
+    "src/audit/policy",
+    "src/audit/request",
     "src/auth/access",
     "src/auth/bearer",
     "src/auth/caller",

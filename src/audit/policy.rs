@@ -1,0 +1,213 @@
+//! Which requests are recorded: a policy in the API server's own format, evaluated as the API server evaluates it. Reads no file.
+
+mod file;
+
+use super::event::{ObjectReference, Stage};
+use crate::auth::user::User;
+pub use file::PolicyError;
+
+/// How much of a request is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing.
+    None,
+    /// Who asked for what, and what came of it.
+    Metadata,
+    /// Also what was sent. Recorded as [`Level::Metadata`]: lists and watches send nothing.
+    Request,
+    /// Also what was answered. Recorded as [`Level::Metadata`]: lists are not written a second time.
+    RequestResponse,
+}
+
+/// A set of stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages(u8);
+
+impl Stages {
+    /// Whether a stage is among them.
+    #[must_use]
+    pub const fn contains(self, stage: Stage) -> bool {
+        self.0 & Self::bit(stage) != 0
+    }
+
+    const fn with(self, stage: Stage) -> Self {
+        Self(self.0 | Self::bit(stage))
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn bit(stage: Stage) -> u8 {
+        1 << stage as u8
+    }
+}
+
+/// What a policy looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// The authenticated user, before impersonation; `None` if there is none.
+    pub user: Option<&'a User>,
+    /// The verb as authorization names it.
+    pub verb: &'a str,
+    /// What the request is about.
+    pub target: Target<'a>,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A resource.
+    Object(&'a ObjectReference),
+    /// Any other path.
+    Path(&'a str),
+}
+
+/// What a policy says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How much is recorded.
+    pub level: Level,
+    /// Stages without an event.
+    pub omitted: Stages,
+}
+
+/// Rules, of which the first that matches decides.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    omitted: Stages,
+}
+
+/// Conditions that are empty hold for every request.
+#[derive(Clone, Debug)]
+struct Rule {
+    verdict: Verdict,
+    users: Vec<String>,
+    user_groups: Vec<String>,
+    verbs: Vec<String>,
+    resources: Vec<GroupResources>,
+    namespaces: Vec<String>,
+    non_resource_urls: Vec<String>,
+}
+
+/// Resources of one group. Without resources, all of the group.
+#[derive(Clone, Debug)]
+struct GroupResources {
+    group: String,
+    resources: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Policy {
+    /// Reads a policy.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        file::parse(text)
+    }
+
+    /// Whether a rule asks for more than is recorded.
+    #[must_use]
+    pub fn exceeds_metadata(&self) -> bool {
+        let levels = self.rules.iter().map(|rule| rule.verdict.level);
+        levels
+            .into_iter()
+            .any(|level| matches!(level, Level::Request | Level::RequestResponse))
+    }
+
+    /// What is recorded of a request: nothing, unless a rule matches.
+    #[must_use]
+    pub fn evaluate(&self, attributes: Attributes<'_>) -> Verdict {
+        let first = self.rules.iter().find(|rule| rule.matches(attributes));
+        first.map_or(
+            Verdict {
+                level: Level::None,
+                omitted: self.omitted,
+            },
+            |rule| rule.verdict,
+        )
+    }
+}
+
+impl Rule {
+    fn matches(&self, attributes: Attributes<'_>) -> bool {
+        let Attributes { user, verb, target } = attributes;
+        let is_user =
+            self.users.is_empty() || user.is_some_and(|user| has(&self.users, &user.name));
+        let is_member = |user: &User| {
+            user.groups
+                .iter()
+                .any(|group| has(&self.user_groups, group))
+        };
+        if !is_user
+            || !(self.user_groups.is_empty() || user.is_some_and(is_member))
+            || !(self.verbs.is_empty() || has(&self.verbs, verb))
+        {
+            return false;
+        }
+        let wants_object = !self.namespaces.is_empty() || !self.resources.is_empty();
+        match target {
+            Target::Object(object) if wants_object => self.matches_object(object),
+            Target::Path(path) if !wants_object && !self.non_resource_urls.is_empty() => {
+                let mut urls = self.non_resource_urls.iter();
+                urls.any(|url| matches_path(url, path))
+            }
+            Target::Object(_) => self.non_resource_urls.is_empty(),
+            Target::Path(_) => !wants_object,
+        }
+    }
+
+    fn matches_object(&self, object: &ObjectReference) -> bool {
+        // Resources without a namespace have an empty one.
+        let is_within = self.namespaces.is_empty() || has(&self.namespaces, &object.namespace);
+        let mut groups = self.resources.iter();
+        is_within && (self.resources.is_empty() || groups.any(|group| group.matches(object)))
+    }
+}
+
+impl GroupResources {
+    fn matches(&self, object: &ObjectReference) -> bool {
+        if self.group != "*" && self.group != object.api_group {
+            return false;
+        }
+        let is_named = self.names.is_empty() || has(&self.names, &object.name);
+        let mut resources = self.resources.iter();
+        self.resources.is_empty() || is_named && resources.any(|one| matches_resource(one, object))
+    }
+}
+
+/// Whether `pattern` covers the resource or subresource: its name, `*`, `*/SUBRESOURCE` or `RESOURCE/*`, which covers the
+/// resource too.
+fn matches_resource(pattern: &str, object: &ObjectReference) -> bool {
+    let ObjectReference {
+        resource,
+        subresource,
+        ..
+    } = object;
+    let is_whole = if subresource.is_empty() {
+        pattern == resource
+    } else {
+        pattern
+            .strip_prefix(resource.as_str())
+            .and_then(|rest| rest.strip_prefix('/'))
+            == Some(subresource)
+    };
+    let is_any_resource =
+        || !subresource.is_empty() && pattern.strip_prefix("*/") == Some(subresource);
+    let is_any_subresource = || pattern.strip_suffix("/*") == Some(resource);
+    pattern == "*" || is_whole || is_any_resource() || is_any_subresource()
+}
+
+/// Whether a URL of a rule, with or without a final `*`, covers a path.
+fn matches_path(url: &str, path: &str) -> bool {
+    url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
+}
+
+fn has(all: &[String], one: &str) -> bool {
+    all.iter().any(|known| known == one)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! The text of a policy: `kind: Policy` of `audit.k8s.io/v1`, in YAML or JSON, with the API server's own checks.
+//!
+//! Fields that are not known are refused, while the API server only warns of them: a mistyped condition would let its rule match
+//! every request, and a rule of level None would then silence the log.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::Spanned;
+
+use super::{GroupResources, Level, Policy, Rule, Stages, Verdict};
+use crate::audit::event::Stage;
+
+const API_VERSION: &str = "audit.k8s.io/v1";
+const KIND: &str = "Policy";
+/// As Kubernetes has it for names of API groups.
+const GROUP_LEN_MAX: usize = 253;
+
+/// A policy cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}: {message}")]
+pub struct PolicyError {
+    /// From 1.
+    pub line: u64,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl PolicyError {
+    fn at<T>(place: &Spanned<T>, message: impl Into<String>) -> Self {
+        Self {
+            line: place.referenced.line(),
+            message: message.into(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PolicyFile {
+    api_version: Option<Spanned<String>>,
+    kind: Option<Spanned<String>>,
+    #[serde(rename = "metadata")]
+    _metadata: Option<IgnoredAny>,
+    rules: Option<Vec<Spanned<RuleFile>>>,
+    omit_stages: Option<Vec<Spanned<String>>>,
+    /// Of objects, which are never recorded.
+    #[serde(rename = "omitManagedFields")]
+    _omit_managed_fields: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RuleFile {
+    level: Option<Spanned<String>>,
+    users: Option<Vec<String>>,
+    user_groups: Option<Vec<String>>,
+    verbs: Option<Vec<String>>,
+    resources: Option<Vec<Spanned<GroupResourcesFile>>>,
+    namespaces: Option<Vec<String>>,
+    #[serde(rename = "nonResourceURLs")]
+    non_resource_urls: Option<Vec<Spanned<String>>>,
+    omit_stages: Option<Vec<Spanned<String>>>,
+    #[serde(rename = "omitManagedFields")]
+    _omit_managed_fields: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct GroupResourcesFile {
+    group: Option<Spanned<String>>,
+    resources: Option<Vec<String>>,
+    resource_names: Option<Vec<String>>,
+}
+
+pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
+    let first = |message: &str| PolicyError {
+        line: 1,
+        message: message.to_owned(),
+    };
+    let file: PolicyFile = serde_saphyr::from_str(text).map_err(|error| {
+        let message = error.without_snippet().to_string();
+        PolicyError {
+            line: error.location().map_or(1, |location| location.line()),
+            message: message.lines().next().unwrap_or("not YAML").to_owned(),
+        }
+    })?;
+    for (given, expected) in [(&file.api_version, API_VERSION), (&file.kind, KIND)] {
+        match given {
+            Some(given) if given.value == expected => {}
+            Some(given) => {
+                let message = format!("write apiVersion: {API_VERSION} and kind: {KIND}");
+                return Err(PolicyError::at(given, message));
+            }
+            None => return Err(first("no apiVersion or no kind")),
+        }
+    }
+    let omitted = stages(file.omit_stages)?;
+    let rules = file.rules.unwrap_or_default();
+    if rules.is_empty() {
+        return Err(first("a policy without rules"));
+    }
+    let rules = rules.into_iter().map(|rule| self::rule(rule, omitted));
+    Ok(Policy {
+        rules: rules.collect::<Result<_, _>>()?,
+        omitted,
+    })
+}
+
+fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
+    let missing = PolicyError::at(&rule, "a rule without a level");
+    let RuleFile {
+        level,
+        users,
+        user_groups,
+        verbs,
+        resources,
+        namespaces,
+        non_resource_urls,
+        omit_stages,
+        _omit_managed_fields,
+    } = rule.value;
+    let level = self::level(&level.ok_or(missing)?)?;
+    let (resources, namespaces) = (
+        resources.unwrap_or_default(),
+        namespaces.unwrap_or_default(),
+    );
+    let urls = non_resource_urls.unwrap_or_default();
+    if let Some(url) = urls.first()
+        && !(resources.is_empty() && namespaces.is_empty())
+    {
+        let message = "rules cannot apply to both regular resources and non-resource URLs";
+        return Err(PolicyError::at(url, message));
+    }
+    let resources = resources.into_iter().map(group_resources);
+    Ok(Rule {
+        verdict: Verdict {
+            level,
+            omitted: omitted.and(stages(omit_stages)?),
+        },
+        users: users.unwrap_or_default(),
+        user_groups: user_groups.unwrap_or_default(),
+        verbs: verbs.unwrap_or_default(),
+        resources: resources.collect::<Result<_, _>>()?,
+        namespaces,
+        non_resource_urls: urls.into_iter().map(url).collect::<Result<_, _>>()?,
+    })
+}
+
+fn level(text: &Spanned<String>) -> Result<Level, PolicyError> {
+    Ok(match text.value.as_str() {
+        "None" => Level::None,
+        "Metadata" => Level::Metadata,
+        "Request" => Level::Request,
+        "RequestResponse" => Level::RequestResponse,
+        "" => return Err(PolicyError::at(text, "a rule without a level")),
+        other => {
+            let message =
+                format!("unknown level {other:?}: one of None, Metadata, Request, RequestResponse");
+            return Err(PolicyError::at(text, message));
+        }
+    })
+}
+
+fn stages(names: Option<Vec<Spanned<String>>>) -> Result<Stages, PolicyError> {
+    let mut stages = Stages::default();
+    for name in names.unwrap_or_default() {
+        let known = Stage::ALL
+            .into_iter()
+            .find(|stage| stage.as_str() == name.value);
+        let stage = known.ok_or_else(|| {
+            let message = format!(
+                "unknown stage {:?}: one of RequestReceived, ResponseStarted, ResponseComplete, Panic",
+                name.value
+            );
+            PolicyError::at(&name, message)
+        })?;
+        stages = stages.with(stage);
+    }
+    Ok(stages)
+}
+
+fn group_resources(given: Spanned<GroupResourcesFile>) -> Result<GroupResources, PolicyError> {
+    let place = given.referenced;
+    let GroupResourcesFile {
+        group,
+        resources,
+        resource_names,
+    } = given.value;
+    if let Some(group) = &group
+        && !matches!(group.value.as_str(), "" | "*")
+        && !is_group(&group.value)
+    {
+        let message = format!("{:?} is not the name of an API group", group.value);
+        return Err(PolicyError::at(group, message));
+    }
+    let resources = resources.unwrap_or_default();
+    let names = resource_names.unwrap_or_default();
+    if resources.is_empty() && !names.is_empty() {
+        return Err(PolicyError {
+            line: place.line(),
+            message: "using resourceNames requires at least one resource".to_owned(),
+        });
+    }
+    Ok(GroupResources {
+        group: group.map(|group| group.value).unwrap_or_default(),
+        resources,
+        names,
+    })
+}
+
+/// A DNS subdomain (RFC 1123).
+fn is_group(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty()
+            && label.bytes().all(is_inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= GROUP_LEN_MAX && name.split('.').all(is_label)
+}
+
+fn url(url: Spanned<String>) -> Result<String, PolicyError> {
+    let text = url.value.as_str();
+    if text != "*" {
+        if !text.starts_with('/') {
+            let message = "non-resource URL rules must begin with a '/' character";
+            return Err(PolicyError::at(&url, message));
+        }
+        if text[..text.len() - 1].contains('*') {
+            let message = "non-resource URL wildcards '*' must be the final character of the rule";
+            return Err(PolicyError::at(&url, message));
+        }
+    }
+    Ok(url.value)
+}

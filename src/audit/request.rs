@@ -1,0 +1,144 @@
+//! What an event says of a request, whoever sent it. Reads its head, no clock and no body.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::USER_AGENT;
+use jiff::Timestamp;
+
+use super::event::ObjectReference;
+use super::policy::Target;
+
+/// The API server cuts longer ones there, and says so.
+const USER_AGENT_LEN_MAX: usize = 1024;
+const CUT: &str = "...TRUNCATED";
+
+/// The address that a request's connection comes from. The listener adds it to each request as an extension.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionAddress(pub IpAddr);
+
+/// The request of an event.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// As on the wire.
+    pub audit_id: String,
+    /// When it was received.
+    pub received_at: Timestamp,
+    /// Path and query as they were sent.
+    pub uri: String,
+    /// The path without escapes, for policies.
+    pub path: String,
+    /// The verb as authorization names it.
+    pub verb: String,
+    /// What it is about; `None` for paths that are no resource's.
+    pub object: Option<ObjectReference>,
+    /// See [`source_ips`].
+    pub source_ips: Vec<IpAddr>,
+    /// See [`user_agent`].
+    pub user_agent: String,
+}
+
+impl Request {
+    /// What a policy looks at.
+    pub(super) fn target(&self) -> Target<'_> {
+        match &self.object {
+            Some(object) => Target::Object(object),
+            None => Target::Path(&self.path),
+        }
+    }
+
+    /// Whether its answer lasts until somebody ends it.
+    pub(super) fn is_long_running(&self) -> bool {
+        self.verb == "watch"
+    }
+}
+
+/// The addresses that a request is said to come from, as the API server collects them: those of `X-Forwarded-For` and
+/// `X-Real-Ip`, which any client can write, and the address of its connection, which comes last.
+#[must_use]
+pub fn source_ips(headers: &HeaderMap, connection: IpAddr) -> Vec<IpAddr> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let address = |text: &str| text.trim().parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    let forwarded = text("x-forwarded-for").unwrap_or_default().split(',');
+    let mut found: Vec<IpAddr> = forwarded.filter_map(address).collect();
+    if let Some(ip) = text("x-real-ip").and_then(address)
+        && !found.contains(&ip)
+    {
+        found.push(ip);
+    }
+    let connection = connection.to_canonical();
+    if found.last() != Some(&connection) {
+        found.push(connection);
+    }
+    found
+}
+
+/// The `User-Agent`, cut if it is long.
+#[must_use]
+pub fn user_agent(headers: &HeaderMap) -> String {
+    let bytes = headers
+        .get(USER_AGENT)
+        .map_or(&[][..], |value| value.as_bytes());
+    match bytes.get(..USER_AGENT_LEN_MAX) {
+        Some(start) if bytes.len() > USER_AGENT_LEN_MAX => {
+            format!("{}{CUT}", String::from_utf8_lossy(start))
+        }
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let field = |(name, value): &(&'static str, &str)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_str(value).unwrap(),
+            )
+        };
+        fields.iter().map(field).collect()
+    }
+
+    #[test]
+    fn the_address_of_the_connection_is_last_whatever_headers_say() {
+        let rows: [(&[(&str, &str)], &[&str]); 7] = [
+            (&[], &["10.0.0.1"]),
+            (
+                &[("x-forwarded-for", "1.2.3.4, 5.6.7.8")],
+                &["1.2.3.4", "5.6.7.8", "10.0.0.1"],
+            ),
+            (
+                &[("x-forwarded-for", "nobody,,1.2.3.4")],
+                &["1.2.3.4", "10.0.0.1"],
+            ),
+            (&[("x-forwarded-for", "10.0.0.1")], &["10.0.0.1"]),
+            (&[("x-real-ip", "1.2.3.4")], &["1.2.3.4", "10.0.0.1"]),
+            (
+                &[
+                    ("x-forwarded-for", "1.2.3.4,9.9.9.9"),
+                    ("x-real-ip", "1.2.3.4"),
+                ],
+                &["1.2.3.4", "9.9.9.9", "10.0.0.1"],
+            ),
+            (&[("x-real-ip", "::ffff:1.2.3.4")], &["1.2.3.4", "10.0.0.1"]),
+        ];
+        for (fields, expected) in rows {
+            let found = source_ips(&headers(fields), "::ffff:10.0.0.1".parse().unwrap());
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_user_agent_is_cut() {
+        for (length, expected) in [(3, 3), (1024, 1024), (1025, 1024 + CUT.len())] {
+            let agent = user_agent(&headers(&[("user-agent", &"a".repeat(length))]));
+            assert_eq!(agent.len(), expected);
+        }
+        assert_eq!(user_agent(&HeaderMap::new()), "");
+    }
+}

@@ -1,0 +1,153 @@
+//! The events of one request, from the moment its caller is known until its answer is over.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use super::Audit;
+use super::event::{Decision, Event, ResponseStatus, Stage};
+use super::policy::Stages;
+use super::request::Request;
+use crate::auth::user::User;
+
+/// What is recorded of one request. Clones are the same; whoever sends the answer holds one. When the last is dropped, the request
+/// is recorded as complete.
+///
+/// A request that turns out to be forwarded is given up, and nothing is recorded: upstream records it. So the first event is
+/// written when it is known that memory answers, with the time at which the request was received.
+#[derive(Clone, Debug)]
+pub struct Trail(Arc<Mutex<Record>>);
+
+#[derive(Debug)]
+struct Record {
+    audit: Audit,
+    request: Request,
+    omitted: Stages,
+    user: Option<Arc<User>>,
+    impersonated_user: Option<Arc<User>>,
+    decision: Option<Decision>,
+    response: Option<ResponseStatus>,
+    is_forwarded: bool,
+}
+
+impl Trail {
+    pub(super) fn new(
+        audit: Audit,
+        request: Request,
+        omitted: Stages,
+        user: Option<Arc<User>>,
+    ) -> Self {
+        Self(Arc::new(Mutex::new(Record {
+            audit,
+            request,
+            omitted,
+            user,
+            impersonated_user: None,
+            decision: None,
+            response: None,
+            is_forwarded: false,
+        })))
+    }
+
+    /// The request acts as another user.
+    pub fn impersonate(&self, user: &Arc<User>) {
+        self.record().impersonated_user = Some(Arc::clone(user));
+    }
+
+    /// What authorization said.
+    pub fn decide(&self, decision: Decision) {
+        self.record().decision = Some(decision);
+    }
+
+    /// The answer is decided. Of several the first counts.
+    pub fn respond(&self, status: ResponseStatus) {
+        let mut record = self.record();
+        if record.response.is_none() {
+            record.respond(status);
+        }
+    }
+
+    /// Whether the answer is decided.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.record().response.is_some()
+    }
+
+    /// The request is for upstream, which records it; unless it was answered.
+    pub fn forget(&self) {
+        self.record().is_forwarded = true;
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        // Each method leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.response.is_none() && self.is_forwarded {
+            return;
+        }
+        if std::thread::panicking() {
+            if self.response.is_none() {
+                self.received();
+            }
+            self.response = Some(ResponseStatus::panicked());
+            self.put(Stage::Panic, Timestamp::now());
+            return;
+        }
+        if self.response.is_none() {
+            self.respond(ResponseStatus::closed_early());
+        }
+        // A request that is not authenticated has one event and no more, as upstream.
+        if !self.is_unauthenticated() {
+            self.put(Stage::ResponseComplete, Timestamp::now());
+        }
+    }
+}
+
+impl Record {
+    fn is_unauthenticated(&self) -> bool {
+        let code = self.response.as_ref().map(|status| status.code);
+        self.user.is_none() && code == Some(401)
+    }
+
+    fn respond(&mut self, status: ResponseStatus) {
+        if !(self.user.is_none() && status.code == 401) {
+            self.received();
+        }
+        self.response = Some(status);
+        if self.is_unauthenticated() || self.request.is_long_running() {
+            self.put(Stage::ResponseStarted, Timestamp::now());
+        }
+    }
+
+    fn received(&self) {
+        self.put(Stage::RequestReceived, self.request.received_at);
+    }
+
+    fn put(&self, stage: Stage, stage_at: Timestamp) {
+        if self.omitted.contains(stage) {
+            return;
+        }
+        let is_first = stage == Stage::RequestReceived;
+        let event = Event {
+            audit_id: &self.request.audit_id,
+            stage,
+            uri: &self.request.uri,
+            verb: &self.request.verb,
+            user: self.user.as_deref(),
+            // The API server knows neither when it writes the first event.
+            impersonated_user: self.impersonated_user.as_deref().filter(|_| !is_first),
+            decision: self.decision.as_ref().filter(|_| !is_first),
+            source_ips: &self.request.source_ips,
+            user_agent: &self.request.user_agent,
+            object: self.request.object.as_ref(),
+            response: self.response.as_ref(),
+            received_at: self.request.received_at,
+            stage_at,
+        };
+        self.audit.put(event.to_line());
+    }
+}
