@@ -1,5 +1,6 @@
 //! Composition root: builds the parts, wires them, owns every task.
 
+mod audit_log;
 mod callers;
 mod consistency;
 mod forwarded;
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
+use crate::audit::AuditError;
 use crate::cache::Retention;
 use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
 use crate::downstream::admission::Admission;
@@ -32,6 +34,7 @@ use crate::shutdown::Drain;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
+use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
 use registry::{Registry, RegistrySettings};
@@ -45,6 +48,9 @@ const SEGMENT_SLOTS: usize = 128;
 /// The ports open after so long even if upstream has not told yet what it offers: a probe of liveness that finds no port takes
 /// a gateway down that only waits.
 const START_WAIT: Duration = Duration::from_secs(5);
+
+/// A disk that writes the last audit events slower than this is not waited for.
+const AUDIT_WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +72,9 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
+    /// The audit log cannot be begun.
+    #[error("audit")]
+    Audit(#[from] AuditError),
     /// The address for metrics cannot be opened.
     #[error(transparent)]
     Admin(#[from] admin::ListenError),
@@ -85,6 +94,7 @@ pub struct Gateway {
     admission: Admission,
     /// `None` does not tell callers apart.
     callers: Option<Callers>,
+    audit_log: Option<AuditLog>,
 }
 
 /// Runs a gateway until its drain is over.
@@ -105,6 +115,7 @@ impl Gateway {
     pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
+        let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let client = Client::connect(source(&settings.upstream)).await?;
         let address = settings.listen;
         let listener =
@@ -140,6 +151,7 @@ impl Gateway {
             admin,
             admission,
             callers,
+            audit_log,
         })
     }
 
@@ -170,6 +182,7 @@ impl Gateway {
             admin,
             admission,
             callers,
+            audit_log,
         } = self;
         if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
             info!(%address, %admin, tls = tls.is_some(), "serving");
@@ -181,6 +194,9 @@ impl Gateway {
             reloads.follow_tls(&mut tasks, tls);
         }
         reloads.follow_upstream(&mut tasks, &client);
+        if let Some(log) = &audit_log {
+            log.follow(&reloads, &mut tasks);
+        }
         let shown = Shown {
             metrics: Arc::clone(&metrics),
             readiness: Arc::clone(&registry) as _,
@@ -224,12 +240,17 @@ impl Gateway {
             Some(guard) => service.guarded(guard),
             None => service,
         };
+        let audit = audit_log.map(|log| log.audit);
+        let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
         listener::run(listener, tls, service, drain.clone()).await;
         let left = drain.deadline().map_or(Duration::ZERO, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
         registry.passthrough().drain(left).await;
+        if let Some(audit) = audit {
+            audit.finish(AUDIT_WRITE_TIME).await;
+        }
         info!("drained");
         tasks.shutdown().await;
     }

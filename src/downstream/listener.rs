@@ -37,6 +37,7 @@ use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{self, Ending, Reach, Streams};
 use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
 use super::watch::WatchBody;
+use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
@@ -375,6 +376,7 @@ impl<R: Resources> Connection<R> {
             handover,
             traffic,
             peer: self.peer.into(),
+            address: ConnectionAddress(self.peer),
             identity: self.identity.clone(),
             standing: self.standing,
         }
@@ -412,6 +414,7 @@ struct Answering<R> {
     handover: Option<Handover>,
     /// Of a connection that can become a tunnel.
     traffic: Option<Traffic>,
+    address: ConnectionAddress,
     peer: Peer,
     identity: PeerIdentity,
     standing: Standing,
@@ -431,6 +434,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         }
         request.extensions_mut().insert(self.peer);
         request.extensions_mut().insert(self.identity.clone());
+        request.extensions_mut().insert(self.address);
         if let Some(handover) = &self.handover {
             request.extensions_mut().insert(handover.clone());
         }

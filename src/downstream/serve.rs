@@ -5,6 +5,7 @@ mod body;
 mod deadline;
 mod fresh;
 mod permission;
+mod record;
 mod state;
 mod steps;
 mod unhandled;
@@ -17,6 +18,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -32,6 +34,8 @@ use super::resources::{Answered, Availability, FillWait, ForwardPermit, Permissi
 use super::status::{NO_CACHE, PlainText, Status, StatusForm};
 use super::watch::{Timing, WatchBody};
 use super::websocket;
+use crate::audit::event::ResponseStatus;
+use crate::audit::{Audit, Trail};
 use crate::auth::guard::Guard;
 use crate::fairness::Peer;
 use crate::metrics::BadRequest;
@@ -42,6 +46,7 @@ use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::{Patience, overdue};
 pub use fresh::wait_until;
+pub use record::response_status;
 use state::is_at_hand;
 use steps::in_steps;
 use unhandled::unhandled;
@@ -58,6 +63,8 @@ pub struct Service<R> {
     admission: Option<Admission>,
     /// `None` does not tell callers apart.
     guard: Option<Guard>,
+    /// `None` records nothing.
+    audit: Option<Audit>,
     /// The right to undo events, which one request at a time has.
     rewinding: Arc<Semaphore>,
 }
@@ -69,6 +76,7 @@ impl<R> Clone for Service<R> {
             maker: self.maker.clone(),
             admission: self.admission.clone(),
             guard: self.guard.clone(),
+            audit: self.audit.clone(),
             rewinding: Arc::clone(&self.rewinding),
         }
     }
@@ -101,6 +109,8 @@ struct Asked {
     permit: Option<ForwardPermit>,
     /// Of its caller, once it is authorized; `None` where callers are not told apart.
     permission: Option<Permission>,
+    /// Of the audit log.
+    trail: Option<Trail>,
 }
 
 impl<R: Resources> Service<R> {
@@ -115,6 +125,7 @@ impl<R: Resources> Service<R> {
             maker,
             admission: None,
             guard: None,
+            audit: None,
             rewinding: Arc::new(Semaphore::new(1)),
         }
     }
@@ -150,7 +161,10 @@ impl<R: Resources> Service<R> {
     }
 
     /// Answers one request. Never fails: what goes wrong is an answer too.
-    pub async fn answer(&self, request: Request<Incoming>) -> Answer<R> {
+    pub async fn answer(&self, mut request: Request<Incoming>) -> Answer<R> {
+        if self.audit.is_some() {
+            request.extensions_mut().insert(Timestamp::now());
+        }
         if let Some(text) = unhandled(&request) {
             self.refused(BadRequest::Http);
             return text.to_response().map(AnswerBody::whole);
@@ -208,28 +222,34 @@ impl<R: Resources> Service<R> {
         audit_id: &HeaderValue,
     ) -> Answer<R> {
         // Before a cache is started, a view joined or anything waited for.
-        match self.permission(asked, &request).await {
+        match self.permission(asked, &request, audit_id).await {
             Ok(permission) => asked.permission = permission,
             Err(refusal) => {
-                return match self.denial(&refusal, request.uri(), asked.status_form) {
+                return match self.denied(asked, &request, (&refusal, audit_id)) {
                     Some(answer) => self.finished(asked, answer, audit_id),
-                    None => self.forwarded_asked(asked, request).await,
+                    None => self.forwarded_asked(asked, request, audit_id).await,
                 };
             }
         }
         match self.read(asked, &request).await {
-            Ok(answer) => match asked.socket.take() {
-                None => self.finished(asked, answer, audit_id),
-                // As the server's, these answers have no headers but their own.
-                Some(wish) => {
-                    let answer = wish.switch(answer, AnswerBody::whole);
-                    self.count(asked, &answer);
-                    answer
+            Ok(mut answer) => {
+                if let Some(trail) = &asked.trail {
+                    answer.body_mut().hold(trail);
                 }
-            },
-            Err(refusal) => match self.refusal(refusal, asked.status_form) {
+                match asked.socket.take() {
+                    None => self.finished(asked, answer, audit_id),
+                    // As the server's, these answers have no headers but their own.
+                    Some(wish) => {
+                        let answer = wish.switch(answer, AnswerBody::whole);
+                        self.count(asked, &answer);
+                        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
+                        answer
+                    }
+                }
+            }
+            Err(refusal) => match self.refusal(asked, refusal) {
                 Some(answer) => self.finished(asked, answer, audit_id),
-                None => self.forwarded_asked(asked, request).await,
+                None => self.forwarded_asked(asked, request, audit_id).await,
             },
         }
     }
@@ -238,6 +258,7 @@ impl<R: Resources> Service<R> {
         &self,
         asked: &mut Asked,
         mut request: Request<Incoming>,
+        audit_id: &HeaderValue,
     ) -> Answer<R> {
         if let Some(permit) = asked.permit.take() {
             request.extensions_mut().insert(permit);
@@ -245,9 +266,20 @@ impl<R: Resources> Service<R> {
         if let Some(permission) = asked.permission.take() {
             request.extensions_mut().insert(permission);
         }
+        if let Some(trail) = &asked.trail {
+            request.extensions_mut().insert(trail.clone());
+        }
         let answer = self.forwarded(request).await;
         self.count(asked, &answer);
-        answer
+        match &asked.trail {
+            // A watch that others share.
+            Some(trail) if trail.is_answered() => stamped(answer, audit_id),
+            Some(trail) => {
+                trail.forget();
+                answer
+            }
+            None => answer,
+        }
     }
 
     /// Chooses a cache, and reads from it.
@@ -309,7 +341,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, refusal: Refusal, form: Option<StatusForm>) -> Option<Answer<R>> {
+    fn refusal(&self, asked: &Asked, refusal: Refusal) -> Option<Answer<R>> {
         let status = match refusal {
             Refusal::Forward => return None,
             Refusal::Answer(status) => status,
@@ -323,7 +355,9 @@ impl<R: Resources> Service<R> {
                 status
             }
         };
-        Some(status.to_response_in(form?).map(AnswerBody::whole))
+        let answer = status.to_response_in(asked.status_form?);
+        asked.respond(|| response_status(&status));
+        Some(answer.map(AnswerBody::whole))
     }
 
     fn refused(&self, fault: BadRequest) {
@@ -343,6 +377,7 @@ impl<R: Resources> Service<R> {
 
     fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
         self.count(asked, &answer);
+        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
         for warning in &asked.warnings {
             answer.headers_mut().append(WARNING, warning.clone());
         }
@@ -572,6 +607,7 @@ fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
         peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
         permit: None,
         permission: None,
+        trail: None,
     }))
 }
 

@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Pieces;
 use super::admission::{ListPlace, WatchPlace};
+use crate::audit::Trail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::{Sequence, Snapshot};
 use crate::resource::ResourceVersion;
@@ -170,6 +171,11 @@ impl WatchBody {
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
         self.follower.lease = lease;
         self
+    }
+
+    /// Holds what is recorded of it until it is over.
+    pub(in crate::downstream) fn record(&mut self, trail: Trail) {
+        self.follower.trail = Some(trail);
     }
 
     /// The same with other limits.

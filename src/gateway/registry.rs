@@ -19,6 +19,8 @@ use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
 use crate::admin::{Check, CheckOutcome, Readiness};
+use crate::audit::Trail;
+use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
 use crate::downstream::admission::Admission;
@@ -27,7 +29,7 @@ use crate::downstream::resources::{
     Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
     Resources,
 };
-use crate::downstream::serve::{audit_id, stamped};
+use crate::downstream::serve::{audit_id, response_status, stamped};
 use crate::downstream::watch::WatchTally;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
@@ -328,12 +330,16 @@ impl Registry {
         if permission.is_none() && (self.settings.is_guarded || impersonates(request.headers())) {
             return None;
         }
+        let trail = request.extensions().get::<Trail>();
         let peer = request.extensions().get().copied();
         let admission = self.settings.admission.as_ref();
         let place = admission.map(|all| all.watch(peer.unwrap_or(Peer::UNKNOWN)));
         let place = match place.transpose() {
             Ok(place) => place,
             Err(refused) => {
+                if let Some(trail) = trail {
+                    trail.respond(response_status(&refused));
+                }
                 let answer = refused.to_response().map(PassthroughBody::from);
                 let answer = answer.map(Either::Left);
                 return Some(stamped(answer, &audit_id(request.headers())));
@@ -342,7 +348,11 @@ impl Registry {
         let tally = || self.tally(&CacheKey::json(&gvr));
         let headers = request.headers();
         let answer = self.tables.watch(ask, (headers, permission), tally).await?;
-        Some(answer.map(|body| Either::Right(Box::new(body.holding(place)))))
+        if let Some(trail) = trail {
+            trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
+        }
+        let answer = answer.map(|body| body.holding(place).recorded(trail.cloned()));
+        Some(answer.map(|body| Either::Right(Box::new(body))))
     }
 
     /// Whether anything but forwarding may be done for a resource.

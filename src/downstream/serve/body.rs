@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use crate::audit::Trail;
 use crate::downstream::Pieces;
 use crate::downstream::admission::ListPlace;
 use crate::downstream::list::{CompressedList, StreamedList};
@@ -45,6 +46,8 @@ pub struct MeasuredList {
     tally: Option<Arc<dyn ListTally>>,
     /// Given back with the list, or before if its client does not take it.
     place: Option<ListPlace>,
+    /// Of the audit log.
+    pub(super) trail: Option<Trail>,
 }
 
 impl MeasuredList {
@@ -59,6 +62,7 @@ impl MeasuredList {
             started,
             tally,
             place,
+            trail: None,
         }
     }
 }

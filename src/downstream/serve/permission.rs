@@ -1,12 +1,14 @@
 //! Who is calling, and what they may do. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
 use http::header::HeaderMap;
-use http::{Extensions, Request, Uri};
+use http::{Extensions, HeaderValue, Request, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::deadline::{LIMIT, overdue};
+use super::record::{decision, response_status};
 use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, is_for_people, stamped};
+use crate::audit::event::{Decision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::caller::{PeerIdentity, Refusal};
 use crate::downstream::request::{PathForm, Query, authorized_name, refusal_form};
@@ -19,21 +21,42 @@ impl<R: Resources> Service<R> {
     /// Authenticates the caller and authorizes what it asks for; `None` where callers are not told apart.
     pub(super) async fn permission(
         &self,
-        asked: &Asked,
+        asked: &mut Asked,
         request: &Request<Incoming>,
+        audit_id: &HeaderValue,
     ) -> Result<Option<Permission>, Refusal> {
         let Some(guard) = &self.guard else {
+            asked.trail = self.trail(request, audit_id, None);
             return Ok(None);
         };
         let access = access(asked, request.uri());
         let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
         let caller = guard.authenticate(headers, &peer).await?;
+        asked.trail = self.trail_of(request, audit_id, &caller);
         let lease = guard.authorize(&caller, &access).await?;
+        asked.decide(|| Decision::Allow(String::new()));
         Ok(Some(Permission {
             expires_at: expiry(&caller),
             caller: caller.into(),
             lease,
         }))
+    }
+
+    /// [`Self::denial`] of a list or a watch, recorded.
+    pub(super) fn denied(
+        &self,
+        asked: &Asked,
+        request: &Request<Incoming>,
+        (refusal, audit_id): (&Refusal, &HeaderValue),
+    ) -> Option<Answer<R>> {
+        let answer = self.denial(refusal, request.uri(), asked.status_form)?;
+        if asked.trail.is_some() {
+            asked.decide(|| decision(refusal));
+            asked.respond(|| recorded(refusal));
+        } else if self.audit.is_some() {
+            self.record_refusal(request, audit_id, (refusal, recorded(refusal)));
+        }
+        Some(answer)
     }
 
     /// The answer to a request that is refused; `None` if upstream has it, or the words for it. Whatever upstream answers, it
@@ -108,7 +131,11 @@ impl<R: Resources> Service<R> {
             let status = Status::unauthorized().to_response_in(form);
             status.map(AnswerBody::whole)
         });
-        Box::new(stamped(answer, &audit_id(request.headers())))
+        let audit_id = audit_id(request.headers());
+        if self.audit.is_some() {
+            self.record_refusal(request, &audit_id, (refusal, recorded(refusal)));
+        }
+        Box::new(stamped(answer, &audit_id))
     }
 }
 
@@ -147,6 +174,20 @@ fn access(asked: &Asked, uri: &Uri) -> Access {
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
     })
+}
+
+/// A refusal as the audit log has it.
+fn recorded(refusal: &Refusal) -> ResponseStatus {
+    match refusal {
+        Refusal::Unauthorized | Refusal::Forward => response_status(&Status::unauthorized()),
+        Refusal::Forbidden {
+            user,
+            access,
+            reason,
+        } => response_status(&forbidden(&user.name, access, reason)),
+        // Plain text, no Status.
+        Refusal::Failed { .. } => ResponseStatus::of_code(500),
+    }
 }
 
 /// The server's words for what a user may not do.

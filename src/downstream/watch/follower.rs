@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::bookmarks::Bookmarks;
 use super::initial::Initial;
 use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::audit::Trail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::downstream::Pieces;
@@ -52,6 +53,8 @@ pub(in crate::downstream) struct Follower {
     place: Option<WatchPlace>,
     /// The client's permission, which may be revoked.
     pub(super) lease: Option<LeaseHold>,
+    /// Of the audit log; held, and never looked at.
+    pub(super) trail: Option<Trail>,
 }
 
 /// What there is for a client.
@@ -123,6 +126,7 @@ impl Follower {
             bytes: 0,
             place: None,
             lease: None,
+            trail: None,
         }
     }
 

@@ -17,6 +17,7 @@ use super::kept::{Refused, refused};
 #[cfg(test)]
 use super::stream::Stream;
 use super::stream::{End, Member};
+use crate::audit::Trail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::downstream::admission::WatchPlace;
@@ -42,6 +43,8 @@ pub(in crate::gateway) struct TableBody {
     events: u64,
     bytes: u64,
     lease: Option<LeaseHold>,
+    /// Of the audit log; held, and never looked at.
+    _trail: Option<Trail>,
     _admitted: Option<WatchPlace>,
 }
 
@@ -97,6 +100,7 @@ impl TableBody {
             events: 0,
             bytes: 0,
             lease: None,
+            _trail: None,
             _admitted: None,
         }
     }
@@ -109,6 +113,12 @@ impl TableBody {
     /// The same, with the right to be there.
     pub(in crate::gateway) fn holding(mut self, admitted: Option<WatchPlace>) -> Self {
         self._admitted = admitted;
+        self
+    }
+
+    /// The same, recorded.
+    pub(in crate::gateway) fn recorded(mut self, trail: Option<Trail>) -> Self {
+        self._trail = trail;
         self
     }
 

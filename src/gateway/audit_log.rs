@@ -1,0 +1,44 @@
+//! The audit log of a gateway: begun before anything is served, written out after everything is.
+
+use tokio::task::JoinSet;
+
+use super::reloads::Reloads;
+use crate::audit::{Audit, AuditError};
+use crate::config::AuditSettings;
+use crate::metrics::{FileKind, Metrics};
+use crate::reload::{Contents, Files};
+
+/// The log, and its policy as it was read.
+pub(super) struct AuditLog {
+    pub(super) audit: Audit,
+    policy: Contents,
+}
+
+impl AuditLog {
+    /// The log that settings ask for, if any.
+    pub(super) fn start(
+        settings: Option<&AuditSettings>,
+        metrics: &Metrics,
+    ) -> Result<Option<Self>, AuditError> {
+        let Some(settings) = settings else {
+            return Ok(None);
+        };
+        let policy = Contents::of(std::slice::from_ref(&settings.policy));
+        let audit = Audit::start(settings, metrics.audit())?;
+        Ok(Some(Self { audit, policy }))
+    }
+
+    /// Reads the policy again when it changes.
+    pub(super) fn follow(&self, reloads: &Reloads, tasks: &mut JoinSet<()>) {
+        let audit = self.audit.clone();
+        let paths = vec![audit.policy_path().to_owned()];
+        let read = move || Ok(audit.reload()?);
+        let files = Files::new(paths, read);
+        reloads.follow(
+            tasks,
+            FileKind::AuditPolicy,
+            files,
+            Some(self.policy.clone()),
+        );
+    }
+}
