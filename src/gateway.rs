@@ -61,8 +61,8 @@ pub enum RunError {
     /// The way upstream cannot be built.
     #[error("upstream")]
     Connect(#[from] client::ConnectError),
-    /// The serving certificate cannot be used.
-    #[error("serving certificate")]
+    /// A serving certificate, or an authority of clients, cannot be used.
+    #[error("TLS")]
     Tls(#[from] TlsError),
     /// The address for clients cannot be opened.
     #[error("--listen {address}")]

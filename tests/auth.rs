@@ -6,6 +6,8 @@
 mod auth;
 #[path = "staging/gateway.rs"]
 mod gateway;
+#[path = "auth/rotation.rs"]
+mod rotation;
 
 use auth::AuthStage;
 use kube_fanout::config::AuthMode;

@@ -176,6 +176,7 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
     let cert = folder.write("tls.crt", &pairs[0].0);
     let key = folder.write("tls.key", &pairs[0].1);
     let other_key = folder.write("other.key", &pairs[1].1);
+    let pair = (cert.clone(), key.clone());
     let empty = folder.write("empty.pem", "");
     let garbage = folder.write(
         "garbage.pem",
@@ -194,6 +195,30 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
     for (cert, key, word) in cases {
         let tls = ["--tls-cert", cert, "--tls-key", key, "--auth", "none"];
         check(&[&["--upstream", NOWHERE], &tls, PORTS], &[word]).await;
+        // The same for a certificate that only some clients would see.
+        let named = format!("{cert},{key}");
+        let tls = [
+            "--tls-cert",
+            &pair.0,
+            "--tls-key",
+            &pair.1,
+            "--tls-sni-cert-key",
+            &named,
+            "--auth",
+            "none",
+        ];
+        check(&[&["--upstream", NOWHERE], &tls, PORTS], &[word]).await;
+    }
+    for flag in ["--client-ca-file", "--requestheader-client-ca-file"] {
+        for (path, word) in [
+            (&none, "none.pem"),
+            (&empty, "empty.pem"),
+            (&garbage, "garbage.pem"),
+            (&pair.1, "tls.key"),
+        ] {
+            let tls = ["--tls-cert", &pair.0, "--tls-key", &pair.1, flag, path];
+            check(&[&["--upstream", NOWHERE], &tls, PORTS], &[word]).await;
+        }
     }
 }
 

@@ -39,15 +39,16 @@ impl Client {
         Ok(Rebuild::Done)
     }
 
-    /// The same, once it may be done.
+    /// The same, but waits until it may be done. Without an exec plugin that is at once.
     ///
     /// # Errors
     /// As [`Client::connect`]; what was in use stays so then.
     pub async fn rebuild_in_time(&self) -> Result<(), ConnectError> {
         loop {
             let rebuilt_at = Arc::clone(&self.shared.rebuilt_at).lock_owned().await;
+            let is_costly = self.shared.stack.load().expiry.is_by_plugin();
             let next = rebuilt_at.map(|at| at + REBUILD_INTERVAL_MIN);
-            match next.filter(|next| Instant::now() < *next) {
+            match next.filter(|next| is_costly && Instant::now() < *next) {
                 None => return self.rebuild_now(rebuilt_at).await,
                 // Without the lock: an attempt of somebody else counts.
                 Some(next) => {

@@ -31,6 +31,10 @@ impl Expiry {
         self.at.map(Timestamp::as_second)
     }
 
+    pub(super) const fn is_by_plugin(self) -> bool {
+        self.by_plugin
+    }
+
     pub(super) fn renewal_in(self, now: Timestamp) -> Option<Duration> {
         let at = self.at.filter(|_| self.by_plugin)?;
         let until =
