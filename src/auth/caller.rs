@@ -118,6 +118,11 @@ pub enum Refusal {
         /// The authorizer's reason; may be empty.
         reason: String,
     },
+    /// 400: headers that impersonate nobody.
+    BadRequest {
+        /// In the API server's words.
+        message: String,
+    },
     /// 500, plain text: the authorizer cannot decide, or headers make no sense (protocol.md §6.8).
     Failed {
         /// Without the URI, which the answer names before it.

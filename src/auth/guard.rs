@@ -11,7 +11,7 @@ use super::authenticator::Authenticator;
 use super::caller::{Caller, Credential, PeerIdentity, Refusal};
 use super::changes::RoleScope;
 use super::decisions::{Authorizer, Decision, DecisionTtls, Decisions};
-use super::impersonation::{self, ImpersonationRequest};
+use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
 use super::question::{Asker, CredentialHasher, Manner, Question};
@@ -210,7 +210,10 @@ impl Guard {
             Ok(Some(request)) => request,
             // Upstream sees the same headers, and knows what to say to them.
             Err(_) if travels => return Err(Refusal::Forward),
-            Err(error) => {
+            Err(ImpersonationError::WithoutUser { message }) => {
+                return Err(Refusal::BadRequest { message });
+            }
+            Err(error @ (ImpersonationError::NotText | ImpersonationError::TooManyParts)) => {
                 return Err(Refusal::Failed {
                     message: error.to_string(),
                 });

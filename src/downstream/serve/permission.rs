@@ -1,6 +1,6 @@
 //! Who is calling, and what they may do. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
-use http::header::HeaderMap;
+use http::header::{HeaderMap, X_CONTENT_TYPE_OPTIONS};
 use http::{Extensions, HeaderValue, Request, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -80,6 +80,12 @@ impl<R: Resources> Service<R> {
             } => {
                 let answer = forbidden(&user.name, access, reason).to_response_in(form?);
                 (AuthRefusal::Forbidden, answer)
+            }
+            Refusal::BadRequest { message } => {
+                let mut answer = Status::bad_request(message.as_str()).to_response_in(form?);
+                let headers = answer.headers_mut();
+                headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+                (AuthRefusal::Failed, answer)
             }
             Refusal::Failed { message } => {
                 let target = uri.path_and_query().map_or("/", |target| target.as_str());
@@ -185,6 +191,7 @@ fn recorded(refusal: &Refusal) -> ResponseStatus {
             access,
             reason,
         } => response_status(&forbidden(&user.name, access, reason)),
+        Refusal::BadRequest { message } => response_status(&Status::bad_request(message.as_str())),
         // Plain text, no Status.
         Refusal::Failed { .. } => ResponseStatus::of_code(500),
     }

@@ -62,7 +62,10 @@ impl<R: Resources> Service<R> {
     ) {
         let user = match refusal {
             Refusal::Forbidden { user, .. } => Some(user),
-            Refusal::Unauthorized | Refusal::Failed { .. } | Refusal::Forward => None,
+            Refusal::Unauthorized
+            | Refusal::BadRequest { .. }
+            | Refusal::Failed { .. }
+            | Refusal::Forward => None,
         };
         if let Some(trail) = self.trail(request, audit_id, user) {
             trail.respond(status);
@@ -101,7 +104,10 @@ impl<F> AnswerBody<F> {
 pub(super) fn decision(refusal: &Refusal) -> Decision {
     match refusal {
         Refusal::Forbidden { reason, .. } => Decision::Forbid(reason.clone()),
-        Refusal::Unauthorized | Refusal::Failed { .. } | Refusal::Forward => Decision::Error,
+        Refusal::Unauthorized
+        | Refusal::BadRequest { .. }
+        | Refusal::Failed { .. }
+        | Refusal::Forward => Decision::Error,
     }
 }
 
