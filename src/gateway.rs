@@ -219,15 +219,8 @@ impl Gateway {
             kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
         });
         let guard = callers.as_ref().map(|callers| callers.guard.clone());
-        if let Some(Callers { guard, roles }) = callers {
-            let ends = metrics.task_ends();
-            tasks.spawn(async move {
-                kept_running(Task::Guard, &ends, || guard.run()).await;
-            });
-            let ends = metrics.task_ends();
-            tasks.spawn(async move {
-                kept_running(Task::Roles, &ends, || roles.run()).await;
-            });
+        if let Some(callers) = callers {
+            callers.follow(&mut tasks, &reloads, &metrics);
         }
         let ender = Arc::clone(&registry);
         let begun = drain.begun();

@@ -3,6 +3,8 @@
 
 mod verdicts;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -64,9 +66,14 @@ fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
         path: path.to_owned(),
         reason,
     };
-    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let mut pem = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut pem));
+    read.map_err(|error| unusable(error.to_string()))?;
     Authorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
 }
+
+/// More than any bundle of certificates has.
+const FILE_LEN_MAX: u64 = 16 << 20;
 
 /// Authenticates requests.
 pub struct Authenticator {
@@ -189,16 +196,25 @@ impl Authenticator {
         front_proxy.is_some_and(|proxy| front_proxy::is_header(&proxy.settings, name))
     }
 
-    /// From now on these authorities count for client certificates.
-    pub fn set_client_ca(&self, authorities: Authorities) {
-        self.client_ca.set(authorities);
+    /// From now on the authorities in this file count for client certificates. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be used; what counted goes on counting.
+    pub fn reload_client_ca(&self, path: &Path) -> Result<(), AuthoritiesFileError> {
+        self.client_ca.set(authorities(path)?);
+        Ok(())
     }
 
-    /// From now on these authorities count for front proxies.
-    pub fn set_front_proxy_ca(&self, authorities: Authorities) {
+    /// The same for front proxies.
+    ///
+    /// # Errors
+    /// As [`reload_client_ca`](Self::reload_client_ca).
+    pub fn reload_front_proxy_ca(&self, path: &Path) -> Result<(), AuthoritiesFileError> {
+        let authorities = authorities(path)?;
         if let Some(front_proxy) = &self.front_proxy {
             front_proxy.verifier.set(authorities);
         }
+        Ok(())
     }
 
     async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> Local {

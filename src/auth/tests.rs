@@ -17,6 +17,7 @@ use crate::upstream::client::{Client, UpstreamSource};
 /// Answers every request by a function of the request's head and body. One request a connection.
 pub(crate) struct Stage {
     pub(crate) client: Client,
+    pub(crate) url: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -47,6 +48,7 @@ impl Stage {
         let client = Client::connect(UpstreamSource::url(&url).unwrap());
         Self {
             client: client.await.unwrap(),
+            url,
             requests,
         }
     }

@@ -185,6 +185,12 @@ fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), Set
             return Err(SettingsError::Needs { flag, needed });
         }
     }
+    if flags.auth == AuthMode::SelfCheck && !words(&flags.token_audiences).is_empty() {
+        let flag = "token-audiences";
+        let needed =
+            "--auth review or rbac: callers that ask about themselves cannot ask for audiences";
+        return Err(SettingsError::Needs { flag, needed });
+    }
     if let (Some((flag, _)), AuthMode::None) = (exempt, flags.auth) {
         let needed = "another --auth than none, which knows no users";
         return Err(SettingsError::Needs { flag, needed });

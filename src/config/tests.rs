@@ -124,6 +124,11 @@ fn what_nothing_would_look_at_is_refused() {
         ),
         (
             tls,
+            "--auth self-check --token-audiences a",
+            "--token-audiences needs --auth review or rbac",
+        ),
+        (
+            tls,
             "--requestheader-allowed-names proxy",
             "--requestheader-allowed-names needs --requestheader-client-ca-file",
         ),

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::reloads::Reloads;
 use super::roles::RoleFeed;
+use super::task::kept_running;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::decisions::Authorizer;
@@ -17,7 +20,7 @@ use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
 use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
 use crate::config::{AuthMode, AuthSettings};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Task};
 use crate::passthrough::ProxyHeaders;
 use crate::upstream::client::{Client, Identity};
 
@@ -35,7 +38,28 @@ pub enum CallersError {
 /// What tells callers apart, and what keeps it informed.
 pub(super) struct Callers {
     pub(super) guard: Guard,
-    pub(super) roles: RoleFeed,
+    roles: RoleFeed,
+    settings: AuthSettings,
+}
+
+impl Callers {
+    /// Begins the tasks that keep it informed.
+    pub(super) fn follow(self, tasks: &mut JoinSet<()>, reloads: &Reloads, metrics: &Metrics) {
+        let Self {
+            guard,
+            roles,
+            settings,
+        } = self;
+        reloads.follow_authorities(tasks, guard.authenticator(), &settings);
+        let ends = metrics.task_ends();
+        tasks.spawn(async move {
+            kept_running(Task::Guard, &ends, || guard.run()).await;
+        });
+        let ends = metrics.task_ends();
+        tasks.spawn(async move {
+            kept_running(Task::Roles, &ends, || roles.run()).await;
+        });
+    }
 }
 
 /// The guard of these settings; `None` where callers are not told apart.
@@ -85,7 +109,12 @@ pub(super) fn callers(
         metrics.authorization(),
     );
     let roles = RoleFeed::new(client.clone(), guard.clone(), policy);
-    Ok(Some(Callers { guard, roles }))
+    let settings = settings.clone();
+    Ok(Some(Callers {
+        guard,
+        roles,
+        settings,
+    }))
 }
 
 const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::task::kept_running;
+use crate::auth::authenticator::Authenticator;
+use crate::config::AuthSettings;
 use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
 use crate::reload::{Contents, Files, Folders, Source, Unusable, Watch};
 use crate::tls::ServerIdentity;
@@ -66,6 +68,29 @@ impl Reloads {
             let read = move || Ok(identity.reload_authorities()?);
             let files = Files::new(authorities, read);
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
+        }
+    }
+
+    /// Follows the authorities of client certificates and of front proxies.
+    pub(super) fn follow_authorities(
+        &self,
+        tasks: &mut JoinSet<()>,
+        authenticator: &Arc<Authenticator>,
+        settings: &AuthSettings,
+    ) {
+        if let Some(path) = settings.client_ca.clone() {
+            let authenticator = Arc::clone(authenticator);
+            let files = vec![path.clone()];
+            let read = move || Ok(authenticator.reload_client_ca(&path)?);
+            let files = Files::new(files, read);
+            self.follow(tasks, FileKind::ClientAuthority, files, None);
+        }
+        if let Some(proxy) = &settings.front_proxy {
+            let (authenticator, path) = (Arc::clone(authenticator), proxy.client_ca.clone());
+            let files = vec![path.clone()];
+            let read = move || Ok(authenticator.reload_front_proxy_ca(&path)?);
+            let files = Files::new(files, read);
+            self.follow(tasks, FileKind::FrontProxyAuthority, files, None);
         }
     }
 

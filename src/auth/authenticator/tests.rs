@@ -225,10 +225,16 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     assert_eq!(stage.who(&[], &old).await, "bob Certificate");
     assert_eq!(stage.who(&[], &new).await, "Unauthorized");
     assert_eq!(stage.who(&[ALICE], &old_proxy).await, "alice FrontProxy");
-    stage.authenticator.set_client_ca(new_clients.authorities());
-    stage
-        .authenticator
-        .set_front_proxy_ca(new_proxies.authorities());
+    let file = std::env::temp_dir().join(format!("kube-fanout-ca-{}.pem", std::process::id()));
+    std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    assert!(stage.authenticator.reload_client_ca(&file).is_err());
+    assert!(stage.authenticator.reload_front_proxy_ca(&file).is_err());
+    assert_eq!(stage.who(&[], &old).await, "bob Certificate");
+    std::fs::write(&file, new_clients.pem()).unwrap();
+    stage.authenticator.reload_client_ca(&file).unwrap();
+    std::fs::write(&file, new_proxies.pem()).unwrap();
+    stage.authenticator.reload_front_proxy_ca(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
     assert_eq!(stage.who(&[], &old).await, "Unauthorized");
     assert_eq!(stage.who(&[], &new).await, "carol Certificate");
     assert_eq!(stage.who(&[ALICE], &old_proxy).await, "Unauthorized");

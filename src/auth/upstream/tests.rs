@@ -5,6 +5,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 
 use super::*;
 use crate::auth::tests::{Stage, response};
+use crate::upstream::client::UpstreamSource;
 
 fn review() -> TokenReview {
     TokenReview {
@@ -186,4 +187,38 @@ async fn a_server_that_is_not_there_is_an_error() {
     let stage = Stage::new(|_| Some(String::new())).await;
     let refused = ask(&stage, ReviewIdentity::Gateway).await;
     assert!(matches!(refused, Err(ReviewError::Unavailable { .. })));
+}
+
+#[tokio::test]
+async fn a_gateway_that_acts_as_somebody_itself_impersonates_nobody_else() {
+    let stage = Stage::new(|_| response("201 Created", YES)).await;
+    let name = format!("kube-fanout-{}-nested.kubeconfig", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let text = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "own",
+        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
+        "users": [{"name": "own", "user": {"token": "own", "as": "boss"}}],
+        "clusters": [{"name": "own", "cluster": {"server": stage.url}}],
+    });
+    std::fs::write(&path, text.to_string()).unwrap();
+    let source = UpstreamSource::kubeconfig(&path);
+    let client = Client::connect(source).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let reviewer = Reviewer::new(client);
+    let review = review();
+    let ask = |identity| reviewer.create(ReviewPurpose::Authorization, identity, &review);
+    let user = User {
+        name: "alice".to_owned(),
+        ..User::default()
+    };
+    let refused = ask(ReviewIdentity::Impersonated(&user)).await;
+    assert!(
+        matches!(refused, Err(ReviewError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(stage.requests().is_empty());
+    ask(ReviewIdentity::Gateway).await.unwrap();
+    assert!(stage.requests()[0].contains("\r\nimpersonate-user: boss\r\n"));
 }
