@@ -1,6 +1,11 @@
 //! What hostile, broken and unlucky peers do to the gateway, while one well-behaved watcher must notice nothing.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[allow(dead_code, reason = "not every binary of tests uses all of it")]
+#[path = "staging/auth.rs"]
+mod auth;
+#[path = "hostile/certificates.rs"]
+mod certificates;
 #[path = "hostile/connections.rs"]
 mod connections;
 #[path = "hostile/depth.rs"]
@@ -17,12 +22,16 @@ mod frames;
 mod gateway;
 #[path = "hostile/http2.rs"]
 mod http2;
+#[path = "hostile/identity.rs"]
+mod identity;
 #[path = "hostile/memory.rs"]
 mod memory;
 #[path = "hostile/multiplexed.rs"]
 mod multiplexed;
 #[path = "hostile/quiet.rs"]
 mod quiet;
+#[path = "hostile/recorder.rs"]
+mod recorder;
 #[path = "hostile/relay.rs"]
 mod relay;
 #[path = "hostile/requests.rs"]

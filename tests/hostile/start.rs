@@ -223,6 +223,30 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test]
+async fn authorities_that_cannot_be_used_are_named() {
+    let folder = Folder::new("authorities");
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let cert = folder.write("tls.crt", &pair.cert.pem());
+    let key = folder.write("tls.key", &pair.signing_key.serialize_pem());
+    let empty = folder.write("empty.pem", "");
+    let garbage = folder.write(
+        "garbage.pem",
+        "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n",
+    );
+    let none = folder.missing("none.pem");
+    for flag in ["--client-ca-file", "--requestheader-client-ca-file"] {
+        for (file, word) in [
+            (&none, "none.pem"),
+            (&empty, "empty.pem"),
+            (&garbage, "garbage.pem"),
+        ] {
+            let tls = ["--tls-cert", &cert, "--tls-key", &key, flag, file];
+            check(&[&["--upstream", NOWHERE], &tls, PORTS], &[word]).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn settings_that_cannot_be_true_name_their_flag() {
     let upstream: &[&str] = &["--upstream", NOWHERE];
     let cases: &[(&[&str], &str)] = &[
