@@ -77,7 +77,10 @@ fn is_implied(user: &User, group: &str) -> bool {
     if user.name == ANONYMOUS {
         return group == UNAUTHENTICATED;
     }
-    group == AUTHENTICATED && !user.is_in(UNAUTHENTICATED)
+    // Without any group named, a service account would be given those that service accounts have.
+    let is_bare = user.groups.iter().all(|group| group == AUTHENTICATED);
+    let is_named = is_bare && user.service_account().is_some();
+    group == AUTHENTICATED && !user.is_in(UNAUTHENTICATED) && !is_named
 }
 
 fn put(

@@ -39,6 +39,29 @@ fn groups_that_the_server_adds_are_not_named() {
     }
 }
 
+/// The API server adds groups to a service account that is impersonated without any. A certificate or a front proxy may name one
+/// that has none.
+#[test]
+fn a_service_account_without_groups_is_given_none() {
+    let own = "system:serviceaccounts:a";
+    let rows: [(User, &[&str]); 3] = [
+        (
+            user("system:serviceaccount:a:b", &[AUTHENTICATED]),
+            &[AUTHENTICATED],
+        ),
+        (
+            user("system:serviceaccount:a:b", &[own, AUTHENTICATED]),
+            &[own],
+        ),
+        (user("system:serviceaccount:", &[AUTHENTICATED]), &[]),
+    ];
+    for (user, expected) in rows {
+        let headers = headers(&user).unwrap();
+        let groups: Vec<_> = headers.get_all(GROUP).iter().collect();
+        assert_eq!(groups, expected, "{user:?}");
+    }
+}
+
 #[test]
 fn all_of_a_user_travels() {
     let mut user = user("jürgen", &["a,b", "", "c"]);
