@@ -1,6 +1,8 @@
 //! Who may see what, through a gateway before an API server that tells callers apart.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "auth/audit.rs"]
+mod audit;
 #[allow(dead_code, reason = "not every binary of tests uses all of it")]
 #[path = "staging/auth.rs"]
 mod auth;

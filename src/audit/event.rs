@@ -1,6 +1,6 @@
 //! Events as lines of JSON, with the fields of `audit.k8s.io/v1` and in the API server's order. Knows no clock and no request.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};

@@ -1,6 +1,6 @@
 //! What an event says of a request, whoever sent it. Reads its head, no clock and no body.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
