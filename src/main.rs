@@ -52,6 +52,9 @@ fn perform(Settings { process, task }: Settings) -> ExitCode {
         Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
     };
     limits::raise_open_files();
+    if let Err(error) = limits::forbid_cores() {
+        tracing::warn!(%error, "a core of this process would hold tokens and keys");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(process.worker_threads)
         .thread_name("fanout")

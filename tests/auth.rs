@@ -8,6 +8,8 @@ mod audit;
 mod auth;
 #[path = "staging/gateway.rs"]
 mod gateway;
+#[path = "auth/review_failures.rs"]
+mod review_failures;
 #[path = "auth/rotation.rs"]
 mod rotation;
 

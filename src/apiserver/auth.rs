@@ -102,6 +102,8 @@ pub(super) struct Auth {
     client_authorities: Option<Authorities>,
     front_proxies: Option<FrontProxies>,
     last_modes: LastModes,
+    /// Whom everybody is, if nobody is checked.
+    anonymous: Arc<User>,
 }
 
 /// Whether requests are looked at at all.
@@ -114,7 +116,7 @@ enum Admission {
 /// Whom an admitted request acts as.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    pub(super) user: User,
+    pub(super) user: Arc<User>,
     /// Whether the sender has shown no credentials.
     pub(super) is_anonymous: bool,
 }
@@ -162,6 +164,7 @@ impl Auth {
             front_proxies: front_proxies.transpose()?,
             client_authorities,
             last_modes: LastModes::default(),
+            anonymous: Arc::new(User::anonymous()),
             options,
             policy,
             access,
@@ -184,7 +187,7 @@ impl Auth {
     ) -> Result<Admitted, Rejection> {
         if self.access == Admission::Everybody {
             return Ok(Admitted {
-                user: User::anonymous(),
+                user: Arc::clone(&self.anonymous),
                 is_anonymous: false,
             });
         }
@@ -201,7 +204,10 @@ impl Auth {
             })?
             .unwrap_or(sender);
         match self.authorize(&user, &asked) {
-            Decision::Allowed(_) => Ok(Admitted { user, is_anonymous }),
+            Decision::Allowed(_) => Ok(Admitted {
+                user: Arc::new(user),
+                is_anonymous,
+            }),
             Decision::NotAllowed(reason) => Err(Rejection::Status {
                 status: denied(&user, &asked, &reason),
                 is_anonymous,

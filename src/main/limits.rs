@@ -1,4 +1,4 @@
-//! What the system lets this process have.
+//! What the system lets this process have, and what it may leave behind.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -13,4 +13,16 @@ pub(crate) fn raise_open_files() {
             ..limit
         },
     );
+}
+
+/// Memory holds callers' tokens and the gateway's own keys, so a process that is killed leaves no core.
+///
+/// # Errors
+/// The system refuses, which it may not.
+pub(crate) fn forbid_cores() -> std::io::Result<()> {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    Ok(setrlimit(Resource::Core, none)?)
 }

@@ -37,7 +37,7 @@ pub enum Nonsense {
         /// How many.
         len: usize,
     },
-    /// So many arrays in one another.
+    /// A status of so many arrays in one another.
     Deep {
         /// How many.
         depth: usize,
@@ -100,7 +100,7 @@ impl Nonsense {
             Self::Deep { depth } => {
                 let open = "[".repeat(depth);
                 let close = "]".repeat(depth);
-                format!(r#"{{"status":{{"allowed":true,"x":{open}{close}}}}}"#).into()
+                format!(r#"{{"status":{open}{close}}}"#).into()
             }
         }
     }
