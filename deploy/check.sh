@@ -8,7 +8,7 @@ VERSION=1.37.0
 # The oldest and the newest server that the manifests are for.
 KUBERNETES_VERSIONS=(1.32 1.37)
 # Kinds of others, which no schema of Kubernetes describes.
-FOREIGN='PodMonitor'
+FOREIGN='PodMonitor|Certificate|Issuer'
 
 venv=${CARGO_TARGET_DIR:-target}/deploy-check
 if [ ! -x "$venv/bin/kubernetes-validate" ] || [ "$(cat "$venv/installed" 2>/dev/null)" != "$VERSION" ]; then
@@ -25,7 +25,7 @@ validate() { # version, files…
 }
 
 for version in "${KUBERNETES_VERSIONS[@]}"; do
-    output=$(validate "$version" deploy/manifests/*.yaml) || { echo "$output"; exit 1; }
+    output=$(validate "$version" deploy/manifests/*.yaml deploy/optional/*.yaml) || { echo "$output"; exit 1; }
     # A kind without a schema is only warned of, so that a misspelt kind would pass.
     if unknown=$(grep -E '^WARN' <<<"$output" | grep -vE "kind ($FOREIGN) "); then
         echo "$unknown"
