@@ -1,16 +1,19 @@
-//! Changes of roles and bindings, and which decisions may be older than one that matters to them.
+//! Changes of rights, and which decisions may be older than one that matters to them.
 
 use std::collections::{HashMap, HashSet};
 
 use super::access::Access;
+use super::user::User;
 
-/// What a change of a role or a binding may matter to.
+/// What a change of rights may matter to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RoleScope {
     /// Everything: of a cluster role, or of a binding to the whole cluster.
     Cluster,
     /// What is asked about one namespace.
     Namespace(String),
+    /// What is asked about one user, who was denied what was allowed before.
+    User(String),
 }
 
 /// Scopes of several changes.
@@ -18,34 +21,40 @@ pub enum RoleScope {
 pub struct ScopeSet {
     is_cluster: bool,
     namespaces: HashSet<String>,
+    users: HashSet<String>,
 }
 
 impl ScopeSet {
     /// Adds one.
     pub fn insert(&mut self, scope: RoleScope) {
+        let has_room = self.namespaces.len() + self.users.len() < NAMES_MAX;
         match scope {
-            RoleScope::Namespace(namespace) if self.namespaces.len() < NAMESPACES_MAX => {
+            RoleScope::Namespace(namespace) if has_room => {
                 self.namespaces.insert(namespace);
             }
-            RoleScope::Cluster | RoleScope::Namespace(_) => self.is_cluster = true,
+            RoleScope::User(user) if has_room => {
+                self.users.insert(user);
+            }
+            RoleScope::Cluster | RoleScope::Namespace(_) | RoleScope::User(_) => {
+                self.is_cluster = true;
+            }
         }
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.is_cluster && self.namespaces.is_empty()
+        !self.is_cluster && self.namespaces.is_empty() && self.users.is_empty()
     }
 
-    /// Whether one of the changes may matter to an access.
+    /// Whether one of the changes may matter to a user's access.
     #[must_use]
-    pub fn covers(&self, access: &Access) -> bool {
-        match access {
-            Access::Path { .. } => self.is_cluster,
-            Access::Resource(access) => {
-                self.is_cluster || self.namespaces.contains(&access.namespace)
-            }
-        }
+    pub fn covers(&self, user: &User, access: &Access) -> bool {
+        let is_in_namespace = match access {
+            Access::Path { .. } => false,
+            Access::Resource(access) => self.namespaces.contains(&access.namespace),
+        };
+        self.is_cluster || is_in_namespace || self.users.contains(&user.name)
     }
 }
 
@@ -59,6 +68,7 @@ pub struct Changes {
     now: Moment,
     cluster: Moment,
     namespaces: HashMap<String, Moment>,
+    users: HashMap<String, Moment>,
 }
 
 impl Changes {
@@ -71,31 +81,38 @@ impl Changes {
     /// Changes have been seen.
     pub fn record(&mut self, scopes: &ScopeSet) {
         self.now = Moment(self.now.0 + 1);
-        let new = self.namespaces.len() + scopes.namespaces.len();
-        // More namespaces are not told apart: everything is taken for changed.
-        if scopes.is_cluster || new > NAMESPACES_MAX {
+        let known = self.namespaces.len() + self.users.len();
+        let new = scopes.namespaces.len() + scopes.users.len();
+        // More names are not told apart: everything is taken for changed.
+        if scopes.is_cluster || known + new > NAMES_MAX {
             self.cluster = self.now;
             self.namespaces.clear();
+            self.users.clear();
             return;
         }
         for namespace in &scopes.namespaces {
             self.namespaces.insert(namespace.clone(), self.now);
         }
+        for user in &scopes.users {
+            self.users.insert(user.clone(), self.now);
+        }
     }
 
-    /// Whether nothing has changed since that may matter to an access.
+    /// Whether nothing has changed since that may matter to a user's access.
     #[must_use]
-    pub fn is_current(&self, since: Moment, access: &Access) -> bool {
+    pub fn is_current(&self, since: Moment, user: &User, access: &Access) -> bool {
         let of_namespace = match access {
             Access::Path { .. } => None,
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
-        self.cluster <= since && of_namespace.is_none_or(|changed| *changed <= since)
+        let of_user = self.users.get(&user.name);
+        let is_before = |changed: Option<&Moment>| changed.is_none_or(|changed| *changed <= since);
+        self.cluster <= since && is_before(of_namespace) && is_before(of_user)
     }
 }
 
-/// Namespaces whose changes are told apart.
-const NAMESPACES_MAX: usize = 10_000;
+/// Namespaces and users whose changes are told apart.
+const NAMES_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -116,6 +133,13 @@ mod tests {
         }
     }
 
+    fn user(name: &str) -> User {
+        User {
+            name: name.to_owned(),
+            ..User::default()
+        }
+    }
+
     fn only(scope: RoleScope) -> ScopeSet {
         let mut scopes = ScopeSet::default();
         assert!(scopes.is_empty());
@@ -133,6 +157,8 @@ mod tests {
                 RoleScope::Namespace("a".to_owned()),
                 [false, true, false, false],
             ),
+            (RoleScope::User("jane".to_owned()), [true; 4]),
+            (RoleScope::User("joe".to_owned()), [false; 4]),
         ];
         for (scope, expected) in rows {
             let mut changes = Changes::default();
@@ -141,27 +167,31 @@ mod tests {
             changes.record(&scope);
             let after = changes.now();
             for (access, matters) in questions.iter().zip(expected) {
-                assert_eq!(scope.covers(access), matters, "{scope:?} {access:?}");
                 assert_eq!(
-                    changes.is_current(before, access),
+                    scope.covers(&user("jane"), access),
+                    matters,
+                    "{scope:?} {access:?}"
+                );
+                assert_eq!(
+                    changes.is_current(before, &user("jane"), access),
                     !matters,
                     "{scope:?} {access:?}"
                 );
-                assert!(changes.is_current(after, access));
+                assert!(changes.is_current(after, &user("jane"), access));
             }
         }
     }
 
     #[test]
-    fn namespaces_without_number_count_as_everything() {
+    fn names_without_number_count_as_everything() {
         let mut changes = Changes::default();
         let before = changes.now();
-        for number in 0..=NAMESPACES_MAX {
+        for number in 0..=NAMES_MAX {
             changes.record(&only(RoleScope::Namespace(number.to_string())));
         }
-        assert!(changes.namespaces.len() <= NAMESPACES_MAX);
-        assert!(!changes.is_current(before, &pods_in("0")));
-        assert!(!changes.is_current(before, &pods_in("other")));
-        assert!(changes.is_current(changes.now(), &pods_in("0")));
+        assert!(changes.namespaces.len() <= NAMES_MAX);
+        assert!(!changes.is_current(before, &user("jane"), &pods_in("0")));
+        assert!(!changes.is_current(before, &user("jane"), &pods_in("other")));
+        assert!(changes.is_current(changes.now(), &user("jane"), &pods_in("0")));
     }
 }

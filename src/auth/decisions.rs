@@ -180,7 +180,7 @@ impl Decisions {
     #[must_use]
     pub fn is_current(&self, decision: &Decision, key: &QuestionKey) -> bool {
         let flights = self.shared.flights();
-        flights.changes.is_current(decision.moment, &key.access)
+        flights.is_current(decision.moment, key)
     }
 
     async fn asked(&self, question: &Question) -> Outcome {
@@ -272,8 +272,12 @@ impl Flights {
     /// The flight of the question, unless it began before a change that may matter.
     fn joined(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<Outcome>>> {
         let flight = self.flights.get(key)?;
-        let is_current = self.changes.is_current(flight.moment, &key.access);
+        let is_current = self.is_current(flight.moment, key);
         is_current.then(|| flight.outcome.clone())
+    }
+
+    fn is_current(&self, since: Moment, key: &QuestionKey) -> bool {
+        self.changes.is_current(since, &key.user, &key.access)
     }
 }
 
@@ -292,7 +296,7 @@ impl Shared {
         let is_fresh = decision.asked_at.elapsed() < ttl;
         let is_current = || {
             let flights = self.flights();
-            flights.changes.is_current(decision.moment, &key.access)
+            flights.is_current(decision.moment, key)
         };
         (is_fresh && is_current()).then_some(decision)
     }

@@ -251,7 +251,7 @@ impl Leases {
     pub fn doubt(&mut self, scopes: &ScopeSet, now: Instant) {
         for (key, standing) in &mut self.requirements {
             if let RequirementKey::Access(question) = key
-                && scopes.covers(&question.access)
+                && scopes.covers(&question.user, &question.access)
             {
                 standing.due_at = standing.due_at.min(now);
                 standing.is_doubtful |= standing.is_in_flight;

@@ -198,7 +198,11 @@ impl Rechecks {
             Ok(decision) if decision.verdict.is_allowed => {
                 return Outcome::Confirmed(decision.asked_at);
             }
-            Ok(_) => return Outcome::Refused(Revocation::Denied),
+            Ok(_) => {
+                // The client may come back with another question, such as a list before its watch.
+                self.roles_changed(RoleScope::User(question.key.user.name.clone()));
+                return Outcome::Refused(Revocation::Denied);
+            }
             Err(error) => error,
         };
         match (&question.asker, error) {

@@ -133,12 +133,25 @@ async fn a_denial_ends_streams_within_the_interval() {
         .await
         .unwrap();
     assert_eq!(stage.revocations(Revocation::Denied), 1);
-    // Who comes back is told so without another question.
-    stage.script.asked();
-    let question = question("jane", pods("a"));
-    let decision = stage.rechecks.decisions.decide(&question).await.unwrap();
-    assert!(!decision.verdict.is_allowed);
-    assert_eq!(stage.script.asked_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_forgets_all_that_is_remembered_of_its_user() {
+    let stage = Stage::new();
+    let of = |name: &str| question(name, pods("b"));
+    for question in [of("jane"), of("joe")] {
+        let decision = stage.rechecks.decisions.decide(&question).await.unwrap();
+        assert!(decision.verdict.is_allowed);
+    }
+    let (lease, _hold) = stage.held(question("jane", pods("a")));
+    stage.script.then_always(denied());
+    lease.revoked().await;
+    let is_allowed = async |name| {
+        let decision = stage.rechecks.decisions.decide(&of(name)).await.unwrap();
+        decision.verdict.is_allowed
+    };
+    assert!(!is_allowed("jane").await);
+    assert!(is_allowed("joe").await);
 }
 
 #[tokio::test(start_paused = true)]
