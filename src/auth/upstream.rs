@@ -137,7 +137,7 @@ impl Reviewer {
         let answer = self.exchange(purpose, identity, request);
         let answer = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;
         let answer = answer.map_err(|_elapsed| unavailable("no answer in time".to_owned()))??;
-        serde_json::from_slice(&answer).map_err(|error| malformed(error.to_string()))
+        read(&answer)
     }
 
     /// Waiting for a place counts towards the time-out.
@@ -194,6 +194,22 @@ where
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(ACCEPT, JSON);
     Ok(request)
+}
+
+/// Reads an answer that says what it is: types of k8s-openapi take one that does not say so for their own.
+fn read<R: Resource + DeserializeOwned>(answer: &[u8]) -> Result<R, ReviewError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Kind {
+        api_version: String,
+        kind: String,
+    }
+    let unreadable = |error: serde_json::Error| malformed(error.to_string());
+    let Kind { api_version, kind } = serde_json::from_slice(answer).map_err(unreadable)?;
+    if (&*api_version, &*kind) != (R::API_VERSION, R::KIND) {
+        return Err(malformed("it is of another kind".to_owned()));
+    }
+    serde_json::from_slice(answer).map_err(unreadable)
 }
 
 async fn answer(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> {

@@ -115,7 +115,8 @@ fn has_header(request: &str, name: HeaderName) -> bool {
 
 #[tokio::test]
 async fn the_gateway_asks_about_the_token_in_its_own_name() {
-    let answer = r#"{"spec":{},"status":{"authenticated":true,"audiences":["a"],"user":{"username":"alice"}}}"#;
+    let answer = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{},
+        "status":{"authenticated":true,"audiences":["a"],"user":{"username":"alice"}}}"#;
     let stage = Stage::new(move |_| response("201 Created", answer)).await;
     let method = TokenReviewMethod::TokenReview {
         audiences: audiences(&["a", "b"]),
@@ -133,7 +134,8 @@ async fn the_gateway_asks_about_the_token_in_its_own_name() {
 
 #[tokio::test]
 async fn the_caller_asks_about_itself_with_its_token() {
-    let answer = r#"{"status":{"userInfo":{"username":"alice"}}}"#;
+    let answer = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview",
+        "status":{"userInfo":{"username":"alice"}}}"#;
     let stage = Stage::new(move |_| response("201 Created", answer)).await;
     let user = ask(&stage, TokenReviewMethod::SelfSubjectReview).await;
     assert_eq!(user.unwrap().unwrap().name, "alice");
