@@ -1,4 +1,4 @@
-//! Roles and bindings that the gateway watches, as an authorizer. It decides nothing before it has them all.
+//! Roles and bindings that the gateway watches, as an authorizer. It decides nothing unless it has them all, as they are now.
 
 use std::pin::Pin;
 use std::sync::{PoisonError, RwLock};
@@ -17,14 +17,14 @@ use super::user::MASTERS;
 #[derive(Debug)]
 pub struct PolicyStore {
     policy: RwLock<Policy>,
-    is_complete: watch::Sender<bool>,
+    is_current: watch::Sender<bool>,
 }
 
 impl Default for PolicyStore {
     fn default() -> Self {
         Self {
             policy: RwLock::default(),
-            is_complete: watch::Sender::new(false),
+            is_current: watch::Sender::new(false),
         }
     }
 }
@@ -36,20 +36,27 @@ impl PolicyStore {
         change(&mut self.policy.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// All roles and bindings are there. From now on it decides.
-    pub fn complete(&self) {
-        self.is_complete.send_replace(true);
+    /// Whether all roles and bindings are there, and upstream is heard of. It decides as long as they are.
+    pub fn set_current(&self, is_current: bool) {
+        if self.is_current.send_replace(is_current) == is_current {
+            return;
+        }
+        if is_current {
+            tracing::info!("roles and bindings are known");
+        } else {
+            tracing::warn!("upstream is not heard of: nothing is decided from roles and bindings");
+        }
     }
 
     async fn ask(&self, question: &Question) -> Result<Verdict, ReviewError> {
-        let mut is_complete = self.is_complete.subscribe();
-        let complete = is_complete.wait_for(|is_complete| *is_complete);
-        match tokio::time::timeout(COMPLETE_WAIT, complete).await {
+        let mut is_current = self.is_current.subscribe();
+        let current = is_current.wait_for(|is_current| *is_current);
+        match tokio::time::timeout(CURRENT_WAIT, current).await {
             Ok(Ok(_)) => {}
             // Not known in time, or never.
             Ok(Err(_)) | Err(_) => {
                 return Err(ReviewError::Unavailable {
-                    reason: "roles and bindings are not known yet".to_owned(),
+                    reason: "roles and bindings are not known".to_owned(),
                 });
             }
         }
@@ -80,7 +87,7 @@ impl Authorizer for PolicyStore {
 }
 
 /// Requests wait so long for the first roles and bindings.
-const COMPLETE_WAIT: Duration = Duration::from_secs(10);
+const CURRENT_WAIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -99,19 +106,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_decided_before_all_roles_are_known() {
+    async fn nothing_is_decided_unless_all_roles_are_known() {
         let store = PolicyStore::default();
         let jane = question("jane", pods("a"));
         let early = decide(&store, &jane).await;
         assert!(matches!(early, Err(ReviewError::Unavailable { .. })));
-        store.complete();
+        store.set_current(true);
         assert_eq!(decide(&store, &jane).await, Ok(false));
+        store.set_current(false);
+        let late = decide(&store, &jane).await;
+        assert!(matches!(late, Err(ReviewError::Unavailable { .. })));
     }
 
     #[tokio::test(start_paused = true)]
     async fn roles_and_bindings_count_as_long_as_they_are_there() {
         let store = PolicyStore::default();
-        store.complete();
+        store.set_current(true);
         let jane = question("jane", pods("a"));
         let role = json!({
             "metadata": {"name": "reader"},
@@ -135,7 +145,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn masters_may_do_everything() {
         let store = PolicyStore::default();
-        store.complete();
+        store.set_current(true);
         let mut master = question("jane", pods("a"));
         master.key.user = Arc::new(User {
             groups: vec![MASTERS.to_owned()],

@@ -1,18 +1,20 @@
 //! Follows roles and bindings upstream, so that the guard hears of changes at once, and where it decides from them, has them all.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::auth::changes::RoleScope;
 use crate::auth::guard::Guard;
 use crate::auth::policy::PolicyStore;
 use crate::auth::rbac::Policy;
 use crate::informer::{
-    Cached, InformerOptions, ListWatch, Metadata, Notification, OnFailure, Registration,
-    SharedInformer, WatchFailure,
+    Cached, FailureKind, InformerCounts, InformerOptions, ListWatch, Metadata, Notification,
+    OnFailure, Registration, SharedInformer, WatchFailure,
 };
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -97,11 +99,22 @@ impl RoleFeed {
             && roles.1.synced().await.is_ok()
             && cluster_bindings.1.synced().await.is_ok()
             && bindings.1.synced().await.is_ok();
-        if are_complete {
-            policy.complete();
-            tracing::info!("roles and bindings are known");
+        if !are_complete {
+            std::future::pending().await
         }
-        std::future::pending().await
+        let stale_after = self.guard.settings().reauthorize_grace.max(STALE_MIN);
+        let mut contact = Contact::new();
+        loop {
+            let counts = [
+                cluster_roles.0.0.counts(),
+                roles.0.0.counts(),
+                cluster_bindings.0.0.counts(),
+                bindings.0.0.counts(),
+            ];
+            contact.update(&counts, Instant::now());
+            policy.set_current(contact.is_current(stale_after, Instant::now()));
+            tokio::time::sleep(CONTACT_PERIOD).await;
+        }
     }
 
     /// Brings all objects of a kind into the policy.
@@ -156,6 +169,43 @@ impl<T: Send + Sync + 'static> Drop for Following<T> {
     }
 }
 
+/// When upstream was last heard of each kind. Its watches carry a bookmark about every minute.
+struct Contact([LastHeard; 4]);
+
+#[derive(Clone, Copy)]
+struct LastHeard {
+    bytes: u64,
+    failures: u64,
+    at: Instant,
+}
+
+impl Contact {
+    fn new() -> Self {
+        let now = LastHeard {
+            bytes: 0,
+            failures: 0,
+            at: Instant::now(),
+        };
+        Self([now; 4])
+    }
+
+    fn update(&mut self, counts: &[InformerCounts; 4], now: Instant) {
+        for (last, counts) in self.0.iter_mut().zip(counts) {
+            let kinds = FailureKind::ALL.into_iter();
+            let failures = kinds.map(|kind| counts.failures(kind)).sum();
+            // Bytes of a refusal say nothing about roles.
+            if counts.bytes != last.bytes && failures == last.failures {
+                last.at = now;
+            }
+            (last.bytes, last.failures) = (counts.bytes, failures);
+        }
+    }
+
+    fn is_current(&self, stale_after: Duration, now: Instant) -> bool {
+        self.0.iter().all(|last| now - last.at < stale_after)
+    }
+}
+
 fn gvr<T: Resource>() -> Gvr {
     Gvr::new(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT)
 }
@@ -184,6 +234,12 @@ fn scope<T>(object: &Cached<T>) -> RoleScope {
     }
 }
 
+/// How often it is looked at whether upstream is heard of.
+const CONTACT_PERIOD: Duration = Duration::from_secs(5);
+
+/// Three bookmarks.
+const STALE_MIN: Duration = Duration::from_secs(180);
+
 /// Says once that the gateway may not follow a resource: changes are then noticed at the interval. Other failures pass.
 fn log_once(gvr: &Gvr) -> OnFailure {
     let (resource, is_logged) = (gvr.to_string(), OnceLock::new());
@@ -199,4 +255,35 @@ fn log_once(gvr: &Gvr) -> OnFailure {
             tracing::debug!(%resource, %failure, "reading failed");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(bytes: u64) -> InformerCounts {
+        let mut counts = InformerCounts::default();
+        counts.bytes += bytes;
+        counts
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn roles_are_current_as_long_as_all_kinds_are_heard_of() {
+        let mut contact = Contact::new();
+        let counts = |bytes, last| [heard(bytes), heard(bytes), heard(bytes), heard(last)];
+        for minute in 1..10 {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            contact.update(&counts(minute, minute), Instant::now());
+            assert!(contact.is_current(STALE_MIN, Instant::now()));
+        }
+        // One of them falls silent.
+        for minute in 10..13 {
+            assert!(contact.is_current(STALE_MIN, Instant::now()), "{minute}");
+            tokio::time::advance(Duration::from_secs(60)).await;
+            contact.update(&counts(minute, 9), Instant::now());
+        }
+        assert!(!contact.is_current(STALE_MIN, Instant::now()));
+        contact.update(&counts(13, 13), Instant::now());
+        assert!(contact.is_current(STALE_MIN, Instant::now()));
+    }
 }
