@@ -8,6 +8,10 @@ mod audit;
 mod auth;
 #[path = "staging/gateway.rs"]
 mod gateway;
+#[path = "auth/outages.rs"]
+mod outages;
+#[path = "auth/permission.rs"]
+mod permission;
 #[path = "auth/review_failures.rs"]
 mod review_failures;
 #[path = "auth/rotation.rs"]

@@ -50,10 +50,19 @@ impl AuthStage {
 
     /// A stage whose gateway has other settings than usual.
     pub(crate) async fn with(mode: AuthMode, adjust: impl FnOnce(&mut ServeSettings)) -> Self {
+        Self::with_rights(mode, gateways_rights(), adjust).await
+    }
+
+    /// A stage whose gateway has other rights than usual: paths below that of roles, and objects.
+    pub(crate) async fn with_rights(
+        mode: AuthMode,
+        rights: Vec<(&'static str, Value)>,
+        adjust: impl FnOnce(&mut ServeSettings),
+    ) -> Self {
         let apiserver = apiserver().await;
         let address = apiserver.address();
         let http1 = Client::builder(TokioExecutor::new()).build_http();
-        for (path, object) in gateways_rights() {
+        for (path, object) in rights {
             create_at(&http1, address, &format!("{RBAC}{path}"), &object).await;
         }
         let upstream = format!("http://{address}/").parse().unwrap();
@@ -282,7 +291,7 @@ fn gateways_rights() -> Vec<(&'static str, Value)> {
 }
 
 /// A role with one rule, and its binding to a user.
-fn grant(name: &str, user: &str, rule: Value) -> (Value, Value) {
+pub(crate) fn grant(name: &str, user: &str, rule: Value) -> (Value, Value) {
     let role = json!({"metadata": {"name": name}, "rules": [rule]});
     (role, binding(name, user, name))
 }
