@@ -5,6 +5,7 @@ mod callers;
 mod consistency;
 mod forwarded;
 mod freshness;
+mod operators;
 mod registry;
 mod reloads;
 mod roles;
@@ -28,6 +29,7 @@ use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSourc
 use crate::downstream::admission::Admission;
 use crate::downstream::listener;
 use crate::downstream::serve::Service;
+use crate::fairness::Users;
 use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
 use crate::shutdown::Drain;
@@ -37,6 +39,7 @@ use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
+use operators::Places;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
@@ -65,8 +68,10 @@ pub enum RunError {
     #[error("TLS")]
     Tls(#[from] TlsError),
     /// The address for clients cannot be opened.
-    #[error("--listen {address}")]
+    #[error("{flag} {address}")]
     Listen {
+        /// What gave it.
+        flag: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why.
@@ -90,8 +95,10 @@ pub struct Gateway {
     tls: Option<Arc<ServerIdentity>>,
     client: Client,
     listener: TcpListener,
+    /// The port for operators, and what they may take.
+    operators: Option<(TcpListener, Admission)>,
     admin: TcpListener,
-    admission: Admission,
+    service: Service<Registry>,
     /// `None` does not tell callers apart.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
@@ -112,14 +119,14 @@ impl Gateway {
     ///
     /// # Errors
     /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
-    pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+    pub async fn build(mut settings: ServeSettings) -> Result<Self, RunError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let client = Client::connect(source(&settings.upstream)).await?;
-        let address = settings.listen;
-        let listener =
-            listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
+        let listener = operators::bind("--listen", settings.listen)?;
+        let bind = |address| operators::bind("--operator-listen", address);
+        let operators = settings.operator_listen.map(bind).transpose()?;
         let admin = admin::listen(settings.admin_listen).await?;
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_some();
@@ -127,9 +134,19 @@ impl Gateway {
         let callers = callers::callers(&settings.auth, &client, &metrics)?;
         callers::report(&settings.auth);
         let identity = callers::forwarding_identity(settings.auth.mode);
-        let passthrough = Passthrough::new(client.clone(), identity, metrics.passthrough())
-            .hiding(callers::proxy_headers(&settings.auth))
-            .bounded(settings.forwards, files);
+        operators::set_apart(&mut settings);
+        let passthrough = || {
+            Passthrough::new(client.clone(), identity, metrics.passthrough())
+                .hiding(callers::proxy_headers(&settings.auth))
+        };
+        let places = operators.is_some().then(|| Places {
+            admission: operators::admission(settings.admission, &metrics),
+            passthrough: operators::bounded(passthrough()),
+        });
+        let operators = operators.zip(places.as_ref().map(|places| places.admission.clone()));
+        let passthrough = passthrough().bounded(settings.forwards, files);
+        let users = std::mem::take(&mut settings.exempt);
+        let users = Users::new(users.users, users.groups);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone()),
@@ -138,18 +155,25 @@ impl Gateway {
             Arc::clone(&metrics),
             discovery,
         );
+        let registry = Arc::new(registry.with_operators(places));
         if is_answering {
             // What is not learnt now is learnt when discovery is read again.
             let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
         }
+        let service = Service::new(Arc::clone(&registry)).bounded(admission);
+        let service = match &callers {
+            Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
+            None => service,
+        };
         Ok(Self {
-            registry: Arc::new(registry),
+            registry,
             metrics,
             tls,
             client,
             listener,
+            operators,
             admin,
-            admission,
+            service,
             callers,
             audit_log,
         })
@@ -161,6 +185,15 @@ impl Gateway {
     /// If the system cannot tell.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// The address that operators reach, if there is one.
+    ///
+    /// # Errors
+    /// If the system cannot tell.
+    pub fn operator_address(&self) -> std::io::Result<Option<SocketAddr>> {
+        let operators = self.operators.as_ref();
+        operators.map(|(port, _)| port.local_addr()).transpose()
     }
 
     /// The address of metrics and health.
@@ -179,8 +212,9 @@ impl Gateway {
             tls,
             client,
             listener,
+            operators,
             admin,
-            admission,
+            service,
             callers,
             audit_log,
         } = self;
@@ -218,7 +252,6 @@ impl Gateway {
         tasks.spawn(async move {
             kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
         });
-        let guard = callers.as_ref().map(|callers| callers.guard.clone());
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
@@ -228,19 +261,22 @@ impl Gateway {
             begun.await;
             ender.drain();
         });
-        let service = Service::new(Arc::clone(&registry)).bounded(admission);
-        let service = match guard {
-            Some(guard) => service.guarded(guard),
-            None => service,
-        };
         let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
-        listener::run(listener, tls, service, drain.clone()).await;
+        let clients = listener::run(listener, tls.clone(), service.clone(), drain.clone());
+        match operators {
+            None => clients.await,
+            Some((listener, admission)) => {
+                let service = service.bounded(admission);
+                let operators = listener::run(listener, tls, service, drain.clone());
+                tokio::join!(clients, operators);
+            }
+        }
         let left = drain.deadline().map_or(Duration::ZERO, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
-        registry.passthrough().drain(left).await;
+        registry.drain_tunnels(left).await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
         }

@@ -28,6 +28,8 @@ mod identity;
 mod memory;
 #[path = "hostile/multiplexed.rs"]
 mod multiplexed;
+#[path = "hostile/operators.rs"]
+mod operators;
 #[path = "hostile/quiet.rs"]
 mod quiet;
 #[path = "hostile/recorder.rs"]

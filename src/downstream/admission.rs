@@ -57,6 +57,7 @@ struct Shared {
     lists: Mutex<WaitingLists>,
     watches: Permits,
     memory: Memory,
+    is_for_operators: bool,
     metrics: Option<AdmissionMetrics>,
 }
 
@@ -68,9 +69,25 @@ impl Admission {
             lists: Mutex::new(Lists::new(limits.lists_max, limits.lists_waiting_max)),
             watches: Permits::new(limits.watches_max),
             memory: Memory::new(limits.memory_max),
+            is_for_operators: false,
             limits,
             metrics,
         }))
+    }
+
+    /// The same for operators. To be called before it is cloned.
+    #[must_use]
+    pub fn for_operators(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.is_for_operators = true;
+        }
+        self
+    }
+
+    /// Whether its places are those of operators.
+    #[must_use]
+    pub fn is_for_operators(&self) -> bool {
+        self.0.is_for_operators
     }
 
     /// Connections at once: as set, and as the limit of open files allows.
@@ -202,7 +219,8 @@ impl Shared {
 
     fn show(&self, lists: &WaitingLists) {
         let gauge = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        if let Some(metrics) = &self.metrics {
+        // The gauges are of what everybody shares.
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| !self.is_for_operators) {
             metrics.lists_running.set(gauge(lists.line.running()));
             metrics.lists_waiting.set(gauge(lists.line.waiting()));
             metrics.lists_slow.set(gauge(lists.slow()));

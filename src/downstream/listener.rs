@@ -375,7 +375,10 @@ impl<R: Resources> Connection<R> {
             conduct: conduct.clone(),
             handover,
             traffic,
-            peer: self.peer.into(),
+            peer: match self.service.admission() {
+                Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
+                Some(_) | None => self.peer.into(),
+            },
             address: ConnectionAddress(self.peer),
             identity: self.identity.clone(),
             standing: self.standing,

@@ -1,6 +1,7 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in a form that a cache gives, else from
 //! upstream.
 
+mod asked;
 mod body;
 mod deadline;
 mod fresh;
@@ -13,38 +14,34 @@ mod wishes;
 
 use std::sync::Arc;
 
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT, VARY, WARNING,
-};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY, WARNING};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::admission::{Admission, ListPlace};
-use super::gzip::{BlockMaker, PLAIN_LEN_MAX, accepts_gzip};
+use super::gzip::{BlockMaker, PLAIN_LEN_MAX};
 use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
 use super::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, ListRead, PathForm, Plan, Query, Read, Refusal,
-    ResourcePath, SELECTORS_LEN_MAX, Spelling, Target, Verb, WatchPlan, WatchStart, WatchTimeout,
-    is_routed, refusal_form, verb, wants_pretty,
+    Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
+    WatchPlan, WatchStart, WatchTimeout,
 };
-use super::resources::{Answered, Availability, FillWait, ForwardPermit, Permission, Resources};
-use super::status::{NO_CACHE, PlainText, Status, StatusForm};
+use super::resources::{Answered, Availability, Resources};
+use super::status::{NO_CACHE, Status};
 use super::watch::{Timing, WatchBody};
-use super::websocket;
+use crate::audit::Audit;
 use crate::audit::event::ResponseStatus;
-use crate::audit::{Audit, Trail};
 use crate::auth::guard::Guard;
-use crate::fairness::Peer;
+use crate::fairness::Users;
 use crate::metrics::BadRequest;
-use crate::resource::{CacheKey, Encoding, Gvr, ResourceKind};
+use crate::resource::Encoding;
+use crate::view::Served;
 use crate::view::selector::Selector;
-use crate::view::{Rendition, Served};
+use asked::{Asked, accept, asked, decide, fill_wait, is_short};
 use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
-use deadline::{Patience, overdue};
+use deadline::overdue;
 pub use fresh::wait_until;
 pub use record::response_status;
 use state::is_at_hand;
@@ -65,6 +62,7 @@ pub struct Service<R> {
     guard: Option<Guard>,
     /// `None` records nothing.
     audit: Option<Audit>,
+    users: Users,
     /// The right to undo events, which one request at a time has.
     rewinding: Arc<Semaphore>,
 }
@@ -77,41 +75,13 @@ impl<R> Clone for Service<R> {
             admission: self.admission.clone(),
             guard: self.guard.clone(),
             audit: self.audit.clone(),
+            users: self.users.clone(),
             rewinding: Arc::clone(&self.rewinding),
         }
     }
 }
 
 type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
-
-/// A list or a watch that memory may answer.
-struct Asked {
-    path: ResourcePath,
-    verb: Verb,
-    /// Or what is wrong with the numbers among them.
-    options: Result<ListOptions, Status>,
-    /// What the client wants, as far as it is known: JSON until a cache was chosen.
-    key: CacheKey,
-    rendition: Rendition,
-    /// How a refusal is written; `None` if only upstream can write it.
-    status_form: Option<StatusForm>,
-    /// Whatever the answer, these go with it.
-    warnings: Vec<HeaderValue>,
-    is_indented: bool,
-    takes_gzip: bool,
-    /// Of a watch that is to go over WebSocket.
-    socket: Option<websocket::Wish>,
-    started: Instant,
-    /// When the answer must have begun.
-    overdue_at: Option<Instant>,
-    peer: Peer,
-    /// Under which it is forwarded although its cache is being filled.
-    permit: Option<ForwardPermit>,
-    /// Of its caller, once it is authorized; `None` where callers are not told apart.
-    permission: Option<Permission>,
-    /// Of the audit log.
-    trail: Option<Trail>,
-}
 
 impl<R: Resources> Service<R> {
     /// A service over these resources.
@@ -126,6 +96,7 @@ impl<R: Resources> Service<R> {
             admission: None,
             guard: None,
             audit: None,
+            users: Users::default(),
             rewinding: Arc::new(Semaphore::new(1)),
         }
     }
@@ -146,6 +117,12 @@ impl<R: Resources> Service<R> {
             guard: Some(guard),
             ..self
         }
+    }
+
+    /// The same, with users whom shares do not limit. Callers must be told apart.
+    #[must_use]
+    pub fn shared_among(self, users: Users) -> Self {
+        Self { users, ..self }
     }
 
     /// The bounds, if there are any.
@@ -223,7 +200,12 @@ impl<R: Resources> Service<R> {
     ) -> Answer<R> {
         // Before a cache is started, a view joined or anything waited for.
         match self.permission(asked, &request, audit_id).await {
-            Ok(permission) => asked.permission = permission,
+            Ok(permission) => {
+                if let Some(permission) = &permission {
+                    asked.peer = self.known(asked.peer, &permission.caller);
+                }
+                asked.permission = permission;
+            }
             Err(refusal) => {
                 return match self.denied(asked, &request, (&refusal, audit_id)) {
                     Some(answer) => self.finished(asked, answer, audit_id),
@@ -265,6 +247,7 @@ impl<R: Resources> Service<R> {
         }
         if let Some(permission) = asked.permission.take() {
             request.extensions_mut().insert(permission);
+            request.extensions_mut().insert(asked.peer);
         }
         if let Some(trail) = &asked.trail {
             request.extensions_mut().insert(trail.clone());
@@ -534,111 +517,6 @@ impl<R: Resources> Service<R> {
 
 /// No object has a longer name, and no namespace.
 const NAME_LEN_MAX: usize = 253;
-
-/// So many items are sent with less effort than a list waits for.
-const SHORT_ITEMS: u64 = 100;
-
-/// Whether an answer is surely so short that it takes no place: one object, or a short page that nothing is searched for.
-fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
-    let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
-    selector.fields.pinned_name().is_some()
-        || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
-}
-
-/// How long it waits for its cache: a page or one object costs upstream little, as it costs kube-apiserver's own storage, which
-/// answers these while its cache is being filled (protocol.md §6.9).
-fn fill_wait(asked: &Asked) -> FillWait {
-    let Ok(options) = &asked.options else {
-        return FillWait::Short;
-    };
-    let is_page = options.limit > 0 && options.field_selector.is_empty();
-    let is_object = options.field_selector.starts_with("metadata.name=");
-    let is_searched = !options.label_selector.is_empty();
-    if asked.verb == Verb::List && (is_page || is_object) && !is_searched {
-        FillWait::Short
-    } else {
-        FillWait::Long
-    }
-}
-
-/// Takes the request apart; `None` when memory cannot answer it.
-fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
-    let path = match Target::parse(request.uri())? {
-        Target::Resource(path) => path,
-        Target::NonResource => return Ok(None),
-    };
-    let query = Query::parse(request.uri().query());
-    let verb = verb(request.method(), &path, &query);
-    let reads = request.method() == Method::GET && matches!(verb, Verb::List | Verb::Watch);
-    let plain = path.spelling == Spelling::Clean
-        && path.subresource.is_none()
-        && path.form != PathForm::ProxyPrefix;
-    let patience = Patience::of(&query, verb);
-    if !reads || !plain || patience == Patience::Unknown {
-        return Ok(None);
-    }
-    let socket = match websocket::Asked::of(request) {
-        websocket::Asked::Upstream if verb == Verb::Watch => return Ok(None),
-        websocket::Asked::Socket(wish) if verb == Verb::Watch => Some(wish),
-        // Lists know nothing of upgrades.
-        websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
-    };
-    let status_form = match refusal_form(&accept(request)) {
-        Some(StatusForm::Json) if is_for_people(request) => Some(StatusForm::Indented),
-        form => form,
-    };
-    let started = Instant::now();
-    Ok(Some(Asked {
-        key: CacheKey::json(&path.gvr),
-        path,
-        verb,
-        options: ListOptions::from_query(&query),
-        rendition: Rendition::default(),
-        status_form,
-        warnings: Vec::new(),
-        is_indented: false,
-        takes_gzip: accepts_gzip(request.headers()),
-        overdue_at: match patience {
-            Patience::Until(limit) => Some(started + limit),
-            Patience::Endless | Patience::Unknown => None,
-        },
-        socket,
-        started,
-        peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
-        permit: None,
-        permission: None,
-        trail: None,
-    }))
-}
-
-fn accept(request: &Request<Incoming>) -> Vec<&str> {
-    let values = request.headers().get_all(ACCEPT).iter();
-    values.filter_map(|value| value.to_str().ok()).collect()
-}
-
-/// Whether JSON is indented, as far as the media type does not say so.
-fn is_for_people(request: &Request<Incoming>) -> bool {
-    let agent = request.headers().get(USER_AGENT);
-    let agent = agent.and_then(|value| value.to_str().ok());
-    wants_pretty(&Query::parse(request.uri().query()), agent)
-}
-
-/// Decides what is read, or that upstream must answer.
-fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
-    if asked.path.namespace.is_some()
-        && !kind.namespaced
-        && asked.path.gvr != Gvr::new("", "v1", "namespaces")
-    {
-        return Err(Refusal::Forward);
-    }
-    // What has no route has no options either.
-    if !is_routed(&asked.path, kind) {
-        return Err(Refusal::Forward);
-    }
-    let options = asked.options.as_ref();
-    let options = options.map_err(|status| Refusal::Bad(Fault::Options, status.clone()))?;
-    Read::decide(&asked.path, options, kind)
-}
 
 fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
     let mut response = Response::new(body);

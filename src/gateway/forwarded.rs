@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Extensions;
+use http::{Extensions, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use super::tables::TableBody;
 use crate::auth::guard::Forwarding;
-use crate::downstream::resources::{ForwardPermit, Permission, expiry};
+use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
+use crate::downstream::resources::{ForwardPermit, Lasting, Permission, expiry};
 use crate::passthrough::PassthroughBody;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
@@ -80,5 +81,27 @@ pub(super) async fn first_of(one: impl Future<Output = ()>, other: impl Future<O
     tokio::select! {
         () = one => {}
         () = other => {}
+    }
+}
+
+/// The subresources that kube-apiserver, too, lets last as long as they like.
+const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// How long a request may last, by what it asks for.
+pub(super) fn lasting<B>(request: &Request<B>) -> Lasting {
+    let path = match Target::parse(request.uri()) {
+        Ok(Target::Resource(path)) => path,
+        // Profiles are taken for as long as is asked.
+        _ if request.uri().path().starts_with("/debug/pprof/") => return Lasting::Long,
+        _ => return Lasting::Short,
+    };
+    let query = Query::parse(request.uri().query());
+    let subresource = path.subresource.as_deref().unwrap_or_default();
+    if verb(request.method(), &path, &query) == Verb::Watch {
+        Lasting::Watch
+    } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
+        Lasting::Long
+    } else {
+        Lasting::Short
     }
 }

@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source, first_of, forbidden};
+use super::forwarded::{ForwardedBody, Source, first_of, forbidden, lasting};
+use super::operators::Places;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
 use super::tally::{Draining, ResourceTally, StreamTally, labels};
@@ -24,7 +25,7 @@ use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
 use crate::downstream::admission::Admission;
-use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
+use crate::downstream::request::Verb;
 use crate::downstream::resources::{
     Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
     Resources,
@@ -69,6 +70,7 @@ pub(super) struct Registry {
     settings: RegistrySettings,
     client: Arc<Client>,
     passthrough: Passthrough,
+    operators: Option<Places>,
     tables: Arc<Tables>,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
@@ -124,6 +126,7 @@ impl Registry {
             settings,
             client,
             passthrough,
+            operators: None,
             tables: Arc::new(tables),
             listener: metrics.listener(),
             metrics,
@@ -133,6 +136,11 @@ impl Registry {
             gates: ArcSwap::default(),
             state: Mutex::default(),
         }
+    }
+
+    /// The same, with places for operators.
+    pub(super) fn with_operators(self, operators: Option<Places>) -> Self {
+        Self { operators, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -331,9 +339,8 @@ impl Registry {
             return None;
         }
         let trail = request.extensions().get::<Trail>();
-        let peer = request.extensions().get().copied();
-        let admission = self.settings.admission.as_ref();
-        let place = admission.map(|all| all.watch(peer.unwrap_or(Peer::UNKNOWN)));
+        let peer = peer_of(request);
+        let place = self.admission_of(peer).map(|all| all.watch(peer));
         let place = match place.transpose() {
             Ok(place) => place,
             Err(refused) => {
@@ -360,35 +367,43 @@ impl Registry {
         self.settings.cached.allow(gvr) && !is_uncached_upstream(gvr)
     }
 
-    pub(super) fn passthrough(&self) -> &Passthrough {
-        &self.passthrough
+    /// Whose places the peer's lists and watches take.
+    fn admission_of(&self, peer: Peer) -> Option<&Admission> {
+        match &self.operators {
+            Some(places) if peer.is_operator() => Some(&places.admission),
+            Some(_) | None => self.settings.admission.as_ref(),
+        }
     }
+
+    /// The way upstream of the peer's requests.
+    fn passthrough_of(&self, peer: Peer) -> &Passthrough {
+        match &self.operators {
+            Some(places) if peer.is_operator() => &places.passthrough,
+            Some(_) | None => &self.passthrough,
+        }
+    }
+
+    /// Ends the upgraded connections, which may go on for so long.
+    pub(super) async fn drain_tunnels(&self, grace: Duration) {
+        let operators = async {
+            match &self.operators {
+                Some(places) => places.passthrough.drain(grace).await,
+                None => 0,
+            }
+        };
+        tokio::join!(self.passthrough.drain(grace), operators);
+    }
+}
+
+/// Whose places a request takes.
+fn peer_of<B>(request: &Request<B>) -> Peer {
+    let peer = request.extensions().get().copied();
+    peer.unwrap_or(Peer::UNKNOWN)
 }
 
 /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (protocol.md §0.1, H8).
 fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
-}
-
-/// The subresources that kube-apiserver, too, lets last as long as they like.
-const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-
-fn lasting<B>(request: &Request<B>) -> Lasting {
-    let path = match Target::parse(request.uri()) {
-        Ok(Target::Resource(path)) => path,
-        // Profiles are taken for as long as is asked.
-        _ if request.uri().path().starts_with("/debug/pprof/") => return Lasting::Long,
-        _ => return Lasting::Short,
-    };
-    let query = Query::parse(request.uri().query());
-    let subresource = path.subresource.as_deref().unwrap_or_default();
-    if verb(request.method(), &path, &query) == Verb::Watch {
-        Lasting::Watch
-    } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
-        Lasting::Long
-    } else {
-        Lasting::Short
-    }
 }
 
 impl Resources for Registry {
@@ -431,6 +446,10 @@ impl Resources for Registry {
                     return Availability::Forwarded(None);
                 }
             }
+            if peer.is_operator() {
+                // Bounded by operators' own places upstream.
+                return Availability::Forwarded(None);
+            }
             if let Some(permit) = slot.forwards.try_acquire(peer) {
                 return Availability::Forwarded(Some(permit.into()));
             }
@@ -460,13 +479,14 @@ impl Resources for Registry {
             return answer;
         }
         let lasting = lasting(&request);
+        let passthrough = self.passthrough_of(peer_of(&request));
         let answer = match lasting {
             Lasting::Watch => {
                 let ended = first_of(self.draining.begun(), forbidden(request.extensions()));
-                self.passthrough.forward_watch(request, ended).await
+                passthrough.forward_watch(request, ended).await
             }
-            Lasting::Long => self.passthrough.forward_long(request).await,
-            Lasting::Short => self.passthrough.forward(request).await,
+            Lasting::Long => passthrough.forward_long(request).await,
+            Lasting::Short => passthrough.forward(request).await,
         };
         let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), permit));
         answer.extensions_mut().insert(lasting);

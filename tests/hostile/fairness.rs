@@ -40,7 +40,7 @@ async fn ask_with(stage: &Stage, target: &str, headers: &str) -> (TcpStream, u16
 }
 
 /// Asks so often; those that were let in. The others must have been told 429.
-async fn take(stage: &Stage, target: &str, count: usize) -> Vec<TcpStream> {
+pub(crate) async fn take(stage: &Stage, target: &str, count: usize) -> Vec<TcpStream> {
     let mut taken = Vec::new();
     for _ in 0..count {
         match ask(stage, target).await {

@@ -51,6 +51,8 @@ pub(crate) struct Stage {
     pub(crate) apiserver: Apiserver,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
+    /// Where operators are served, if the settings have a port for them.
+    pub(crate) operators: Option<SocketAddr>,
     pub(crate) client: HttpClient,
     gateway: Running,
 }
@@ -93,6 +95,7 @@ impl Stage {
             apiserver,
             address: gateway.address,
             admin: gateway.admin,
+            operators: gateway.operators,
             client: Client::builder(TokioExecutor::new()).build_http(),
             gateway,
         }

@@ -13,6 +13,8 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     #[allow(dead_code, reason = "not every test asks for metrics")]
     pub(crate) admin: SocketAddr,
+    #[allow(dead_code, reason = "not every test has operators")]
+    pub(crate) operators: Option<SocketAddr>,
     drain: Drain,
     tasks: JoinSet<()>,
 }
@@ -21,11 +23,13 @@ impl Running {
     pub(crate) async fn start(settings: ServeSettings, drain: Drain) -> Self {
         let gateway = Gateway::build(settings).await.unwrap();
         let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());
+        let operators = gateway.operator_address().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(gateway.run(drain.clone()));
         Self {
             address,
             admin,
+            operators,
             drain,
             tasks,
         }

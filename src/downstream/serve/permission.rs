@@ -5,15 +5,19 @@ use http::{Extensions, HeaderValue, Request, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+use super::asked::is_for_people;
 use super::deadline::{LIMIT, overdue};
 use super::record::{decision, response_status};
-use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, is_for_people, stamped};
+use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, stamped};
 use crate::audit::event::{Decision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::caller::{PeerIdentity, Refusal};
+use crate::auth::bearer::{self, TokenHeader};
+use crate::auth::caller::{Caller, PeerIdentity, Refusal};
+use crate::auth::guard::Forwarding;
 use crate::downstream::request::{PathForm, Query, authorized_name, refusal_form};
 use crate::downstream::resources::{Permission, Resources, expiry};
 use crate::downstream::status::{Denied, PlainText, Status, StatusForm};
+use crate::fairness::Peer;
 use crate::metrics::AuthRefusal;
 use crate::resource::Gvr;
 
@@ -115,7 +119,11 @@ impl<R: Resources> Service<R> {
             None => {
                 let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
                 match timeout(LIMIT, guard.forwarding(headers, &peer)).await {
-                    Ok(Ok(forwarding)) => forwarding,
+                    Ok(Ok(forwarding)) => {
+                        let peer = self.forwarded_peer(request, &forwarding);
+                        request.extensions_mut().insert(peer);
+                        forwarding
+                    }
                     Ok(Err(refusal)) => return Err(self.unforwarded(&refusal, request)),
                     Err(_) => return Err(finished(overdue(), request.headers())),
                 }
@@ -123,6 +131,33 @@ impl<R: Resources> Service<R> {
         };
         request.extensions_mut().insert(forwarding);
         Ok(())
+    }
+
+    /// The peer, now that its caller is known. Whoever impersonates counts as itself.
+    pub(super) fn known(&self, peer: Peer, caller: &Caller) -> Peer {
+        let user = caller.impersonator.as_ref().unwrap_or(&caller.user);
+        self.users.known(peer, &user.name, &user.groups)
+    }
+
+    /// The same for a request that upstream judges. Whose a token is, is not asked; it is taken out of its header, so that
+    /// nobody is several clients by writing the header in several ways.
+    fn forwarded_peer(&self, request: &Request<Incoming>, forwarding: &Forwarding) -> Peer {
+        let peer = request.extensions().get().copied();
+        let peer = peer.unwrap_or(Peer::UNKNOWN);
+        if let Forwarding::Impersonating(caller) = forwarding {
+            return self.known(peer, caller);
+        }
+        let token = match bearer::authorization(request.headers()) {
+            TokenHeader::Absent => bearer::websocket(request.headers()),
+            found @ (TokenHeader::Invalid | TokenHeader::Token(_)) => found,
+        };
+        match token {
+            TokenHeader::Token(token) => {
+                let token = token.authorization().as_bytes();
+                self.users.bearing(peer, token)
+            }
+            TokenHeader::Absent | TokenHeader::Invalid => peer,
+        }
     }
 
     fn unforwarded(&self, refusal: &Refusal, request: &Request<Incoming>) -> Box<Answer<R>> {

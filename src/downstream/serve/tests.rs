@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use super::unhandled::is_escaped_well;
 use super::*;
@@ -18,10 +19,10 @@ use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
 use crate::downstream::resources::{FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
-use crate::resource::Layout;
-use crate::resource::ResourceVersion;
-use crate::view::Hub;
-use crate::view::selector::LabelSelector;
+use crate::fairness::Peer;
+use crate::resource::{CacheKey, Gvr, Layout, ResourceVersion};
+use crate::view::selector::{LabelSelector, Selector};
+use crate::view::{Hub, Rendition};
 
 #[derive(Debug)]
 struct Untold;

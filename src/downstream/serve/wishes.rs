@@ -3,7 +3,7 @@
 use http::Request;
 use hyper::body::Incoming;
 
-use super::{accept, is_for_people};
+use super::asked::{accept, is_for_people};
 use crate::downstream::request::{Purpose, Representation, Verb, negotiate};
 use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::view::{Form, Rendition};

@@ -1,0 +1,103 @@
+//! Everything that clients may take is taken, and operators still see what they need to see.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::net::TcpStream;
+
+use crate::fairness::{connect, take};
+use crate::stage::Stage;
+use crate::wire::{code, read_until, send};
+
+const BOUND: usize = 8;
+const WATCH: &str = "/api/v1/pods?watch=1";
+const FORWARDED_WATCH: &str = "/api/v1/nodes?watch=1";
+
+/// A stage with few places, and operators. Nodes are forwarded.
+async fn crowded() -> Stage {
+    Stage::with(|settings| {
+        settings.operator_listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        settings.cached.denied = vec!["nodes".parse().unwrap()];
+        settings.admission.watches_max = BOUND;
+        settings.forwards.watches_max = BOUND;
+        settings.forwards.requests_max = BOUND;
+    })
+    .await
+}
+
+/// Asks as an operator; the connection, and the code of the answer's head.
+async fn operate(stage: &Stage, target: &str) -> (TcpStream, u16) {
+    let from = Ipv4Addr::LOCALHOST.into();
+    let mut stream = connect(from, stage.operators.unwrap()).await;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    send(&mut stream, request.as_bytes()).await;
+    let head = read_until(&mut stream, |read| {
+        read.windows(4).any(|end| end == b"\r\n\r\n")
+    })
+    .await;
+    (stream, code(&String::from_utf8_lossy(&head)))
+}
+
+/// Takes all that every address gets, until nothing is left for one that comes new.
+async fn take_everything(stage: &Stage, target: &str) -> Vec<TcpStream> {
+    let mut taken = take(stage, target, BOUND).await;
+    for last in 3..=99 {
+        let from = Ipv4Addr::new(127, 0, 0, last).into();
+        let mut stream = connect(from, stage.address).await;
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        send(&mut stream, request.as_bytes()).await;
+        let head = read_until(&mut stream, |read| {
+            read.windows(4).any(|end| end == b"\r\n\r\n")
+        })
+        .await;
+        match code(&String::from_utf8_lossy(&head)) {
+            200 => taken.push(stream),
+            429 => return taken,
+            other => panic!("{target}: {other}"),
+        }
+    }
+    panic!("{target}: never full");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_have_places_when_clients_have_taken_all_of_theirs() {
+    let stage = crowded().await;
+    let mut taken = take_everything(&stage, WATCH).await;
+    taken.extend(take_everything(&stage, FORWARDED_WATCH).await);
+    let mut slow = Vec::new();
+    let head = "POST /api/v1/nodes HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{";
+    for last in 2..=20 {
+        let from = Ipv4Addr::new(127, 0, 0, last).into();
+        let mut stream = connect(from, stage.address).await;
+        send(&mut stream, head.as_bytes()).await;
+        slow.push(stream);
+    }
+    let total = ["forwarded_requests", "total"];
+    stage
+        .metric_reaches("kube_fanout_shortages_total", &total, 1.0)
+        .await;
+    for target in [
+        WATCH,
+        FORWARDED_WATCH,
+        "/api/v1/pods?resourceVersion=0",
+        "/api/v1/nodes",
+        "/version",
+    ] {
+        let (_, code) = operate(&stage, target).await;
+        assert_eq!(code, 200, "{target}");
+    }
+    drop((taken, slow));
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_connect_when_clients_hold_all_connections() {
+    let stage = Stage::with(|settings| {
+        settings.operator_listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        settings.admission.connections_max = BOUND;
+    })
+    .await;
+    let taken = take_everything(&stage, "/version").await;
+    assert_eq!(operate(&stage, "/version").await.1, 200);
+    drop(taken);
+    stage.ended().await;
+}
