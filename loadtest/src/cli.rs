@@ -57,6 +57,9 @@ pub enum Scenario {
     Hostile(hostile::Hostile),
     /// The initial events of all pods, to a client that drops them and to gateways just started: how soon after them is a cache ready?
     Start(players::Start),
+    /// Watchers of many users connect at once to gateways that it starts itself before an API server of its own, and again: what does the
+    /// API server hear of it, and what does an event cost?
+    ReconnectStorm(players::ReconnectStorm),
     /// The floor to compare with: a server that does one write per client and event and nothing else.
     SocketLoop(SocketLoop),
     /// client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.

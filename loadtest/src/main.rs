@@ -119,6 +119,7 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         Scenario::Overload(flags) => scenario::overload::run(flags).await?,
         Scenario::Hostile(flags) => scenario::hostile::run(flags).await?,
         Scenario::Start(flags) => scenario::start::run(flags).await?,
+        Scenario::ReconnectStorm(flags) => scenario::reconnect_storm::run(flags).await?,
         Scenario::Informers(flags) => {
             return Ok((scenario::informers::run(flags).await?, flags.json.clone()));
         }
@@ -156,6 +157,7 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         Scenario::Overload(flags) => &flags.setting.server,
         Scenario::Hostile(flags) => &flags.server,
         Scenario::Start(flags) => &flags.server,
+        Scenario::ReconnectStorm(flags) => &flags.setting.server,
         Scenario::Informers(_)
         | Scenario::SeedPods(_)
         | Scenario::SocketLoop(_)
@@ -204,6 +206,7 @@ fn limit(scenario: &Scenario) -> Duration {
         }
         Scenario::Joiners(flags) => one(&flags.setting),
         Scenario::Rate(flags) => one(&flags.setting),
+        Scenario::ReconnectStorm(flags) => one(&flags.setting) * 3,
         Scenario::Overload(flags) => one(&flags.setting) + OVERLOAD_SPARE,
         Scenario::Hostile(flags) => scenario::hostile::limit(flags),
         Scenario::Start(flags) => scenario::start::limit(flags),

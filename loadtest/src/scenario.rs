@@ -12,6 +12,7 @@ pub mod node_selectors;
 pub mod overload;
 pub mod quiet_end;
 pub mod rate;
+pub mod reconnect_storm;
 pub mod slow;
 pub mod stalled;
 pub mod start;

@@ -2,6 +2,7 @@
 //!
 //! Both kinds of client start here: the swarm's own (which wants request text and a rustls configuration) and hyper's.
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +35,13 @@ pub struct Target {
     pub token: Option<String>,
     /// Whether answers may be compressed: `gzip` or `identity`.
     pub encoding: &'static str,
+    /// Users that the clients of a swarm are in turn, each with a [token](user_token) of its own; 0 if all have the same.
+    pub users: usize,
+}
+
+/// The token of a user of this number.
+pub fn user_token(number: usize) -> String {
+    format!("token-of-user-{number}")
 }
 
 /// What TLS needs to know.
@@ -166,6 +174,18 @@ impl Target {
             tls,
             token,
             encoding: "identity",
+            users: 0,
+        })
+    }
+
+    /// The same server for the client of this number.
+    pub fn of_client(&self, number: usize) -> Cow<'_, Self> {
+        if self.users == 0 {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self {
+            token: Some(user_token(number % self.users)),
+            ..self.clone()
         })
     }
 

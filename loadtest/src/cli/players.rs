@@ -251,6 +251,20 @@ pub struct Start {
     pub gateway: Option<PathBuf>,
 }
 
+/// Flags of `reconnect-storm`.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct ReconnectStorm {
+    #[command(flatten)]
+    pub setting: Setting,
+    /// Users that the watchers are.
+    #[arg(long, default_value_t = 500)]
+    pub users: usize,
+    /// The gateway's program; by default the one beside this one.
+    #[arg(long)]
+    pub gateway: Option<PathBuf>,
+}
+
 /// How objects are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Written {
@@ -283,17 +297,31 @@ impl Start {
     /// # Errors
     /// If there is none.
     pub fn gateway_program(&self) -> Result<PathBuf> {
-        let program = match &self.gateway {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?.with_file_name("kube-fanout"),
-        };
-        ensure!(
-            program.is_file(),
-            "{} is missing: cargo build --release --workspace, or --gateway FILE",
-            program.display()
-        );
-        Ok(program)
+        gateway_program(self.gateway.as_ref())
     }
+}
+
+impl ReconnectStorm {
+    /// The gateway to start.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn gateway_program(&self) -> Result<PathBuf> {
+        gateway_program(self.gateway.as_ref())
+    }
+}
+
+fn gateway_program(given: Option<&PathBuf>) -> Result<PathBuf> {
+    let program = match given {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?.with_file_name("kube-fanout"),
+    };
+    ensure!(
+        program.is_file(),
+        "{} is missing: cargo build --release --workspace, or --gateway FILE",
+        program.display()
+    );
+    Ok(program)
 }
 
 /// Flags of `watch-list-herd`.

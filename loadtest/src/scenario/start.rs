@@ -186,10 +186,10 @@ impl Took {
 }
 
 /// A folder for credentials and logs, gone in the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let name = format!("{}-start-{}", env!("CARGO_PKG_NAME"), std::process::id());
         let folder = std::env::temp_dir().join(name);
         // A kubeconfig with a token will lie there.

@@ -157,7 +157,7 @@ async fn exchange<M: Member>(
 ) -> Result<Option<u16>> {
     let begun = Instant::now();
     history.retry_after = None;
-    let target = &thread.wiring.target;
+    let target = thread.wiring.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
     let scheme = if target.tls.is_some() {
         "https"

@@ -340,6 +340,7 @@ impl<M: Member> Reactor<'_, M> {
         let Wiring { target, accept, .. } = self.wiring;
         let accept = accept.header();
         let upgrade = if self.wiring.websocket { HANDSHAKE } else { "" };
+        let target = target.of_client(self.first_number + number);
         let request = target.fetch_text(path, accept, upgrade);
         let seat = &mut self.seats[number];
         seat.place = Place::Busy;

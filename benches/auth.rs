@@ -1,0 +1,160 @@
+//! What it takes to authenticate and to authorize a request whose answers are remembered: each time the wall clock, sorted.
+//!
+//! A plain program: `cargo bench --bench auth [-- --quick]`. Upstream is a stub that allows everything and is asked once for each
+//! token and question.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+)]
+
+#[allow(dead_code, reason = "the benches use different parts of it")]
+#[path = "rig/rounds.rs"]
+mod rounds;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderValue};
+use kube_fanout::auth::access::{Access, ResourceAccess};
+use kube_fanout::auth::access_review::Verdict;
+use kube_fanout::auth::authenticator::{Authenticator, AuthenticatorSettings};
+use kube_fanout::auth::caller::{PeerIdentity, Token};
+use kube_fanout::auth::decisions::Authorizer;
+use kube_fanout::auth::guard::{Guard, GuardSettings, Mode};
+use kube_fanout::auth::lease::LeaseHold;
+use kube_fanout::auth::question::{CredentialHasher, Question};
+use kube_fanout::auth::token_cache::{TokenCache, WallClock};
+use kube_fanout::auth::token_review::{TokenAuthenticator, TokenVerdict};
+use kube_fanout::auth::upstream::{ReviewError, ReviewPurpose};
+use kube_fanout::auth::user::User;
+use kube_fanout::metrics::Metrics;
+
+use rounds::Effort;
+
+const USERS: usize = 500;
+/// Streams that are open, and hold their permission.
+const STREAMS: usize = 5_000;
+
+#[derive(Debug)]
+struct Upstream;
+
+impl TokenAuthenticator for Upstream {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+        _: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
+        let user = User {
+            name: token.secret().to_owned(),
+            groups: vec!["group".to_owned(); 10],
+            ..User::default()
+        };
+        Box::pin(std::future::ready(Ok(Some(Arc::new(user)))))
+    }
+}
+
+impl Authorizer for Upstream {
+    fn decide<'a>(
+        &'a self,
+        _: &'a Question,
+        _: ReviewPurpose,
+    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+        Box::pin(std::future::ready(Ok(Verdict {
+            is_allowed: true,
+            reason: String::new(),
+        })))
+    }
+}
+
+fn guard(metrics: &Metrics) -> Guard {
+    let clock: WallClock = Arc::new(SystemTime::now);
+    let tokens = TokenCache::new(
+        Arc::new(Upstream),
+        Vec::new(),
+        Arc::clone(&clock),
+        metrics.authentication(),
+    );
+    let settings = AuthenticatorSettings {
+        anonymous: false,
+        client_ca: None,
+        front_proxy: None,
+    };
+    let tokens = tokens.expect("random bytes");
+    let authenticator = Authenticator::new(settings, tokens, clock, metrics.authentication());
+    Guard::new(
+        GuardSettings {
+            mode: Mode::Review,
+            allow_ttl: Duration::from_secs(300),
+            deny_ttl: Duration::from_secs(30),
+            reauthorize_interval: Duration::from_secs(3_600),
+            reauthorize_grace: Duration::from_secs(300),
+        },
+        Arc::new(authenticator),
+        Arc::new(Upstream),
+        CredentialHasher::random().expect("random bytes"),
+        metrics.authorization(),
+    )
+}
+
+/// One request of a user for all ConfigMaps.
+async fn pass(guard: &Guard, headers: &HeaderMap, access: &Access) -> LeaseHold {
+    let caller = guard.authenticate(headers, &PeerIdentity::default()).await;
+    let caller = caller.expect("authenticated");
+    let lease = guard.authorize(&caller, access).await;
+    lease.expect("allowed").hold()
+}
+
+#[tokio::main]
+async fn main() {
+    let rounds = Effort::of_arguments().pick(200_000, 2_000);
+    let metrics = Metrics::new().expect("metrics");
+    let guard = guard(&metrics);
+    let users: Vec<HeaderMap> = (0..USERS)
+        .map(|number| {
+            let token = format!("Bearer token-of-user-{number:0>900}");
+            let token = HeaderValue::from_str(&token).expect("a header");
+            HeaderMap::from_iter([(AUTHORIZATION, token)])
+        })
+        .collect();
+    let access = Access::Resource(ResourceAccess {
+        verb: "watch".to_owned(),
+        version: "v1".to_owned(),
+        resource: "configmaps".to_owned(),
+        ..ResourceAccess::default()
+    });
+    let mut open = Vec::with_capacity(STREAMS);
+    for number in 0..STREAMS {
+        open.push(pass(&guard, &users[number % USERS], &access).await);
+    }
+    let mut took = Vec::with_capacity(rounds);
+    for number in 0..rounds {
+        let begun = Instant::now();
+        let hold = pass(&guard, &users[number % USERS], &access).await;
+        took.push(begun.elapsed());
+        drop(hold);
+    }
+    took.sort_unstable();
+    let at = |share: f64| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "an index below the length"
+        )]
+        let index = (took.len() as f64 * share) as usize;
+        took[index.min(took.len() - 1)]
+    };
+    println!(
+        "authenticate and authorize from memory, {USERS} users, {STREAMS} streams open, {rounds} requests: p50 {:?}, p99 {:?}, p99.9 {:?}, most {:?}",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+    drop(open);
+}

@@ -1,0 +1,104 @@
+//! An API server in this process that tells callers apart: the gateway, a writer, and users who may list and watch.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hyper::{Method, StatusCode};
+use kube_fanout::apiserver::auth::{AuthOptions, TokenUser, Tokens};
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::client::Client;
+use crate::target::{Target, user_token};
+
+/// The token of who writes and makes roles.
+pub const WRITER: &str = "token-of-writer";
+/// The gateway's.
+const GATEWAY: &str = "token-of-gateway";
+const MASTERS: &str = "system:masters";
+/// The group of users.
+const USERS: &str = "loadtest:users";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A running API server.
+pub struct Server {
+    /// Ends it when dropped.
+    pub running: Apiserver,
+    /// Where it serves.
+    pub url: String,
+    /// For the gateway.
+    pub kubeconfig: PathBuf,
+}
+
+impl Server {
+    /// Starts one with so many users.
+    ///
+    /// # Errors
+    /// If it does not start, or refuses what it must take.
+    pub async fn start(users: usize, folder: &Path) -> Result<Self> {
+        let tokens = Tokens::default();
+        tokens.put(WRITER, TokenUser::new("writer", &[MASTERS]));
+        tokens.put(GATEWAY, TokenUser::new("gateway", &[MASTERS]));
+        for number in 0..users {
+            let user = TokenUser::new(&format!("user-{number}"), &[USERS]);
+            tokens.put(&user_token(number), user);
+        }
+        let options = Options {
+            auth: Some(AuthOptions {
+                tokens,
+                ..AuthOptions::default()
+            }),
+            ..Options::default()
+        };
+        let running = apiserver::start(TcpListener::bind("127.0.0.1:0").await?, options)?;
+        let url = format!("http://{}", running.address());
+        allow(&url).await?;
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, kubeconfig_of(&url)).context("kubeconfig")?;
+        Ok(Self {
+            running,
+            url,
+            kubeconfig,
+        })
+    }
+}
+
+/// Lets users list and watch ConfigMaps.
+async fn allow(url: &str) -> Result<()> {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": USERS},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": USERS},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USERS},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": USERS}],
+    });
+    let mut client = Client::new(Target::new(url, Some(WRITER), None)?);
+    for (collection, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let path = format!("{RBAC}/{collection}");
+        let body = object.to_string().into_bytes();
+        let (status, answer) = client.call(Method::POST, &path, body).await?;
+        if status != StatusCode::CREATED {
+            bail!(
+                "POST {path}: {status}: {}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+    }
+    Ok(())
+}
+
+fn kubeconfig_of(url: &str) -> String {
+    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
+        "clusters": named("cluster", json!({"server": url})),
+        "users": named("user", json!({"token": GATEWAY})),
+        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
+    })
+    .to_string()
+}
