@@ -16,6 +16,10 @@ mod permission;
 mod review_failures;
 #[path = "auth/rotation.rs"]
 mod rotation;
+#[path = "auth/shares.rs"]
+mod shares;
+#[path = "auth/storm.rs"]
+mod storm;
 
 use auth::AuthStage;
 use kube_fanout::config::AuthMode;

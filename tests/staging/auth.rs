@@ -167,8 +167,21 @@ impl AuthStage {
         target: &str,
         is_http2: bool,
     ) -> Response<Incoming> {
+        self.watch_as((token, ""), target, is_http2).await
+    }
+
+    /// The same, acting as somebody else unless that is empty.
+    pub(crate) async fn watch_as(
+        &self,
+        (token, as_user): (&str, &str),
+        target: &str,
+        is_http2: bool,
+    ) -> Response<Incoming> {
         let client = if is_http2 { &self.http2 } else { &self.http1 };
-        let headers = [("authorization", &*bearer(token))];
+        let headers = [
+            ("authorization", &*bearer(token)),
+            ("impersonate-user", as_user),
+        ];
         let request = request(self.address, ("GET", target), &headers);
         let answer = tokio::time::timeout(PATIENCE, client.request(request));
         answer.await.unwrap().unwrap()

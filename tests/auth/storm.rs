@@ -1,0 +1,47 @@
+//! Many watchers of many users connect at once: the API server hears each question once.
+
+use futures::future::join_all;
+use http::StatusCode;
+use kube_fanout::apiserver::reviews::Review;
+use kube_fanout::config::AuthMode;
+use serde_json::json;
+
+use crate::auth::AuthStage;
+
+const USERS: usize = 50;
+const WATCHES_EACH: usize = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_who_come_at_once_are_asked_about_once_for_each_token_and_question() {
+    let stage = AuthStage::with(AuthMode::Review, |settings| {
+        // Asking again about open streams is another question each time.
+        settings.auth.reauthorize_interval = std::time::Duration::from_secs(3_600);
+    })
+    .await;
+    let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+    for number in 0..USERS {
+        let (token, name) = (format!("token-{number}"), format!("user-{number}"));
+        stage.user(&token, &name, &[]);
+        stage.allow(&name, &name, rule.clone(), "").await;
+    }
+    // A cache that is there already lets all of them begin at the same time.
+    assert_eq!(stage.get("token-0", "/api/v1/pods").await.status(), 200);
+    let reviews = stage.apiserver.reviews();
+    reviews.reset();
+    for _ in 0..2 {
+        let watches = (0..USERS * WATCHES_EACH).map(|number| {
+            let token = format!("token-{}", number % USERS);
+            let stage = &stage;
+            async move { stage.watch(&token, "/api/v1/pods?watch=1", true).await }
+        });
+        let open = join_all(watches).await;
+        assert!(open.iter().all(|watch| watch.status() == StatusCode::OK));
+        // The token of the first one is known already; its question is another one.
+        let tokens = reviews.subject_count(Review::Token);
+        let questions = reviews.subject_count(Review::SubjectAccess);
+        assert_eq!((tokens, questions), (USERS - 1, USERS));
+        assert_eq!(reviews.most(Review::Token), 1);
+        assert_eq!(reviews.most(Review::SubjectAccess), 1);
+    }
+    stage.ended().await;
+}
