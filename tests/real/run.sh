@@ -11,6 +11,7 @@
 #   GATEWAY       the gateway's binary [target/release/kube-fanout]; 'direct': none, the server against itself;
 #                 'relay': a stand-in that tries the restart, converge and trust suites
 #   GATEWAY_ARGS  more flags for the gateway, split on blanks
+#   GATEWAY_AUTH  the gateway's --auth in all suites but trust, which tries each [none]; requests have the administrator's token
 #   CONFORMANCE_TABLE  a file that the conformance suite writes its table to, as docs/CONFORMANCE.md
 #   CONFORMANCE_ONLY   numbers of entries, or parts of names: only these of its tests
 #   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]

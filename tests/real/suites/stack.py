@@ -174,7 +174,7 @@ class Stack:
             return wire.Endpoint(f"{kind} (direct)", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
         port, admin = self.gateway_ports[kind]
         args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
-                "--listen", f"127.0.0.1:{port}", "--auth", "none", "--admin-listen", f"127.0.0.1:{admin}"]
+                "--listen", f"127.0.0.1:{port}", "--auth", os.environ.get("GATEWAY_AUTH") or "none", "--admin-listen", f"127.0.0.1:{admin}"]
         ca = None
         if self.gateway == "relay":  # only plain, only for trying the restart suite
             args = [sys.executable, "-m", "suites.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(port)]

@@ -15,6 +15,8 @@ KNOWN = Path(__file__).with_name("known-differences.txt")
 ONLY = os.environ.get("TRUST_ONLY", "")  # a regular expression of cases' names
 AT_ONCE = 8
 STREAMS_AT_ONCE = 40
+LEAK = re.compile(r"status: server [45]\d\d, under test [123]\d\d")  # no reason excuses it
+MISSING = re.compile(rb"RBAC: \[([^\]]*)\]")
 NEW = [(re.compile(rb'("(?:uid|creationTimestamp|time)":\s*)"[^"]*"'), rb'\1"#"'), (re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), rb"#")]
 
 
@@ -23,6 +25,7 @@ def answered(stack, endpoint, case):
     endpoint = stack.as_who(endpoint, case.who)
     if not case.watch:
         answer = ask(endpoint, case)
+        answer.body = one_order(answer.body)
         if case.created:
             for pattern, instead in NEW:
                 answer.body = pattern.sub(instead, answer.body)
@@ -32,7 +35,14 @@ def answered(stack, endpoint, case):
         stream.wait_end(60)
     finally:
         stream.close()
+    if stream.status == 403:
+        stream.body, stream.frames = one_order(stream.body), []
     return stream
+
+
+def one_order(body):
+    """With the missing roles of a refusal in one order, in which the server names them in none."""
+    return MISSING.sub(lambda m: b"RBAC: [" + b", ".join(sorted(m.group(1).split(b", "))) + b"]", body)
 
 
 def differences(case, left, right, newest):
@@ -51,7 +61,7 @@ def conclude(report, known, mode, case, found):
     reason = known.reason(name)
     if not found:
         return True
-    if reason:
+    if reason and not any(LEAK.match(line) for line in found):
         report.skip(name, f"known difference: {reason}")
     else:
         shown = [(k, v if len(v) < 200 else f"{v[:200]}…") for k, v in case.headers]

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from .. import fixtures, wire
-from ..stack import HERE, Stack
+from ..stack import HERE, Stack, free_ports
 from .identities import Credentials
 
 MODES = ("review", "self-check", "rbac")
@@ -17,6 +17,8 @@ KINDS = {  # resource: (path of a collection in a namespace or None, path of it 
     "nodes": (None, "/api/v1/nodes"), "clusterroles": (None, f"{RBAC}/clusterroles"), "nopes": (lambda ns: f"/api/v1/namespaces/{ns}/nopes", "/api/v1/nopes"),
     "nopes.nope.io": (lambda ns: f"/apis/nope.io/v1/namespaces/{ns}/nopes", "/apis/nope.io/v1/nopes"),
 }
+# roles have no wildcard for keys; of certificates the server itself tells the first
+EXTRAS = ("authentication.kubernetes.io/credential-id", "scopes", "acme.com/project", "acme%zz")
 CACHED = ("pods", "configmaps", "widgets", "nodes")
 
 
@@ -39,7 +41,7 @@ CLUSTER_ROLES = {
              actor("impersonate", "uids", ["7"]), actor("impersonate", "userextras/scopes", ["view"]), actor("impersonate", "userextras/acme.com/project", ["p"])],
     "acts-narrowly": [actor("impersonate:user-info", "users", ["reader", "nobody"]), rule(["impersonate-on:user-info:list"], ["pods"])],
     # the least rights of a gateway in each mode
-    "gateway": [rule(["list", "watch"], ["*"], ["*"]), rule(["impersonate"], ["users", "groups", "serviceaccounts"], [""]), rule(["impersonate"], ["uids", "userextras/*"], ["authentication.k8s.io"])],
+    "gateway": [rule(["list", "watch"], ["*"], ["*"]), rule(["impersonate"], ["users", "groups", "serviceaccounts"], [""]), rule(["impersonate"], ["uids", *(f"userextras/{key}" for key in EXTRAS)], ["authentication.k8s.io"])],
     "gateway-review": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"]), rule(["create"], ["subjectaccessreviews"], ["authorization.k8s.io"])],
     "gateway-rbac": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"])],
 }
@@ -123,14 +125,10 @@ class TrustStack(Stack):
         wire.poll("the authorizer's roles", lambda: all(is_marked(api, namespace) for namespace in ("", "a")), 30)
 
     def start_gateways(self):
-        ports = {mode: port for mode, port in zip(self.modes, [*self.gateway_ports["plain"], *self.gateway_ports["tls"]][:3])}
         for mode in self.modes:
-            if mode == "direct":
-                self.under_test[mode] = self.server.with_token(None)
-            else:
-                self.under_test[mode] = self._start_one(mode, ports[mode])
+            self.under_test[mode] = self.server.with_token(None) if mode == "direct" else self._start_one(mode, *free_ports(2))
 
-    def _start_one(self, mode, port):
+    def _start_one(self, mode, port, admin):
         cert, key = self._certificate()
         if mode == "relay":
             args = [sys.executable, "-m", "suites.trust.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(cert), str(key), str(port)]
@@ -144,7 +142,7 @@ clusters: [{{name: real, cluster: {{server: 'https://127.0.0.1:{self.api_port}',
 users: [{{name: gateway, user: {{tokenFile: gateway-{mode}.token}}}}]
 contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
 """)
-            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", "", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", mode,
+            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", mode,
                     "--client-ca-file", str(self.pki / "ca.crt"), "--requestheader-client-ca-file", str(self.pki / "proxy-ca.crt"), "--requestheader-allowed-names", "front-proxy",
                     "--requestheader-uid-headers", "X-Remote-Uid", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{mode}.log", "ab") as log:
