@@ -326,23 +326,29 @@ impl Lanes {
     }
 }
 
-/// A GOAWAY or an idle time-out may race with a request. Reading again is harmless, so reads are repeated once; the rest
-/// is the caller's decision.
+/// A GOAWAY or an idle time-out may race with a request. What the server has not looked at is sent again a few times; what it may have
+/// done is repeated once if it is a read, which is harmless. The rest is the caller's decision.
 async fn send_with_retry(
     lane: &Lane,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
-    let again = match *request.method() {
-        Method::GET | Method::HEAD => copy_of(&request),
-        _ => None,
-    };
-    match (lane.send(request).await, again) {
-        (Err(SendError::Broken(error)), Some(request)) => {
-            tracing::debug!(%error, "upstream connection broke, reading again");
-            lane.send(request).await
-        }
-        (outcome, _) => outcome,
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let mut breaks = 0;
+    for _ in 1..SENDS_MAX {
+        let again = copy_of(&request);
+        let error = match lane.send(request).await {
+            Err(error @ SendError::Unprocessed(_)) => error,
+            Err(error @ SendError::Broken(_)) if is_read && breaks == 0 => {
+                breaks += 1;
+                error
+            }
+            outcome => return outcome,
+        };
+        let Some(copy) = again else { return Err(error) };
+        tracing::debug!(%error, "upstream connection broke, sending again");
+        request = copy;
     }
+    lane.send(request).await
 }
 
 /// The same request once more, if its body is at hand. Extensions are left out.
@@ -374,6 +380,9 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
 }
+
+/// Times that a request is sent which the server does not look at.
+const SENDS_MAX: usize = 4;
 
 /// The server bounds its own work at 60 s (protocol.md §3.11); what is silent for longer is gone.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);

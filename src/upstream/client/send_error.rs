@@ -19,6 +19,9 @@ pub enum SendError {
     /// The connection broke after the request may have reached the server.
     #[error("the connection to the API server broke before it answered")]
     Broken(#[source] legacy::Error),
+    /// The server closed the connection without looking at the request. May be tried again.
+    #[error("the connection to the API server was closed before it took the request")]
+    Unprocessed(#[source] legacy::Error),
     /// No response head in time; the server may have done the work.
     #[error("the API server did not answer in time")]
     Timeout,
@@ -39,6 +42,8 @@ impl SendError {
             Self::Untrusted(tls)
         } else if error.is_connect() {
             Self::Unreachable(error)
+        } else if is_unprocessed(&error) {
+            Self::Unprocessed(error)
         } else {
             Self::Broken(error)
         }
@@ -52,10 +57,27 @@ impl SendError {
             | Self::Untrusted(_)
             | Self::Credentials(_)
             | Self::Saturated
+            | Self::Unprocessed(_)
             | Self::Target(_) => true,
             Self::Broken(_) | Self::Timeout => false,
         }
     }
+}
+
+/// Whether the server said that it does not look at the request: its GOAWAY names only older ones, or it refused the stream. API
+/// servers close an HTTP/2 connection so after each request whose credentials do not count, and others are on their way meanwhile.
+fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    for _ in 0..CHAIN_LEN_MAX {
+        let Some(error) = next else { return false };
+        if let Some(fault) = error.downcast_ref::<h2::Error>() {
+            let is_refused = fault.reason() == Some(h2::Reason::REFUSED_STREAM);
+            let is_closed = fault.is_go_away() && fault.reason() == Some(h2::Reason::NO_ERROR);
+            return fault.is_remote() && (is_closed || is_refused);
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// Finds rustls' verdict on the peer's certificate in a chain of causes. An `io::Error` hides its content from
@@ -80,3 +102,68 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<rustls::Error> {
 
 /// Chains of causes are four or five long; the bound is against a cycle.
 const CHAIN_LEN_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+    /// The peer's request has come.
+    async fn until_headers(peer: &mut DuplexStream) {
+        let mut preface = [0; 24];
+        peer.read_exact(&mut preface).await.unwrap();
+        loop {
+            let mut head = [0; 9];
+            peer.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; (usize::from(head[1]) << 8) | usize::from(head[2])];
+            peer.read_exact(&mut payload).await.unwrap();
+            if head[3] == 1 {
+                return;
+            }
+        }
+    }
+
+    /// What a request on stream 1 gets when this comes instead of an answer, and then the end.
+    async fn fault(frame: &[u8]) -> h2::Error {
+        let (near, mut peer) = tokio::io::duplex(1 << 16);
+        let (mut requests, connection) = h2::client::handshake(near).await.unwrap();
+        let running = tokio::spawn(connection);
+        peer.write_all(&SETTINGS).await.unwrap();
+        let request = http::Request::get("https://h/").body(()).unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
+        until_headers(&mut peer).await;
+        peer.write_all(frame).await.unwrap();
+        drop(peer);
+        let fault = response.await.unwrap_err();
+        drop(running.await);
+        fault
+    }
+
+    #[tokio::test]
+    async fn what_the_server_did_not_look_at_is_told_from_what_it_may_have_done() {
+        let goaway = |last: u8, code: u8| {
+            let head = [0, 0, 8, 7, 0, 0, 0, 0, 0];
+            [&head[..], &[0, 0, 0, last, 0, 0, 0, code]].concat()
+        };
+        let reset = |code: u8| [&[0, 0, 4, 3, 0, 0, 0, 0, 1][..], &[0, 0, 0, code]].concat();
+        let rows = [
+            ("GOAWAY before the request", goaway(0, 0), true),
+            (
+                "GOAWAY after the request, then the end",
+                goaway(1, 0),
+                false,
+            ),
+            ("GOAWAY for a fault", goaway(0, 1), false),
+            ("a refused stream", reset(7), true),
+            ("a cancelled stream", reset(8), false),
+            ("the end", Vec::new(), false),
+        ];
+        for (name, frame, expected) in rows {
+            let fault = fault(&frame).await;
+            assert_eq!(is_unprocessed(&fault), expected, "{name}: {fault:?}");
+        }
+    }
+}
