@@ -3,17 +3,24 @@
 
 #[path = "auth/audit.rs"]
 mod audit;
-#[allow(dead_code, reason = "not every binary of tests uses all of it")]
 #[path = "staging/auth.rs"]
 mod auth;
+#[path = "auth/certificates.rs"]
+mod certificates;
+#[path = "auth/forwarded.rs"]
+mod forwarded;
 #[path = "staging/gateway.rs"]
 mod gateway;
 #[path = "auth/outages.rs"]
 mod outages;
 #[path = "auth/permission.rs"]
 mod permission;
+#[path = "auth/reads.rs"]
+mod reads;
 #[path = "auth/review_failures.rs"]
 mod review_failures;
+#[path = "auth/revocation.rs"]
+mod revocation;
 #[path = "auth/rotation.rs"]
 mod rotation;
 #[path = "auth/shares.rs"]
@@ -23,6 +30,9 @@ mod storm;
 
 use auth::AuthStage;
 use kube_fanout::config::AuthMode;
+
+/// Modes in which upstream decides.
+const ASKING: [AuthMode; 2] = [AuthMode::SelfCheck, AuthMode::Review];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_nobody_knows_is_refused_in_the_servers_words() {

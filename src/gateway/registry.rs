@@ -334,8 +334,7 @@ impl Registry {
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
         let ask = tables::Ask::of(request, namespaced)?;
         let permission = request.extensions().get::<Permission>();
-        // Whoever is not known here, or wants to be somebody else, is for upstream to judge.
-        if permission.is_none() && (self.settings.is_guarded || impersonates(request.headers())) {
+        if !may_share(self.settings.is_guarded, request) {
             return None;
         }
         let trail = request.extensions().get::<Trail>();
@@ -404,6 +403,12 @@ fn peer_of<B>(request: &Request<B>) -> Peer {
 /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (protocol.md §0.1, H8).
 fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
+}
+
+/// Whether a request may get what others get, too. Whoever is not known here, or wants to be somebody else, is for upstream to judge.
+fn may_share<B>(is_guarded: bool, request: &Request<B>) -> bool {
+    request.extensions().get::<Permission>().is_some()
+        || !is_guarded && !impersonates(request.headers())
 }
 
 impl Resources for Registry {

@@ -213,14 +213,14 @@ pub(crate) fn bearer(token: &str) -> String {
 /// Reads until the stream ends, which it must do by itself and cleanly.
 pub(crate) async fn read_to_end(body: Incoming) -> String {
     let read = tokio::time::timeout(PATIENCE, body.collect()).await;
-    let bytes = read.expect("the stream ends").expect("cleanly").to_bytes();
+    let bytes = read.unwrap().unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Waits for the next piece of a stream.
 pub(crate) async fn next_piece(body: &mut Incoming) -> Option<String> {
     let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
-    let frame = frame.expect("something comes")?.expect("cleanly");
+    let frame = frame.unwrap()?.unwrap();
     let data = frame.into_data().unwrap_or_default();
     Some(String::from_utf8(data.to_vec()).unwrap())
 }

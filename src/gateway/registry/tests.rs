@@ -1,6 +1,8 @@
 //! What requests wait for, and how long what is forwarded may last.
 
+use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::task::{Context, Waker};
 
 use tokio::net::TcpListener;
 
@@ -181,4 +183,64 @@ fn requests_last_as_long_as_on_the_api_server() {
     }
     check("GET", "/api/v1/pods?watch=1", Lasting::Watch);
     check("GET", "/api/v1/watch/pods", Lasting::Watch);
+}
+
+#[test]
+fn only_what_was_authorized_is_shared_where_callers_are_told_apart() {
+    let plain = || Request::new(());
+    let mut impersonating = Request::new(());
+    let root = http::HeaderValue::from_static("root");
+    let headers = impersonating.headers_mut();
+    headers.insert("impersonate-user", root);
+    let mut authorized = impersonating.clone();
+    authorized.extensions_mut().insert(permission());
+    for (is_guarded, request, expected) in [
+        (false, plain(), true),
+        (false, impersonating.clone(), false),
+        (true, plain(), false),
+        (true, impersonating, false),
+        (true, authorized, true),
+    ] {
+        assert_eq!(may_share(is_guarded, &request), expected, "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
+    let begin = |permission: Permission| {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(permission);
+        forbidden(&extensions)
+    };
+    let open = permission();
+    let mut ended = std::pin::pin!(begin(open.clone()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(ended.as_mut().poll(&mut context).is_pending());
+    open.lease.revoke();
+    assert!(ended.as_mut().poll(&mut context).is_ready());
+    let expired = Permission {
+        expires_at: Some(tokio::time::Instant::now()),
+        ..permission()
+    };
+    tokio::time::timeout(PATIENCE, begin(expired))
+        .await
+        .unwrap();
+    let unknown = std::pin::pin!(forbidden(&http::Extensions::new()));
+    assert!(unknown.poll(&mut context).is_pending());
+}
+
+fn permission() -> Permission {
+    use crate::auth::caller::{Caller, Credential};
+    let caller = Caller {
+        user: Arc::default(),
+        impersonator: None,
+        impersonation: Arc::default(),
+        credential: Credential::Certificate,
+        expires_at: None,
+    };
+    Permission {
+        caller: Arc::new(caller),
+        lease: crate::auth::lease::Lease::new(),
+        expires_at: None,
+    }
 }
