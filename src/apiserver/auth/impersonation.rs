@@ -339,9 +339,10 @@ impl Attempt<'_> {
 
     fn part(self, group: &str, resource: &str, subresource: &str, name: &str) -> ResourceAccess {
         let mode = self.constraint();
-        let verb = mode.map_or("impersonate".to_owned(), |mode| {
-            format!("impersonate:{mode}")
-        });
+        let verb = mode.map_or_else(
+            || "impersonate".to_owned(),
+            |mode| format!("impersonate:{mode}"),
+        );
         ResourceAccess {
             verb,
             group: group.to_owned(),
