@@ -231,27 +231,8 @@ impl Gateway {
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);
         }
-        let shown = Shown {
-            metrics: Arc::clone(&metrics),
-            readiness: Arc::clone(&registry) as _,
-            drain: drain.clone(),
-        };
-        let ends = metrics.task_ends();
-        tasks.spawn(async move {
-            kept_running(Task::Admin, &ends, || admin::serve(&admin, shown.clone())).await;
-        });
-        let (follower, ends) = (Arc::clone(&registry), metrics.task_ends());
-        tasks.spawn(async move {
-            kept_running(Task::Discovery, &ends, || follower.follow_discovery()).await;
-        });
-        let (sweeper, ends) = (Arc::clone(&registry), metrics.task_ends());
-        tasks.spawn(async move {
-            kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
-        });
-        let (holder, ends) = (Arc::clone(&registry), metrics.task_ends());
-        tasks.spawn(async move {
-            kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
-        });
+        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain));
+        keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
@@ -283,6 +264,39 @@ impl Gateway {
         info!("drained");
         tasks.shutdown().await;
     }
+}
+
+/// Serves metrics and health.
+fn serve_admin(
+    tasks: &mut JoinSet<()>,
+    admin: TcpListener,
+    (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
+) {
+    let shown = Shown {
+        metrics: Arc::clone(metrics),
+        readiness: Arc::clone(registry) as _,
+        drain: drain.clone(),
+    };
+    let ends = metrics.task_ends();
+    tasks.spawn(async move {
+        kept_running(Task::Admin, &ends, || admin::serve(&admin, shown.clone())).await;
+    });
+}
+
+/// Follows what upstream offers, and ends caches that nobody wants or that there is no memory for.
+fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) {
+    let (follower, ends) = (Arc::clone(registry), metrics.task_ends());
+    tasks.spawn(async move {
+        kept_running(Task::Discovery, &ends, || follower.follow_discovery()).await;
+    });
+    let (sweeper, ends) = (Arc::clone(registry), metrics.task_ends());
+    tasks.spawn(async move {
+        kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
+    });
+    let (holder, ends) = (Arc::clone(registry), metrics.task_ends());
+    tasks.spawn(async move {
+        kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
+    });
 }
 
 /// What TLS towards clients is made of, if it is spoken.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{Empty, combinators::BoxBody};
@@ -127,7 +128,7 @@ pub(crate) async fn serve(
     // Owned by the runtime: it lives as long as the process.
     tokio::spawn(listener::run(
         listener,
-        tls,
+        tls.map(|settings| Arc::new(ArcSwap::new(settings))),
         Service::new(Arc::new(resources)),
         Drain::new(),
     ));

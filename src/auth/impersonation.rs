@@ -18,6 +18,9 @@ pub const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 /// `Impersonate-Extra-` and a key, one for each value.
 pub const EXTRA_PREFIX: &str = "impersonate-extra-";
 
+/// Names of nodes begin so.
+const NODE_PREFIX: &str = "system:node:";
+
 /// All of them begin so; the API server may know more of them than we do.
 const PREFIX: &str = "impersonate-";
 
@@ -77,9 +80,10 @@ fn is_implied(user: &User, group: &str) -> bool {
     if user.name == ANONYMOUS {
         return group == UNAUTHENTICATED;
     }
-    // Without any group named, a service account would be given those that service accounts have.
+    // Without any group named, service accounts and nodes would be given those that their kind has.
     let is_bare = user.groups.iter().all(|group| group == AUTHENTICATED);
-    let is_named = is_bare && user.service_account().is_some();
+    let is_of_a_kind = user.service_account().is_some() || user.name.starts_with(NODE_PREFIX);
+    let is_named = is_bare && is_of_a_kind;
     group == AUTHENTICATED && !user.is_in(UNAUTHENTICATED) && !is_named
 }
 

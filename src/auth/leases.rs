@@ -26,6 +26,7 @@ pub struct LeaseKey {
 
 /// What must stay true for a lease to last.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum Requirement {
     /// An access is allowed.
     Access(Question),
@@ -42,6 +43,7 @@ pub enum Requirement {
 
 /// What makes two requirements the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum RequirementKey {
     /// An access.
     Access(QuestionKey),

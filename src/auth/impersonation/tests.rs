@@ -42,9 +42,9 @@ fn groups_that_the_server_adds_are_not_named() {
 /// The API server adds groups to a service account that is impersonated without any. A certificate or a front proxy may name one
 /// that has none.
 #[test]
-fn a_service_account_without_groups_is_given_none() {
+fn service_accounts_and_nodes_without_groups_are_given_none() {
     let own = "system:serviceaccounts:a";
-    let rows: [(User, &[&str]); 3] = [
+    let rows: [(User, &[&str]); 4] = [
         (
             user("system:serviceaccount:a:b", &[AUTHENTICATED]),
             &[AUTHENTICATED],
@@ -54,6 +54,7 @@ fn a_service_account_without_groups_is_given_none() {
             &[own],
         ),
         (user("system:serviceaccount:", &[AUTHENTICATED]), &[]),
+        (user("system:node:n", &[AUTHENTICATED]), &[AUTHENTICATED]),
     ];
     for (user, expected) in rows {
         let headers = headers(&user).unwrap();

@@ -20,7 +20,7 @@ use crate::config::AdmissionLimits;
 use crate::downstream::resources::{FillWait, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::fairness::Peer;
-use crate::resource::{CacheKey, Gvr, Layout, ResourceVersion};
+use crate::resource::{CacheKey, Layout, ResourceVersion};
 use crate::view::selector::{LabelSelector, Selector};
 use crate::view::{Hub, Rendition};
 
