@@ -104,6 +104,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::type_complexity, reason = "a table of rows")]
     fn the_address_of_the_connection_is_last_whatever_headers_say() {
         let rows: [(&[(&str, &str)], &[&str]); 7] = [
             (&[], &["10.0.0.1"]),

@@ -78,6 +78,8 @@ async fn what_is_forwarded_is_the_callers_own_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "a table of rows")]
+#[expect(clippy::type_complexity, reason = "a table of rows")]
 async fn no_header_makes_a_forwarded_request_somebody_elses() {
     for mode in ASKING {
         let stage = AuthStage::new(mode).await;

@@ -124,7 +124,7 @@ async fn watch(stream: TlsStream<TcpStream>, tasks: &mut JoinSet<()>) -> Incomin
 async fn read_to(body: &mut Incoming, name: &str) {
     let mut read = String::new();
     while !read.contains(&format!("\"name\":\"{name}\"")) {
-        read.push_str(&next_piece(body).await.expect("the stream goes on"));
+        read.push_str(&next_piece(body).await.unwrap());
     }
 }
 

@@ -35,11 +35,11 @@ pub async fn run(flags: &ReconnectStorm) -> Result<Sheet> {
     let folder = Folder::new()?;
     let server = Server::start(flags.users, &folder.0).await?;
     let mut sheet = Sheet::new("reconnect-storm");
-    let unchecked = Gateway::start(flags, &server, &folder, UNCHECKED).await?;
+    let mut unchecked = Gateway::start(flags, &server, &folder, UNCHECKED).await?;
     play("none", flags, &server, &unchecked, &mut sheet).await?;
     unchecked.process.stop().await?;
 
-    let checked = Gateway::start(flags, &server, &folder, CHECKED).await?;
+    let mut checked = Gateway::start(flags, &server, &folder, CHECKED).await?;
     server.running.reviews().reset();
     play("review", flags, &server, &checked, &mut sheet).await?;
     judge(flags, &server, "review", &mut sheet);

@@ -53,6 +53,7 @@ fn matches_path(conditions: &str, path: &str) -> bool {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of rows")]
 fn conditions_match_as_the_api_servers() {
     let rows: &[(&str, &str, bool)] = &[
         ("users: [ann]", "/pods", true),
@@ -207,6 +208,7 @@ fn a_policy_of_the_api_server_is_read_whole() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of rows")]
 fn mistakes_are_told_with_their_line() {
     let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
     let rows: &[(&str, u64, &str)] = &[

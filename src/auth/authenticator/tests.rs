@@ -110,6 +110,7 @@ impl Stage {
 }
 
 #[tokio::test]
+#[expect(clippy::type_complexity, reason = "a table of rows")]
 async fn the_first_credential_that_counts_says_who_is_calling() {
     let stage = stage(true, &["proxy"]);
     let nobody = peer(Vec::new());

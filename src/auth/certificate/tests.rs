@@ -127,6 +127,7 @@ fn the_last_common_name_counts_and_all_kinds_of_text_are_read() {
 }
 
 #[test]
+#[expect(clippy::or_fun_call, reason = "a test")]
 fn what_is_not_good_for_a_client_now_does_not_count() {
     let ca = ClientCa::new("ca");
     let with = |change: fn(&mut CertificateParams)| {

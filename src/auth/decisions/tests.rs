@@ -18,8 +18,10 @@ pub(in crate::auth) struct Script {
 
 type Answer = Result<Verdict, ReviewError>;
 
+type AnswerOf = dyn Fn(&QuestionKey) -> Option<Answer> + Send;
+
 /// Questions that have an answer of their own.
-struct Exception(Box<dyn Fn(&QuestionKey) -> Option<Answer> + Send>);
+struct Exception(Box<AnswerOf>);
 
 impl std::fmt::Debug for Exception {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -141,6 +141,7 @@ async fn without_credentials_that_count_nothing_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn a_denial_has_user_access_and_reason() {
     for mode in [Mode::SelfCheck, Mode::Review] {
         let stage = Stage::new(mode);
@@ -165,6 +166,7 @@ async fn a_denial_has_user_access_and_reason() {
 }
 
 #[tokio::test(start_paused = true)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn without_an_answer_nothing_is_allowed() {
     let errors = [
         down(),
@@ -272,6 +274,7 @@ async fn the_first_part_that_is_denied_refuses_the_impersonation() {
 }
 
 #[tokio::test(start_paused = true)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     let stage = Stage::new(Mode::SelfCheck);
     let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
@@ -308,6 +311,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
     for refused in ["impersonate", "list", "token"] {
         let stage = Stage::new(Mode::Review);

@@ -62,6 +62,7 @@ fn each_part_of_the_user_is_a_right_of_its_own() {
 }
 
 #[test]
+#[expect(clippy::type_complexity, reason = "a table of rows")]
 fn groups_are_filled_in_as_the_api_server_does() {
     let rows: [(&[u8], &[&[u8]], &[&str]); 9] = [
         (b"alice", &[], &["system:authenticated"]),
@@ -176,6 +177,7 @@ fn only_what_can_be_a_service_account_is_one() {
 }
 
 #[test]
+#[expect(clippy::type_complexity, reason = "a table of rows")]
 fn headers_that_name_no_user_are_told_in_the_api_servers_words() {
     let rows: [(&[(&'static str, &[u8])], &str); 6] = [
         (

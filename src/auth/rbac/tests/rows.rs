@@ -110,6 +110,7 @@ fn bind(replay: &mut Replay, namespace: &str, name: &str, role: (&str, &str), su
     put(replay, kind, namespace, name, object);
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 fn ask(replay: &mut Replay, user: &str, groups: &[&str], attributes: &Value) -> bool {
     let name = match attributes["path"] {
         Value::Null => "resourceAttributes",
