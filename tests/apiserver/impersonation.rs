@@ -54,6 +54,7 @@ async fn bench_with_gateway() -> Bench {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of rows")]
 async fn the_request_is_that_of_the_impersonated_user() {
     let bench = bench_with_gateway().await;
     let rows: [(&[(&str, &str)], Value); 8] = [
@@ -149,6 +150,7 @@ async fn the_request_is_that_of_the_impersonated_user() {
 }
 
 #[tokio::test]
+#[expect(clippy::type_complexity, reason = "a table of rows")]
 async fn each_part_is_authorized_and_refused_in_the_api_server_s_words() {
     let bench = bench_with_gateway().await;
     let scope = "at the cluster scope";

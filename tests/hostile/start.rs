@@ -226,8 +226,8 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
 async fn authorities_that_cannot_be_used_are_named() {
     let folder = Folder::new("authorities");
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let cert = folder.write("tls.crt", &pair.cert.pem());
-    let key = folder.write("tls.key", &pair.signing_key.serialize_pem());
+    let cert = folder.write("tls.crt", pair.cert.pem());
+    let key = folder.write("tls.key", pair.signing_key.serialize_pem());
     let empty = folder.write("empty.pem", "");
     let garbage = folder.write(
         "garbage.pem",
