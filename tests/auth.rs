@@ -5,12 +5,16 @@
 mod audit;
 #[path = "staging/auth.rs"]
 mod auth;
+#[path = "auth/authorities.rs"]
+mod authorities;
 #[path = "auth/certificates.rs"]
 mod certificates;
 #[path = "auth/forwarded.rs"]
 mod forwarded;
 #[path = "staging/gateway.rs"]
 mod gateway;
+#[path = "auth/manifests.rs"]
+mod manifests;
 #[path = "auth/outages.rs"]
 mod outages;
 #[path = "auth/permission.rs"]

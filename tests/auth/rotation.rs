@@ -128,7 +128,7 @@ async fn read_to(body: &mut Incoming, name: &str) {
     }
 }
 
-async fn create_pod(stage: &AuthStage, name: &str) {
+pub(crate) async fn create_pod(stage: &AuthStage, name: &str) {
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -178,7 +178,7 @@ async fn a_rotated_certificate_is_for_new_connections_and_breaks_no_stream() {
     let begun = std::time::Instant::now();
     mounted.put("..second", &cert, &key);
     until("the second is shown", async || serves(&second, tls13).await).await;
-    println!(
+    eprintln!(
         "a new connection saw the new certificate after {:?}",
         begun.elapsed()
     );

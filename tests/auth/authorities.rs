@@ -1,0 +1,159 @@
+//! Callers known by client certificate, and authorities that change.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use kube_fanout::config::{AuthMode, Transport};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::auth::{AuthStage, until};
+use crate::rotation::made;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn sign(&self, user: &str) -> (CertificateDer<'static>, KeyPair) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.0).unwrap().der().clone(), key)
+    }
+}
+
+/// One connection with a certificate; it is kept for several requests.
+struct Caller {
+    sender: SendRequest<Empty<Bytes>>,
+    _connection: JoinSet<()>,
+}
+
+impl Caller {
+    async fn connect(
+        address: SocketAddr,
+        server: &CertificateDer<'static>,
+        (cert, key): (CertificateDer<'static>, KeyPair),
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(server.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(vec![cert], key.into())
+            .unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let io = TokioIo::new(connector.connect(name, stream).await.unwrap());
+        let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { drop(connection.await) });
+        Self {
+            sender,
+            _connection: tasks,
+        }
+    }
+
+    async fn get(&mut self, target: &str) -> Response<Bytes> {
+        self.sender.ready().await.unwrap();
+        let request = Request::get(target).header("host", "localhost");
+        let request = request.body(Empty::new()).unwrap();
+        let (head, body) = self
+            .sender
+            .send_request(request)
+            .await
+            .unwrap()
+            .into_parts();
+        Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authorities_that_change_count_for_connections_that_are_open() {
+    let name = format!("authorities-{}", std::process::id());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let (server, cert, key) = made(2100);
+    let paths = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.join(name));
+    fs::write(&paths[0], cert).unwrap();
+    fs::write(&paths[1], key).unwrap();
+    let (first, second) = (Authority::new("clients"), Authority::new("clients"));
+    fs::write(&paths[2], first.0.pem()).unwrap();
+    let stage = AuthStage::with(AuthMode::SelfCheck, |settings| {
+        settings.transport = Transport::Tls {
+            cert: paths[0].clone(),
+            key: paths[1].clone(),
+            sni: Vec::new(),
+        };
+        settings.auth.client_ca = Some(paths[2].clone());
+    })
+    .await;
+    let rule = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
+    stage.allow("alice-pods", "alice", rule, "default").await;
+
+    let mut old = Caller::connect(stage.address, &server, first.sign("alice")).await;
+    let seen = old.get(PODS).await;
+    assert_eq!(seen.status(), StatusCode::OK, "{:?}", seen.body());
+    // Forwarded, under her own name.
+    let one = old.get(&format!("{PODS}/any")).await;
+    let text = String::from_utf8(one.body().to_vec()).unwrap();
+    assert_eq!(one.status(), StatusCode::FORBIDDEN, "{text}");
+    assert!(text.contains("User \\\"alice\\\" cannot get"), "{text}");
+    let mut new = Caller::connect(stage.address, &server, second.sign("alice")).await;
+    assert_eq!(new.get(PODS).await.status(), StatusCode::UNAUTHORIZED);
+
+    fs::write(folder.join("next"), second.0.pem()).unwrap();
+    fs::rename(folder.join("next"), &paths[2]).unwrap();
+    let mut statuses = Vec::new();
+    let labels = ["file=\"client_authority\"", "outcome=\"applied\""];
+    let applied = async || {
+        stage
+            .metric("kube_fanout_file_reloads_total", &labels)
+            .await
+    };
+    until("the authorities are read again", async || {
+        applied().await >= 2.0
+    })
+    .await;
+    for caller in [&mut old, &mut new] {
+        statuses.push(caller.get(PODS).await.status());
+    }
+    assert_eq!(statuses, [StatusCode::UNAUTHORIZED, StatusCode::OK]);
+
+    fs::write(&paths[2], "nothing").unwrap();
+    let labels = ["file=\"client_authority\"", "outcome=\"failed\""];
+    let failed = async || {
+        stage
+            .metric("kube_fanout_file_reloads_total", &labels)
+            .await
+    };
+    until("the failure is counted", async || failed().await >= 1.0).await;
+    assert_eq!(new.get(PODS).await.status(), StatusCode::OK);
+    stage.ended().await;
+    fs::remove_dir_all(folder).unwrap();
+}
