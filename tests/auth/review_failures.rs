@@ -57,6 +57,7 @@ fn failures() -> Vec<Fault> {
         Nonsense::StatusText,
         Nonsense::Text,
         Nonsense::Oversized { len: 5 << 20 },
+        Nonsense::Deep { depth: 200_000 },
     ];
     let mut failures = vec![refuse(410), refuse(429), refuse(500), refuse(503)];
     failures.push(Fault::BreakOff);
@@ -92,23 +93,40 @@ async fn fails_closed(stage: &AuthStage, fault: Fault, review: &str, code: Statu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_let_in_whose_token_cannot_be_reviewed() {
-    let stage = staged(AuthMode::Review, Duration::from_secs(300)).await;
-    for fault in failures() {
-        fails_closed(&stage, fault, "tokenreviews", StatusCode::UNAUTHORIZED).await;
+    for (mode, review) in [
+        (AuthMode::Review, "tokenreviews"),
+        (AuthMode::Rbac, "tokenreviews"),
+        (AuthMode::SelfCheck, "selfsubjectreviews"),
+    ] {
+        let stage = staged(mode, Duration::from_secs(300)).await;
+        let mut failures = failures();
+        // A user without a name is none, whatever its groups.
+        failures.push(Fault::Nonsense(Nonsense::NoName));
+        if mode != AuthMode::SelfCheck {
+            // With the caller's own credentials it would say that these are bad.
+            failures.extend([refuse(401), refuse(403)]);
+        }
+        for fault in failures {
+            fails_closed(&stage, fault, review, StatusCode::UNAUTHORIZED).await;
+        }
+        stage.ended().await;
     }
-    stage.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_served_whose_access_cannot_be_reviewed() {
-    let (stage, code) = (
-        staged(AuthMode::Review, Duration::from_secs(300)).await,
-        StatusCode::INTERNAL_SERVER_ERROR,
-    );
-    for fault in failures() {
-        fails_closed(&stage, fault, "subjectaccessreviews", code).await;
+    for (mode, review) in [
+        (AuthMode::Review, "subjectaccessreviews"),
+        (AuthMode::SelfCheck, "selfsubjectaccessreviews"),
+    ] {
+        let stage = staged(mode, Duration::from_secs(300)).await;
+        let mut failures = failures();
+        failures.push(Fault::Nonsense(Nonsense::Contradiction));
+        for fault in failures {
+            fails_closed(&stage, fault, review, StatusCode::INTERNAL_SERVER_ERROR).await;
+        }
+        stage.ended().await;
     }
-    stage.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
