@@ -25,9 +25,10 @@ use kube_fanout::auth::access_review::Verdict;
 use kube_fanout::auth::authenticator::{Authenticator, AuthenticatorSettings};
 use kube_fanout::auth::caller::{PeerIdentity, Token};
 use kube_fanout::auth::decisions::Authorizer;
+use kube_fanout::auth::digest::CredentialHasher;
 use kube_fanout::auth::guard::{Guard, GuardSettings, Mode};
 use kube_fanout::auth::lease::LeaseHold;
-use kube_fanout::auth::question::{CredentialHasher, Question};
+use kube_fanout::auth::question::Question;
 use kube_fanout::auth::token_cache::{TokenCache, WallClock};
 use kube_fanout::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use kube_fanout::auth::upstream::{ReviewError, ReviewPurpose};
@@ -75,7 +76,6 @@ fn guard(metrics: &Metrics) -> Guard {
     let clock: WallClock = Arc::new(SystemTime::now);
     let tokens = TokenCache::new(
         Arc::new(Upstream),
-        Vec::new(),
         Arc::clone(&clock),
         metrics.authentication(),
     );

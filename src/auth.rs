@@ -18,6 +18,7 @@ pub mod caller;
 pub mod certificate;
 pub mod changes;
 pub mod decisions;
+pub mod digest;
 mod extra_key;
 pub mod front_proxy;
 pub mod guard;

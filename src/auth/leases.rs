@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::caller::Token;
 use super::changes::ScopeSet;
+use super::digest::Digest;
 use super::lease::{Lease, WeakLease};
-use super::question::{Digest, Question, QuestionKey};
+use super::question::{Question, QuestionKey};
 use super::user::User;
 
 /// Streams with equal keys have the same lease.

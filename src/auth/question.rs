@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
 use http::HeaderMap;
 
 use super::access::Access;
 use super::caller::{Caller, Credential, Token};
-use super::token_cache::NoRandomness;
+use super::digest::{CredentialHasher, Digest};
 use super::user::User;
 
 /// A question to an authorizer.
@@ -83,68 +82,6 @@ fn access_len(access: &Access) -> usize {
         .iter()
         .map(|text| text.len())
         .sum(),
-    }
-}
-
-/// A keyed hash of credentials. Tells nothing about them to who does not know the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Digest([u8; 32]);
-
-/// Makes digests of credentials, with a key of this process.
-pub struct CredentialHasher(hmac::Key);
-
-impl std::fmt::Debug for CredentialHasher {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("CredentialHasher(..)")
-    }
-}
-
-impl CredentialHasher {
-    /// With a key that nobody else has.
-    ///
-    /// # Errors
-    /// If the system gives no random bytes.
-    pub fn random() -> Result<Self, NoRandomness> {
-        let random = aws_lc_rs::rand::SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
-        key.map(Self).map_err(|_| NoRandomness)
-    }
-
-    /// With this key.
-    #[must_use]
-    pub fn new(key: &[u8; 32]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
-    }
-
-    /// Of a token, whoever it impersonates.
-    #[must_use]
-    pub fn token(&self, token: &Token) -> Digest {
-        self.digest(token, &HeaderMap::new())
-    }
-
-    /// Of a token together with the headers that impersonate.
-    #[must_use]
-    pub fn digest(&self, token: &Token, impersonation: &HeaderMap) -> Digest {
-        let mut context = hmac::Context::with_key(&self.0);
-        let mut put = |bytes: &[u8]| {
-            // With its length, so that no two sequences have the same bytes.
-            context.update(&(bytes.len() as u64).to_be_bytes());
-            context.update(bytes);
-        };
-        put(token.authorization().as_bytes());
-        let mut names: Vec<_> = impersonation.keys().collect();
-        names.sort_unstable_by_key(|name| name.as_str());
-        for name in names {
-            for value in impersonation.get_all(name) {
-                put(name.as_str().as_bytes());
-                put(value.as_bytes());
-            }
-        }
-        let mut digest = [0; 32];
-        for (to, from) in digest.iter_mut().zip(context.sign().as_ref()) {
-            *to = *from;
-        }
-        Digest(digest)
     }
 }
 

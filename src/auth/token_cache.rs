@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::hmac;
 use moka::future::Cache;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 
 use super::bearer;
 use super::caller::Token;
+use super::digest::{CredentialHasher, Digest, NoRandomness};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -30,24 +30,20 @@ pub struct TokenCache {
 
 struct Shared {
     authenticator: Arc<dyn TokenAuthenticator>,
-    audiences: Vec<String>,
-    key: hmac::Key,
+    hasher: CredentialHasher,
     clock: WallClock,
     metrics: AuthenticationMetrics,
     /// Apart, so that a flood of bad tokens pushes out no good one.
-    good: Cache<TokenDigest, Entry>,
-    bad: Cache<TokenDigest, Entry>,
+    good: Cache<Digest, Entry>,
+    bad: Cache<Digest, Entry>,
     /// Held while an answer is stored, so that the later question wins.
     storing: tokio::sync::Mutex<()>,
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
 }
 
-/// A token's keyed hash.
-type TokenDigest = [u8; 32];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FlightKey {
-    digest: TokenDigest,
+    digest: Digest,
     /// Answers that were asked for before may be old; those who want a new one wait only for such a flight.
     afresh: bool,
 }
@@ -73,17 +69,13 @@ impl TokenCache {
     /// If the system gives no random bytes.
     pub fn new(
         authenticator: Arc<dyn TokenAuthenticator>,
-        audiences: Vec<String>,
         clock: WallClock,
         metrics: AuthenticationMetrics,
     ) -> Result<Self, NoRandomness> {
-        let random = aws_lc_rs::rand::SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| NoRandomness)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 authenticator,
-                audiences,
-                key,
+                hasher: CredentialHasher::random()?,
                 clock,
                 metrics,
                 good: memory(GOOD_LEN_MAX, GOOD_TTL),
@@ -100,7 +92,7 @@ impl TokenCache {
     /// # Errors
     /// [`ReviewError`] if that cannot be found out.
     pub async fn user(&self, token: &Token) -> TokenVerdict {
-        let digest = self.shared.digest(token);
+        let digest = self.shared.hasher.token(token);
         if let Some(user) = self.shared.remembered(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
             return Ok(user);
@@ -115,14 +107,14 @@ impl TokenCache {
     /// # Errors
     /// As [`user`](Self::user).
     pub async fn user_afresh(&self, token: &Token) -> TokenVerdict {
-        let digest = self.shared.digest(token);
+        let digest = self.shared.hasher.token(token);
         let afresh = true;
         self.asked(FlightKey { digest, afresh }, token).await
     }
 
     /// Upstream has refused a token: it counts no longer.
     pub async fn forget(&self, token: &Token) {
-        let digest = self.shared.digest(token);
+        let digest = self.shared.hasher.token(token);
         self.shared.store(digest, token, None, Instant::now()).await;
     }
 
@@ -188,7 +180,7 @@ impl Shared {
         verdict
     }
 
-    async fn remembered(&self, digest: &TokenDigest) -> Option<Option<Arc<User>>> {
+    async fn remembered(&self, digest: &Digest) -> Option<Option<Arc<User>>> {
         for memory in [&self.good, &self.bad] {
             let entry = memory.get(digest).await;
             if let Some(entry) = entry.filter(|entry| Instant::now() < entry.expires_at) {
@@ -201,7 +193,7 @@ impl Shared {
     /// Remembers an answer, unless one that was asked for later is there already.
     async fn store(
         &self,
-        digest: TokenDigest,
+        digest: Digest,
         token: &Token,
         user: Option<Arc<User>>,
         asked_at: Instant,
@@ -233,19 +225,6 @@ impl Shared {
         memory.insert(digest, entry).await;
     }
 
-    fn digest(&self, token: &Token) -> TokenDigest {
-        let mut context = hmac::Context::with_key(&self.key);
-        let texts = self.audiences.iter().map(String::as_str);
-        for text in texts.chain([token.secret()]) {
-            // The length first, so that no two lists of texts are alike.
-            context.update(&(text.len() as u64).to_be_bytes());
-            context.update(text.as_bytes());
-        }
-        let mut digest = TokenDigest::default();
-        digest.copy_from_slice(context.sign().as_ref());
-        digest
-    }
-
     fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
         // Nothing under the lock panics half way.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,14 +243,9 @@ impl Drop for Ticket {
     }
 }
 
-/// The system gives no random bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no random bytes for a key")]
-pub struct NoRandomness;
-
 /// Ages are looked at by tokio's clock; `ttl` lets go of the memory.
-fn memory(len_max: u64, ttl: Duration) -> Cache<TokenDigest, Entry> {
-    let weight = |_: &TokenDigest, entry: &Entry| {
+fn memory(len_max: u64, ttl: Duration) -> Cache<Digest, Entry> {
+    let weight = |_: &Digest, entry: &Entry| {
         let user_len = entry.user.as_deref().map_or(0, User::text_len);
         u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
     };

@@ -12,10 +12,10 @@ use super::task::kept_running;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::decisions::Authorizer;
+use crate::auth::digest::{CredentialHasher, NoRandomness};
 use crate::auth::guard::{Guard, GuardSettings, Mode};
 use crate::auth::policy::PolicyStore;
-use crate::auth::question::CredentialHasher;
-use crate::auth::token_cache::{NoRandomness, TokenCache, WallClock};
+use crate::auth::token_cache::{TokenCache, WallClock};
 use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
 use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
@@ -71,9 +71,8 @@ pub(super) fn callers(
     client: &Client,
     metrics: &Metrics,
 ) -> Result<Option<Callers>, CallersError> {
-    let audiences = settings.token_audiences.clone();
     let token_review = TokenReviewMethod::TokenReview {
-        audiences: audiences.clone(),
+        audiences: settings.token_audiences.clone(),
     };
     let (mode, method) = match settings.mode {
         AuthMode::SelfCheck => (Mode::SelfCheck, TokenReviewMethod::SelfSubjectReview),
@@ -86,7 +85,6 @@ pub(super) fn callers(
     let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics.authentication());
     let tokens = TokenCache::new(
         Arc::new(tokens),
-        audiences,
         Arc::clone(&clock),
         metrics.authentication(),
     )?;

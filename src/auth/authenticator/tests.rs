@@ -53,7 +53,7 @@ fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
     let metrics = Metrics::new().unwrap().authentication();
     let clock: WallClock = Arc::new(|| day(2026, 11, 22));
     let one_token = Arc::new(OneToken);
-    let tokens = TokenCache::new(one_token, Vec::new(), Arc::clone(&clock), metrics.clone());
+    let tokens = TokenCache::new(one_token, Arc::clone(&clock), metrics.clone());
     let settings = AuthenticatorSettings {
         anonymous,
         client_ca: Some(client_ca.authorities()),

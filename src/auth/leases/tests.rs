@@ -60,7 +60,7 @@ fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
     others.push(held(&mut leases, "joe", "a", start));
     let mut keys = vec![key("jane", "a"), key("jane", "a")];
     keys[0].impersonator = Some(user("root"));
-    let hasher = super::super::question::CredentialHasher::new(&[7; 32]);
+    let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
     let token = Token::from_authorization(http::HeaderValue::from_static("Bearer x"));
     keys[1].token = Some(hasher.token(&token));
     for key in keys {

@@ -7,8 +7,8 @@ use http::HeaderValue;
 use super::super::decisions::tests::{
     Script, allowed, decisions, denied, down, pods, question, user,
 };
+use super::super::digest::CredentialHasher;
 use super::super::lease::LeaseHold;
-use super::super::question::CredentialHasher;
 use super::*;
 use crate::metrics::Metrics;
 
