@@ -11,10 +11,11 @@ use super::authenticator::Authenticator;
 use super::caller::{Caller, Credential, PeerIdentity, Refusal};
 use super::changes::RoleScope;
 use super::decisions::{Authorizer, Decision, DecisionTtls, Decisions};
+use super::digest::CredentialHasher;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
-use super::question::{Asker, CredentialHasher, Manner, Question};
+use super::question::{Asker, Manner, Question};
 use super::rechecks::Rechecks;
 use super::upstream::ReviewError;
 use crate::metrics::AuthorizationMetrics;
@@ -230,9 +231,8 @@ impl Guard {
             match denial {
                 None => {}
                 Some(Denial::Refused(refusal)) => return Err(refusal),
-                Some(Denial::Denied(_)) if travels && self.0.settings.mode == Mode::Rbac => {
-                    return Err(Refusal::Forward);
-                }
+                // Upstream may allow it by the verbs of constrained impersonation, and words its denials by them.
+                Some(Denial::Denied(_)) if travels => return Err(Refusal::Forward),
                 Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
                 // Upstream would not see who impersonates.
                 Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),

@@ -162,6 +162,16 @@ def end_in_quiet(report, api, sorts, own):
     quiet.bursts(report, f"{len(stores)} processes of informers", write, behind, lambda: str(told))
 
 
+def complaints(logs, lines=8):
+    """The last lines of logs of client-go and of the gateway that tell of something gone wrong."""
+    told = []
+    for log in logs:
+        if log.exists():
+            found = [line[:400] for line in log.read_text(errors="replace").splitlines() if line[:1] in "WEF" or " WARN " in line or " ERROR " in line]
+            told += [f"{log.name}: {line}" for line in found[-lines:]]
+    return "\n".join(told)
+
+
 def agreed(one, hashes, seconds=20):
     """The state of an informer when it is the others', or the last seen."""
     end = time.monotonic() + seconds
@@ -210,11 +220,12 @@ def run(report):
                 state = agreed(one, newest)
                 report.check(f"our own informer agrees: {name}", set(state["hashes"]) == newest and state["objects"] == [expected["pods"]], f"{state}\nclient-go's: {newest}")
             end_in_quiet(report, api, sorts, own)
-            for name, (through, direct) in sorts.items():
+            for i, (name, (through, direct)) in enumerate(sorts.items()):
                 finals, alone = through.finish(), direct.finish()
                 odd = [f for f in finals if f["relists"] or f["http410"] or f["http429"] or f["httpOther"] or f["transportErrors"]
                        or f["lists"] != alone[0]["lists"] or f["watchLists"] != alone[0]["watchLists"] or f["protocols"] != [name.split(", ")[-1].replace("HTTP/2", "HTTP/2.0")]]
-                report.check(f"no relist, no fallback, no error: {name}", len(finals) == EACH and not odd, f"{len(finals)} reports; odd ones:\n" + "\n".join(map(str, odd[:3])) + f"\ndirect: {alone}")
+                report.check(f"no relist, no fallback, no error: {name}", len(finals) == EACH and not odd, f"{len(finals)} reports; odd ones:\n" + "\n".join(map(str, odd[:3]))
+                             + f"\ndirect: {alone}\n" + complaints([stack.state / f"informers-{i}.log", *stack.state.glob("gateway-*.log")]))
         finally:
             for one in own.values():
                 one.kill()
