@@ -6,23 +6,29 @@ use kube_fanout::apiserver::reviews::Review;
 use kube_fanout::config::AuthMode;
 use serde_json::json;
 
-use crate::auth::AuthStage;
+use crate::auth::{AuthStage, gateways_rights, grant};
 
 const USERS: usize = 50;
 const WATCHES_EACH: usize = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_who_come_at_once_are_asked_about_once_for_each_token_and_question() {
-    let stage = AuthStage::with(AuthMode::Review, |settings| {
+    // Given before the gateway starts: a change of roles makes it ask again.
+    let mut rights = gateways_rights();
+    for number in 0..USERS {
+        let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+        let name = format!("user-{number}");
+        let (role, binding) = grant(&name, &name, rule);
+        rights.push(("/clusterroles", role));
+        rights.push(("/clusterrolebindings", binding));
+    }
+    let stage = AuthStage::with_rights(AuthMode::Review, rights, |settings| {
         // Asking again about open streams is another question each time.
         settings.auth.reauthorize_interval = std::time::Duration::from_secs(3_600);
     })
     .await;
-    let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
     for number in 0..USERS {
-        let (token, name) = (format!("token-{number}"), format!("user-{number}"));
-        stage.user(&token, &name, &[]);
-        stage.allow(&name, &name, rule.clone(), "").await;
+        stage.user(&format!("token-{number}"), &format!("user-{number}"), &[]);
     }
     // A cache that is there already lets all of them begin at the same time.
     assert_eq!(stage.get("token-0", "/api/v1/pods").await.status(), 200);

@@ -279,7 +279,7 @@ fn kubeconfig(address: SocketAddr) -> PathBuf {
 }
 
 /// What the gateway needs in all modes: to read everything, to ask for reviews, and to impersonate.
-fn gateways_rights() -> Vec<(&'static str, Value)> {
+pub(crate) fn gateways_rights() -> Vec<(&'static str, Value)> {
     let rules = [
         (
             "reading",
