@@ -181,6 +181,12 @@ pub trait Resources: Send + Sync + 'static {
         peer: Peer,
     ) -> impl Future<Output = Availability> + Send;
 
+    /// The right to have a watch forwarded that begins before the history of its ready cache. There is one while clients may still
+    /// come with the versions of lists that were forwarded because the cache was being filled.
+    fn before_history(&self, _: &CacheKey, _: Peer) -> Option<ForwardPermit> {
+        None
+    }
+
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
     /// who ask meanwhile.
     fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;

@@ -377,7 +377,7 @@ impl<R: Resources> Service<R> {
 
     async fn answer_read(
         &self,
-        asked: &Asked,
+        asked: &mut Asked,
         read: Read,
         served: &Served,
     ) -> Result<Answer<R>, Refusal> {
@@ -465,14 +465,23 @@ impl<R: Resources> Service<R> {
         Ok(typed(media_type, body))
     }
 
+    /// Whether a watch from before the history is forwarded instead of telling its client to list again.
+    fn is_before_history(&self, asked: &mut Asked, plan: &WatchPlan, status: &Status) -> bool {
+        if matches!(plan.start, WatchStart::After(_)) && status.code == 410 {
+            asked.permit = self.resources.before_history(&asked.key, asked.peer);
+        }
+        asked.permit.is_some()
+    }
+
     async fn watch(
         &self,
-        asked: &Asked,
+        asked: &mut Asked,
         selector: &Selector,
         plan: WatchPlan,
         served: &Served,
     ) -> Result<Answer<R>, Refusal> {
-        let streamed = |body| Ok(typed(asked.rendition.encoding.stream_type(), body));
+        let rendition = asked.rendition;
+        let streamed = |body| Ok(typed(rendition.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
@@ -480,13 +489,12 @@ impl<R: Resources> Service<R> {
         let place = admitted.transpose().map_err(Refusal::Answer)?;
         let is_short =
             !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
-        let rendition = asked.rendition;
         // As for lists: no permit while upstream is waited for, and nobody waits who has joined a view.
         let started = match self.watch_state(plan.start, served).await {
             Ok(state) => {
                 let list_place = self.list_place(asked, is_short).await?;
-                let asked = (selector, rendition, asked.peer);
-                let start = self.watch_start(asked, plan.start, state, served);
+                let entering = (selector, rendition, asked.peer);
+                let start = self.watch_start(entering, plan.start, state, served);
                 start.await.map(|started| (started, list_place))
             }
             Err(status) => Err(Refusal::Answer(status)),
@@ -505,6 +513,9 @@ impl<R: Resources> Service<R> {
                 let lease = permission.map(|given| given.lease.hold());
                 let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
+            }
+            Err(Refusal::Answer(status)) if self.is_before_history(asked, &plan, &status) => {
+                Err(Refusal::Forward)
             }
             // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
             Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => streamed(AnswerBody::Stream(

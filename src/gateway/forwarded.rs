@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, Request};
@@ -14,6 +15,7 @@ use crate::auth::guard::Forwarding;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{ForwardPermit, Lasting, Permission, expiry};
 use crate::passthrough::PassthroughBody;
+use crate::resource::fraction;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
 pub(super) type Source = Either<PassthroughBody, Box<TableBody>>;
@@ -67,6 +69,15 @@ pub(super) fn forbidden(extensions: &Extensions) -> impl Future<Output = ()> + S
     async move { first_of(if_any(revoked), if_any(expired)).await }
 }
 
+/// Done when a watch has been forwarded long enough that was only forwarded for want of its events in memory (`is_fallback`).
+/// Its client goes on in memory, from its last event or bookmark.
+pub(super) async fn handed_over(is_fallback: bool) {
+    if !is_fallback {
+        std::future::pending().await
+    }
+    tokio::time::sleep(FALLBACK_MIN.mul_f64(1.0 + FALLBACK_SPREAD * fraction())).await;
+}
+
 /// Never done if there is nothing to wait for.
 async fn if_any(waiting: Option<impl Future<Output = ()>>) {
     match waiting {
@@ -83,6 +94,11 @@ pub(super) async fn first_of(one: impl Future<Output = ()>, other: impl Future<O
         () = other => {}
     }
 }
+
+/// Upstream sends a bookmark within 75 s to who takes bookmarks, so that even a quiet watch goes on from a later version.
+const FALLBACK_MIN: Duration = Duration::from_secs(80);
+/// Those that began together do not come back together.
+const FALLBACK_SPREAD: f64 = 0.25;
 
 /// The subresources that kube-apiserver, too, lets last as long as they like.
 const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source, first_of, forbidden, lasting};
+use super::forwarded::{ForwardedBody, Source, first_of, forbidden, handed_over, lasting};
 use super::operators::Places;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
@@ -455,13 +455,18 @@ impl Resources for Registry {
                 // Bounded by operators' own places upstream.
                 return Availability::Forwarded(None);
             }
-            if let Some(permit) = slot.forwards.try_acquire(peer) {
+            if let Some(permit) = slot.forward(peer) {
                 return Availability::Forwarded(Some(permit.into()));
             }
         }
         Availability::Filling {
             retry_after_seconds: retry_after_seconds(slot.age()),
         }
+    }
+
+    fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
+        let slot = self.state().slots.get(key).cloned();
+        slot?.forward_again(peer).map(Into::into)
     }
 
     async fn latest(&self, served: &Served) -> Latest {
@@ -488,6 +493,7 @@ impl Resources for Registry {
         let answer = match lasting {
             Lasting::Watch => {
                 let ended = first_of(self.draining.begun(), forbidden(request.extensions()));
+                let ended = first_of(ended, handed_over(permit.is_some()));
                 passthrough.forward_watch(request, ended).await
             }
             Lasting::Long => passthrough.forward_long(request).await,

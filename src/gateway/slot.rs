@@ -13,7 +13,7 @@ use super::freshness::Freshness;
 use super::tally::{ResourceTally, StreamTally};
 use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
-use crate::fairness::Permits;
+use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
 use crate::resource::Encoding;
 use crate::upstream::client::Client;
@@ -24,6 +24,9 @@ use keeper::Keeper;
 /// Requests of one resource that are forwarded at once while it has no cache because upstream is slow or fails: what comes
 /// beyond would be the herd that the cache is there to keep away. Clients have shares of it.
 const FORWARDS_MAX: usize = 32;
+
+/// So long after a list was forwarded its client may come with its version to watch: it has to read a large list first.
+const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// How far a cache is.
 #[derive(Clone, Debug)]
@@ -73,7 +76,9 @@ pub(super) struct Slot {
     pub(super) streams: Arc<StreamTally>,
     pub(super) tally: Arc<ResourceTally>,
     /// Places for requests that are forwarded because there is no cache yet.
-    pub(super) forwards: Permits,
+    forwards: Permits,
+    /// When a request was forwarded last because there was no cache yet.
+    forwarded_at: std::sync::Mutex<Option<Instant>>,
     /// Heard by an attempt at a cache for as long as it lasts.
     relief: watch::Sender<()>,
     started_at: Instant,
@@ -99,11 +104,33 @@ impl Slot {
             streams,
             tally,
             forwards: Permits::new(FORWARDS_MAX),
+            forwarded_at: std::sync::Mutex::default(),
             relief,
             started_at: now,
             used_at: std::sync::Mutex::new(now),
             task,
         }
+    }
+
+    /// A place for a request that is forwarded because there is no cache yet.
+    pub(super) fn forward(&self, peer: Peer) -> Option<Permit> {
+        let permit = self.forwards.try_acquire(peer)?;
+        *self.forwarded_at() = Some(Instant::now());
+        Some(permit)
+    }
+
+    /// A place for a watch that begins before the cache's history, where its client may have its version from a list that was
+    /// forwarded: the cache's own list may have been later.
+    pub(super) fn forward_again(&self, peer: Peer) -> Option<Permit> {
+        let forwarded_at = (*self.forwarded_at())?;
+        let is_recent = forwarded_at.elapsed() < FORWARDED_LIST_AGE_MAX;
+        is_recent.then(|| self.forwards.try_acquire(peer)).flatten()
+    }
+
+    fn forwarded_at(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.forwarded_at
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Somebody asked for it.

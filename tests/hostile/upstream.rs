@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http_body_util::BodyExt;
 use kube_fanout::apiserver::faults::{Fault, Order};
 use kube_fanout::apiserver::route::Verb;
 use kube_fanout::apiserver::{self, Options};
@@ -22,6 +23,7 @@ const REJECTED: &str = "kube_fanout_upstream_frames_rejected_total";
 const RELISTS: &str = "kube_fanout_upstream_relists_total";
 const OBJECTS: &str = "kube_fanout_cache_objects";
 const GIVEN_UP: &str = "kube_fanout_cache_given_up_total";
+const INITIALIZED: &str = "kube_fanout_cache_initializations_total";
 const NODES: &str = "/api/v1/nodes";
 const WATCH_ENDS: &str = "kube_fanout_upstream_watch_ends_total";
 
@@ -169,6 +171,36 @@ async fn an_upstream_that_hesitates_delays_its_resource_alone() {
     .await;
     assert_eq!(stage.get("/api/v1/nodes").await.status(), 200);
     assert_eq!(stage.get("/api/v1/nodes/nobody").await.status(), 404);
+    stage.end(witness).await;
+}
+
+/// Its list was forwarded, and is older than the cache that is then ready: such a herd would list again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_list_was_forwarded_while_the_cache_was_filled_goes_on_watching() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    // The gateway's own list; a page is forwarded after one second.
+    stage.order(Fault::Delay { delay_ms: 3_000 }, "pods", 1);
+    let list = stage.get(&format!("{PODS}?limit=500")).await;
+    assert_eq!(list.status(), 200);
+    let filled = stage.metric(INITIALIZED, &[&of("pods")]).await;
+    assert!(filled < 1.0, "the list was forwarded");
+    let list: Value = serde_json::from_slice(list.body()).unwrap();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    stage
+        .create("/api/v1/namespaces/default/pods", "later")
+        .await;
+    let watch = format!(
+        "http://{}{PODS}?watch=1&resourceVersion={version}",
+        stage.address
+    );
+    let watch = stage.client.get(watch.parse().unwrap()).await.unwrap();
+    let mut body = watch.into_body();
+    let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+    let line = frame.unwrap().unwrap().unwrap().into_data().unwrap();
+    let event: Value = serde_json::from_slice(&line).unwrap();
+    assert_eq!(event["type"], "ADDED", "{event}");
+    assert_eq!(event["object"]["metadata"]["name"], "later");
     stage.end(witness).await;
 }
 
