@@ -29,6 +29,7 @@ pub mod policy;
 pub mod question;
 pub mod rbac;
 pub mod rechecks;
+mod review_places;
 pub mod token_cache;
 pub mod token_review;
 pub mod upstream;

@@ -8,6 +8,8 @@
 //! threshold: users behind one address do not lock each other out, and one who has many users does not get everything
 //! (`docs/decisions/0034-shares-of-users.md`).
 
+pub mod line;
+
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -76,6 +78,12 @@ impl Peer {
             Class::Ordinary => Self { user: None, ..self },
             Class::Exempt => self,
         }
+    }
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self::UNKNOWN
     }
 }
 

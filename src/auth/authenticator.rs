@@ -18,6 +18,7 @@ use super::front_proxy;
 use super::token_cache::{TokenCache, WallClock};
 use super::user::User;
 use crate::config::{AuthSettings, FrontProxySettings};
+use crate::fairness::Peer;
 use crate::metrics::{AuthenticationMetrics, AuthenticationOutcome};
 
 use verdicts::CertificateVerifier;
@@ -148,7 +149,7 @@ impl Authenticator {
                 TokenHeader::Absent => continue,
                 TokenHeader::Invalid => self.metrics.token.inc(AuthenticationOutcome::Failure),
                 TokenHeader::Token(token) => {
-                    if let Some(caller) = self.by_token(token).await {
+                    if let Some(caller) = self.by_token(token, peer.peer).await {
                         return Ok(caller);
                     }
                 }
@@ -260,8 +261,8 @@ impl Authenticator {
         Local::Failed
     }
 
-    async fn by_token(&self, token: Token) -> Option<Caller> {
-        let verdict = self.tokens.user(&token).await;
+    async fn by_token(&self, token: Token, peer: Peer) -> Option<Caller> {
+        let verdict = self.tokens.user(&token, peer).await;
         self.metrics.token.inc(match &verdict {
             Ok(Some(_)) => AuthenticationOutcome::Success,
             Ok(None) => AuthenticationOutcome::Failure,

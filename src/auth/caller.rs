@@ -8,13 +8,16 @@ use rustls_pki_types::CertificateDer;
 
 use super::access::Access;
 use super::user::User;
+use crate::fairness::Peer;
 
-/// What a connection's TLS handshake says about its peer. The listener adds it to each request as an extension.
+/// What a connection says about its peer. The listener adds it to each request as an extension.
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity {
     /// The client's certificate chain as it was sent, end entity first. The peer has proven that it holds the key; nothing else
     /// is verified. Empty without one.
     pub certificates: Arc<[CertificateDer<'static>]>,
+    /// Whose places reviews of its tokens take.
+    pub peer: Peer,
 }
 
 /// The authenticated caller of a request.

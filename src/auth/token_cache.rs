@@ -13,9 +13,11 @@ use tokio::time::Instant;
 use super::bearer;
 use super::caller::Token;
 use super::digest::{CredentialHasher, Digest, NoRandomness};
+use super::review_places::{ReviewPlaces, ReviewTurn};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
+use crate::fairness::Peer;
 use crate::metrics::{AuthenticationMetrics, TokenCacheLookup};
 
 /// Tells the time by which tokens and certificates expire.
@@ -39,6 +41,10 @@ struct Shared {
     /// Held while an answer is stored, so that the later question wins.
     storing: tokio::sync::Mutex<()>,
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
+    /// Those of reviews of new tokens. Open streams are checked so many at a time that they need none.
+    places: ReviewPlaces,
+    /// The same for callers on the listener for operators.
+    operator_places: ReviewPlaces,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,16 +88,18 @@ impl TokenCache {
                 bad: memory(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
+                places: ReviewPlaces::new(REVIEWS_MAX, WAITING_MAX),
+                operator_places: ReviewPlaces::new(OPERATOR_REVIEWS_MAX, OPERATOR_WAITING_MAX),
             }),
             tasks: Mutex::default(),
         })
     }
 
-    /// Whose a token is, remembered or asked for. Failures are not remembered.
+    /// Whose a token is, remembered or asked for in a place of the peer that sent it. Failures are not remembered.
     ///
     /// # Errors
     /// [`ReviewError`] if that cannot be found out.
-    pub async fn user(&self, token: &Token) -> TokenVerdict {
+    pub async fn user(&self, token: &Token, peer: Peer) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
         if let Some(user) = self.shared.remembered(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
@@ -99,7 +107,8 @@ impl TokenCache {
         }
         self.shared.metrics.token_cache.inc(TokenCacheLookup::Miss);
         let afresh = false;
-        self.asked(FlightKey { digest, afresh }, token).await
+        self.asked(FlightKey { digest, afresh }, token, Some(peer))
+            .await
     }
 
     /// Whose a token is now, whatever is remembered. The answer is remembered.
@@ -109,7 +118,7 @@ impl TokenCache {
     pub async fn user_afresh(&self, token: &Token) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
         let afresh = true;
-        self.asked(FlightKey { digest, afresh }, token).await
+        self.asked(FlightKey { digest, afresh }, token, None).await
     }
 
     /// Upstream has refused a token: it counts no longer.
@@ -118,26 +127,29 @@ impl TokenCache {
         self.shared.store(digest, token, None, Instant::now()).await;
     }
 
-    async fn asked(&self, key: FlightKey, token: &Token) -> TokenVerdict {
-        let mut verdict = self.flight(key, token)?;
+    async fn asked(&self, key: FlightKey, token: &Token, peer: Option<Peer>) -> TokenVerdict {
+        let mut verdict = self.flight(key, token, peer)?;
         let verdict = verdict.wait_for(Option::is_some).await;
         let verdict = verdict.ok().and_then(|verdict| verdict.clone());
         verdict.unwrap_or_else(|| Err(unavailable("the review was interrupted")))
     }
 
-    /// Joins the review in flight, or begins it.
+    /// Joins the review in flight, or begins it, in a place of the peer if it needs one.
     fn flight(
         &self,
         key: FlightKey,
         token: &Token,
+        peer: Option<Peer>,
     ) -> Result<watch::Receiver<Option<TokenVerdict>>, ReviewError> {
         let mut flights = self.shared.flights();
         if let Some(verdict) = flights.get(&key) {
             return Ok(verdict.clone());
         }
-        if flights.len() >= FLIGHTS_MAX {
-            return Err(unavailable("too many tokens wait for a review"));
-        }
+        let turn = peer.map(|peer| {
+            let turn = self.shared.places_of(peer).turn(peer);
+            turn.ok_or_else(|| unavailable("too many tokens wait for a review"))
+        });
+        let turn = turn.transpose()?;
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver.clone());
         drop(flights);
@@ -149,7 +161,7 @@ impl TokenCache {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let verdict = ticket.shared.fly(key, &token).await;
+            let verdict = ticket.shared.fly(key, &token, turn).await;
             // Whoever comes later finds the answer in the memory.
             drop(ticket);
             sender.send_replace(Some(verdict));
@@ -159,7 +171,24 @@ impl TokenCache {
 }
 
 impl Shared {
-    async fn fly(&self, key: FlightKey, token: &Token) -> TokenVerdict {
+    async fn fly(&self, key: FlightKey, token: &Token, turn: Option<ReviewTurn>) -> TokenVerdict {
+        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, turn)).await;
+        verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")))
+    }
+
+    async fn review(
+        &self,
+        key: FlightKey,
+        token: &Token,
+        turn: Option<ReviewTurn>,
+    ) -> TokenVerdict {
+        let _place = match turn {
+            None => None,
+            Some(turn) => {
+                let place = turn.come().await;
+                Some(place.ok_or_else(|| unavailable("no place for a review"))?)
+            }
+        };
         // Another flight may have landed since the memory was looked at.
         if !key.afresh
             && let Some(user) = self.remembered(&key.digest).await
@@ -171,13 +200,18 @@ impl Shared {
             false => ReviewPurpose::Authentication,
         };
         let asked_at = Instant::now();
-        let verdict = self.authenticator.authenticate(token, purpose);
-        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, verdict).await;
-        let verdict = verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")));
+        let verdict = self.authenticator.authenticate(token, purpose).await;
         if let Ok(user) = &verdict {
             self.store(key.digest, token, user.clone(), asked_at).await;
         }
         verdict
+    }
+
+    const fn places_of(&self, peer: Peer) -> &ReviewPlaces {
+        match peer.is_operator() {
+            true => &self.operator_places,
+            false => &self.places,
+        }
     }
 
     async fn remembered(&self, digest: &Digest) -> Option<Option<Arc<User>>> {
@@ -272,8 +306,14 @@ const BAD_TTL: Duration = Duration::from_secs(10);
 /// A review has a time-out of its own; this ends whatever else takes long. As the API server has it.
 const FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Tokens that are reviewed at once, or wait for that.
-const FLIGHTS_MAX: usize = 4096;
+/// Reviews of new tokens at once: 64 for an address that is alone, and some for others at any time. The API server runs 200 writes
+/// at once by default.
+const REVIEWS_MAX: usize = 80;
+/// Tokens that wait for a review: 4,096 of an address that is alone.
+const WAITING_MAX: usize = 5120;
+
+const OPERATOR_REVIEWS_MAX: usize = 10;
+const OPERATOR_WAITING_MAX: usize = 80;
 
 /// Bytes of users, and what the memory needs for each: tens of thousands of them.
 const GOOD_LEN_MAX: u64 = 64 << 20;

@@ -9,10 +9,9 @@
 //! watch ── below its bound? ──▶ runs until its stream is gone, or 429
 //! ```
 //!
-//! What is decided is `lists`' and `line`'s. Short answers and everything on the admin port are not bounded here, forwarded
+//! What is decided is `lists`' and `fairness::line`'s. Short answers and everything on the admin port are not bounded here, forwarded
 //! requests in the pass-through (`docs/decisions/0017-admission.md`, `0025-shares.md`).
 
-mod line;
 mod lists;
 mod memory;
 
@@ -27,9 +26,9 @@ use tokio::time::{Instant, Sleep};
 
 use super::status::Status;
 use crate::config::{AdmissionLimits, OpenFiles};
+use crate::fairness::line::Entry;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
 use crate::metrics::{AdmissionMetrics, Place, Refused};
-use line::Entry;
 use lists::{Lists, Stall};
 use memory::Memory;
 pub use memory::resident;

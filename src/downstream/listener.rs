@@ -370,17 +370,21 @@ impl<R: Resources> Connection<R> {
 
     fn answering(&self, conduct: &Conduct, http1: Option<(Handover, Traffic)>) -> Answering<R> {
         let (handover, traffic) = http1.unzip();
+        let peer = match self.service.admission() {
+            Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
+            Some(_) | None => self.peer.into(),
+        };
         Answering {
             service: self.service.clone(),
             conduct: conduct.clone(),
             handover,
             traffic,
-            peer: match self.service.admission() {
-                Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
-                Some(_) | None => self.peer.into(),
-            },
+            peer,
             address: ConnectionAddress(self.peer),
-            identity: self.identity.clone(),
+            identity: PeerIdentity {
+                peer,
+                ..self.identity.clone()
+            },
             standing: self.standing,
         }
     }
@@ -390,6 +394,7 @@ impl<R: Resources> Connection<R> {
 fn peer_identity(session: &rustls::ServerConnection) -> PeerIdentity {
     PeerIdentity {
         certificates: session.peer_certificates().unwrap_or_default().into(),
+        ..PeerIdentity::default()
     }
 }
 

@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "resource",
             "config",
+            "fairness",
             "metrics",
             "reload",
             "upstream::client",

@@ -89,12 +89,12 @@ async fn advance(seconds: u64) {
 async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds() {
     for (verdict, seconds) in [(user("alice"), 120), (Ok(None), 10)] {
         let Fixture { script, cache, .. } = fixture(&[verdict.clone(), user("bob")], None);
-        assert_eq!(cache.user(&token("t")).await, verdict);
+        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, verdict);
         advance(seconds - 1).await;
-        assert_eq!(cache.user(&token("t")).await, verdict);
+        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, verdict);
         assert_eq!(script.asked(), 1);
         advance(1).await;
-        assert_eq!(cache.user(&token("t")).await, user("bob"));
+        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("bob"));
         assert_eq!(script.asked(), 2);
     }
 }
@@ -105,11 +105,11 @@ async fn no_token_is_remembered_beyond_its_own_end() {
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"exp":1000030}"#);
     let token = token(&format!("h.{claims}.s"));
     let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None)], None);
-    assert_eq!(cache.user(&token).await, user("alice"));
+    assert_eq!(cache.user(&token, Peer::UNKNOWN).await, user("alice"));
     advance(29).await;
-    assert_eq!(cache.user(&token).await, user("alice"));
+    assert_eq!(cache.user(&token, Peer::UNKNOWN).await, user("alice"));
     advance(1).await;
-    assert_eq!(cache.user(&token).await, Ok(None));
+    assert_eq!(cache.user(&token, Peer::UNKNOWN).await, Ok(None));
     assert_eq!(script.asked(), 2);
 }
 
@@ -119,8 +119,8 @@ async fn a_token_that_has_ended_already_is_not_remembered() {
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"exp":5}"#);
     let token = token(&format!("h.{claims}.s"));
     let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
-    cache.user(&token).await.unwrap();
-    cache.user(&token).await.unwrap();
+    cache.user(&token, Peer::UNKNOWN).await.unwrap();
+    cache.user(&token, Peer::UNKNOWN).await.unwrap();
     assert_eq!(script.asked(), 2);
 }
 
@@ -135,8 +135,8 @@ async fn failures_are_not_remembered() {
     ];
     for failure in failures {
         let Fixture { script, cache, .. } = fixture(&[Err(failure.clone()), user("alice")], None);
-        assert_eq!(cache.user(&token("t")).await, Err(failure));
-        assert_eq!(cache.user(&token("t")).await, user("alice"));
+        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Err(failure));
+        assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
         assert_eq!(script.asked(), 2);
     }
 }
@@ -144,10 +144,10 @@ async fn failures_are_not_remembered() {
 #[tokio::test(start_paused = true)]
 async fn each_token_has_its_own_answer() {
     let Fixture { cache, .. } = fixture(&[user("alice"), Ok(None), user("bob")], None);
-    assert_eq!(cache.user(&token("a")).await, user("alice"));
-    assert_eq!(cache.user(&token("ab")).await, Ok(None));
-    assert_eq!(cache.user(&token("A")).await, user("bob"));
-    assert_eq!(cache.user(&token("a")).await, user("alice"));
+    assert_eq!(cache.user(&token("a"), Peer::UNKNOWN).await, user("alice"));
+    assert_eq!(cache.user(&token("ab"), Peer::UNKNOWN).await, Ok(None));
+    assert_eq!(cache.user(&token("A"), Peer::UNKNOWN).await, user("bob"));
+    assert_eq!(cache.user(&token("a"), Peer::UNKNOWN).await, user("alice"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn requests_that_come_together_wait_for_one_review() {
     let waiting: Vec<_> = (0..100)
         .map(|_| {
             let cache = Arc::clone(&cache);
-            tokio::spawn(async move { cache.user(&token("t")).await })
+            tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await })
         })
         .collect();
     tokio::task::yield_now().await;
@@ -171,11 +171,11 @@ async fn requests_that_come_together_wait_for_one_review() {
 async fn a_review_goes_on_when_whoever_wanted_it_has_left() {
     let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
     let impatient = tokio::time::timeout(Duration::from_secs(1), async {
-        cache.user(&token("t")).await
+        cache.user(&token("t"), Peer::UNKNOWN).await
     });
     assert!(impatient.await.is_err());
     script.gate.as_ref().unwrap().add_permits(1);
-    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     assert_eq!(script.asked(), 1);
 }
 
@@ -183,7 +183,7 @@ async fn a_review_goes_on_when_whoever_wanted_it_has_left() {
 async fn a_review_without_end_is_given_up() {
     let Fixture { cache, start, .. } =
         fixture(&[user("alice"), user("bob")], Some(Semaphore::new(0)));
-    let refused = cache.user(&token("t")).await;
+    let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
     assert_eq!(refused, Err(unavailable("no review in time")));
     assert_eq!(start.elapsed(), FLIGHT_TIMEOUT);
     // Its place is free again.
@@ -193,21 +193,21 @@ async fn a_review_without_end_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_review_that_panics_keeps_no_place() {
     let Fixture { cache, .. } = fixture(&[Err(panic_wanted()), user("alice")], None);
-    let refused = cache.user(&token("t")).await;
+    let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
     assert_eq!(refused, Err(unavailable("the review was interrupted")));
-    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn asking_afresh_passes_over_what_is_remembered_and_replaces_it() {
     let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None), user("alice")], None);
-    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     advance(1).await;
     assert_eq!(cache.user_afresh(&token("t")).await, Ok(None));
-    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
     advance(1).await;
     assert_eq!(cache.user_afresh(&token("t")).await, user("alice"));
-    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     let purposes = script.purposes.lock().unwrap().clone();
     let expected = [
         ReviewPurpose::Authentication,
@@ -223,7 +223,7 @@ async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
         fixture(&[user("alice"), Ok(None)], Some(Semaphore::new(0)));
     let early = {
         let cache = Arc::clone(&cache);
-        tokio::spawn(async move { cache.user(&token("t")).await })
+        tokio::spawn(async move { cache.user(&token("t"), Peer::UNKNOWN).await })
     };
     tokio::task::yield_now().await;
     advance(1).await;
@@ -238,58 +238,116 @@ async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
     script.gate.as_ref().unwrap().add_permits(2);
     assert_eq!(early.await.unwrap(), user("alice"));
     assert_eq!(late.await.unwrap(), Ok(None));
-    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
     assert_eq!(script.asked(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_token_counts_no_longer() {
     let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
-    cache.user(&token("t")).await.unwrap();
+    cache.user(&token("t"), Peer::UNKNOWN).await.unwrap();
     advance(1).await;
     cache.forget(&token("t")).await;
-    assert_eq!(cache.user(&token("t")).await, Ok(None));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
     advance(10).await;
-    assert_eq!(cache.user(&token("t")).await, user("alice"));
+    assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     assert_eq!(script.asked(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
     let mut answers = vec![user("alice")];
-    answers.extend((0..FLIGHTS_MAX).map(|_| Ok(None)));
+    answers.extend((0..FLOOD).map(|_| Ok(None)));
     let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(1)));
-    assert_eq!(cache.user(&token("good")).await, user("alice"));
-    let flood: Vec<_> = (0..=FLIGHTS_MAX)
-        .map(|number| cache.flight(flood_key(&cache, number), &token("bad")))
-        .collect();
-    assert!(flood[..FLIGHTS_MAX].iter().all(Result::is_ok));
-    let refused = flood[FLIGHTS_MAX].as_ref().err().cloned();
+    assert_eq!(
+        cache.user(&token("good"), Peer::UNKNOWN).await,
+        user("alice")
+    );
+    let flood = flood(&cache, peer(1), FLOOD + 1);
+    assert!(flood[..FLOOD].iter().all(Result::is_ok));
+    let refused = flood[FLOOD].as_ref().err().cloned();
     assert_eq!(
         refused,
         Some(unavailable("too many tokens wait for a review"))
     );
-    assert_eq!(cache.user(&token("good")).await, user("alice"));
-    script.gate.as_ref().unwrap().add_permits(FLIGHTS_MAX);
+    assert_eq!(
+        cache.user(&token("good"), Peer::UNKNOWN).await,
+        user("alice")
+    );
+    script.gate.as_ref().unwrap().add_permits(FLOOD);
     for receiver in flood.into_iter().flatten() {
         let _ = receiver.clone().wait_for(Option::is_some).await.unwrap();
     }
-    assert_eq!(cache.user(&token("good")).await, user("alice"));
+    assert_eq!(
+        cache.user(&token("good"), Peer::UNKNOWN).await,
+        user("alice")
+    );
     assert!(cache.shared.flights().is_empty());
 }
 
-fn flood_key(cache: &TokenCache, number: usize) -> FlightKey {
-    FlightKey {
-        digest: cache.shared.hasher.token(&token(&format!("bad-{number}"))),
-        afresh: false,
+#[tokio::test(start_paused = true)]
+async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
+    let mut answers = vec![Ok(None); REVIEWS_OF_ONE];
+    answers.extend([user("bob"), user("operator")]);
+    let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(0)));
+    // An address that is alone has as many places as it likes, up to what is kept for others.
+    let flood = flood(&cache, peer(1), FLOOD + 100);
+    assert_eq!(flood.iter().filter(|one| one.is_ok()).count(), FLOOD);
+    while script.asked() < REVIEWS_OF_ONE {
+        tokio::task::yield_now().await;
     }
+    let ask = |secret, peer| {
+        let cache = Arc::clone(&cache);
+        tokio::spawn(async move { cache.user(&token(secret), peer).await })
+    };
+    let bob = ask("bob", peer(2));
+    while script.asked() == REVIEWS_OF_ONE {
+        tokio::task::yield_now().await;
+    }
+    let operator = ask("operator", peer(1).operator());
+    while script.asked() == REVIEWS_OF_ONE + 1 {
+        tokio::task::yield_now().await;
+    }
+    // Their reviews are in flight beside those of the flood, none of which has ended.
+    assert_eq!(script.gate.as_ref().unwrap().available_permits(), 0);
+    script
+        .gate
+        .as_ref()
+        .unwrap()
+        .add_permits(REVIEWS_OF_ONE + 2);
+    script.answers.lock().unwrap().extend(vec![Ok(None); FLOOD]);
+    assert_eq!(bob.await.unwrap(), user("bob"));
+    assert_eq!(operator.await.unwrap(), user("operator"));
+}
+
+/// What one address gets that is alone, running and waiting.
+const REVIEWS_OF_ONE: usize = 64;
+const FLOOD: usize = REVIEWS_OF_ONE + 4096;
+
+fn peer(number: u8) -> Peer {
+    Peer::from(std::net::IpAddr::from([10, 0, 0, number]))
+}
+
+fn flood(
+    cache: &TokenCache,
+    peer: Peer,
+    count: usize,
+) -> Vec<Result<watch::Receiver<Option<TokenVerdict>>, ReviewError>> {
+    let begin = |number| {
+        let key = FlightKey {
+            digest: cache.shared.hasher.token(&token(&format!("bad-{number}"))),
+            afresh: false,
+        };
+        cache.flight(key, &token("bad"), Some(peer))
+    };
+    (0..count).map(begin).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_token_is_kept_or_shown() {
     let one = fixture(&[user("alice")], None).cache;
     let other = fixture(&[], None).cache;
-    one.user(&token("secret")).await.unwrap();
+    one.user(&token("secret"), Peer::UNKNOWN).await.unwrap();
     assert_ne!(
         one.shared.hasher.token(&token("secret")),
         other.shared.hasher.token(&token("secret")),

@@ -1,16 +1,16 @@
 //! A bounded number of places, and a bounded line of those who wait for one. Pure: no clock, no waking.
 //!
-//! First come, first served, but that no peer takes all: both the places and the line are shared (`fairness`).
+//! First come, first served, but that no peer takes all: both the places and the line are shared.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 
-use crate::fairness::{Peer, Share, Shortage};
+use super::{Peer, Share, Shortage};
 
 /// See the module. `T` is what somebody who waits is told by.
 #[derive(Debug)]
-pub(super) struct Line<T> {
+pub struct Line<T> {
     running: Share,
     waiting: Share,
     /// Who waits, by group. Of nobody there would be room.
@@ -78,7 +78,7 @@ struct Waiter<T> {
 
 /// What becomes of somebody who comes.
 #[derive(Debug)]
-pub(super) enum Entry<'a, T> {
+pub enum Entry<'a, T> {
     /// Has a place.
     Runs,
     /// Gets none now.
@@ -89,14 +89,14 @@ pub(super) enum Entry<'a, T> {
 
 /// The right to stand at the end of the line.
 #[derive(Debug)]
-pub(super) struct Ticket<'a, T> {
+pub struct Ticket<'a, T> {
     line: &'a mut Line<T>,
     peer: Peer,
 }
 
 impl<T> Ticket<'_, T> {
     /// Stands there; the number is for giving up.
-    pub(super) fn wait(self, tell: T) -> u64 {
+    pub fn wait(self, tell: T) -> u64 {
         let Self { line, peer } = self;
         let id = line.next_id;
         line.next_id += 1;
@@ -112,7 +112,8 @@ impl<T> Ticket<'_, T> {
 
 impl<T> Line<T> {
     /// So many places, and so many who may wait for one.
-    pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
+    #[must_use]
+    pub fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
             running: Share::new(running_max),
             waiting: Share::new(waiting_max),
@@ -123,27 +124,31 @@ impl<T> Line<T> {
     }
 
     /// Places taken.
-    pub(super) fn running(&self) -> usize {
+    #[must_use]
+    pub fn running(&self) -> usize {
         self.running.taken()
     }
 
     /// How many wait.
-    pub(super) fn waiting(&self) -> usize {
+    #[must_use]
+    pub fn waiting(&self) -> usize {
         self.waiting.taken()
     }
 
     /// Why the peer would not run at once, if it would not.
-    pub(super) fn shortage(&self, peer: Peer) -> Option<Shortage> {
+    #[must_use]
+    pub fn shortage(&self, peer: Peer) -> Option<Shortage> {
         self.running.shortage(peer)
     }
 
     /// Whether the peer would run at once.
-    pub(super) fn has_room_for(&self, peer: Peer) -> bool {
+    #[must_use]
+    pub fn has_room_for(&self, peer: Peer) -> bool {
         self.running.has_room_for(peer)
     }
 
     /// Somebody comes. Nobody is passed who could have had the place: those who wait could not.
-    pub(super) fn enter(&mut self, peer: Peer) -> Entry<'_, T> {
+    pub fn enter(&mut self, peer: Peer) -> Entry<'_, T> {
         if self.running.has_room_for(peer) {
             self.running.take(peer);
             return Entry::Runs;
@@ -155,12 +160,12 @@ impl<T> Line<T> {
     }
 
     /// Somebody who had a place leaves. Ask for [`admit_next`](Self::admit_next) afterwards.
-    pub(super) fn leave(&mut self, peer: Peer) {
+    pub fn leave(&mut self, peer: Peer) {
         self.running.give_back(peer);
     }
 
     /// The next one in the line for whom there is room, who has the place now. To be asked until there is none.
-    pub(super) fn admit_next(&mut self) -> Option<(Peer, T)> {
+    pub fn admit_next(&mut self) -> Option<(Peer, T)> {
         if self.running.is_full() {
             return None;
         }
@@ -192,7 +197,7 @@ impl<T> Line<T> {
     }
 
     /// Somebody who waits does so no longer; false if their turn has come meanwhile.
-    pub(super) fn give_up(&mut self, peer: Peer, id: u64) -> bool {
+    pub fn give_up(&mut self, peer: Peer, id: u64) -> bool {
         let group = self.groups.get(&peer.group());
         let Some(queue) = group.and_then(|group| group.queues.get(&peer)) else {
             return false;
