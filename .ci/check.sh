@@ -30,6 +30,10 @@ step_clippy() {
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
 
+# The programs, unoptimised. The tests are named too because a build without them has other features of the dependencies, and compiles
+# again what the step test has compiled.
+programs() { cargo build --locked --workspace --bins --tests "$@"; }
+
 step_tidy() { cargo test --locked --quiet --test tidy; }
 
 step_test() {
@@ -43,7 +47,7 @@ step_test() {
 # Tiny scenarios by the runner, unoptimised. The figures mean nothing; that everybody has everything does, after bursts that end in quiet
 # and beside attacks above all.
 step_scenarios() {
-    cargo build --locked --quiet --package kube-fanout --package kube-fanout-loadtest --bins || return
+    programs --quiet || return
     timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.02 --only embedded,gateway-tls \
         loadtest/scenarios/steady.yaml loadtest/scenarios/relist-herd.yaml || return
     timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run loadtest/scenarios/quiet-end-small.yaml || return
@@ -51,12 +55,14 @@ step_scenarios() {
         loadtest/scenarios/hostile.yaml
 }
 
-# The models need their own cfg, which rebuilds everything: a target directory of its own keeps the other one warm. They are the tests in
-# modules called models. A filter that matches nothing would pass, so none run is a failure.
+# The models are the tests in modules called models. Their cfg is given to the library alone: in RUSTFLAGS it would rebuild every
+# dependency. A filter that matches nothing would pass, so none run is a failure.
 step_loom() {
     grep -rqE 'cfg\(all\(test, fanout_loom\)\)' src || { skip "there are no models"; return; }
-    local output code
-    output=$(RUSTFLAGS="--cfg fanout_loom" CARGO_TARGET_DIR=target/loom cargo test --locked --lib models:: 2>&1)
+    local built models output code
+    built=$(cargo rustc --locked --lib --profile test --message-format json-render-diagnostics -- --cfg fanout_loom) || return
+    models=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$built")
+    output=$("$models" models:: 2>&1)
     code=$?
     echo "$output"
     [ "$code" = 0 ] || return "$code"
@@ -68,10 +74,15 @@ step_loom() {
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
 
-step_bench() { cargo bench --locked --workspace --no-run; }
+# Unoptimised: whether they build is the same, and the tests have built most of it.
+step_bench() { cargo bench --locked --workspace --no-run --profile dev; }
 
-# A workspace of its own: nothing else notices when its targets no longer fit. Running them is for fuzz/run.sh.
-step_fuzz() { CARGO_TARGET_DIR=target/fuzz-check cargo check --quiet --manifest-path fuzz/Cargo.toml; }
+# A workspace of its own: nothing else notices when its targets no longer fit. Running them is for fuzz/run.sh. With the same versions and
+# in the same target directory, most dependencies are checked already.
+step_fuzz() {
+    cp Cargo.lock fuzz/Cargo.lock || return
+    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}" cargo check --quiet --manifest-path fuzz/Cargo.toml
+}
 
 step_manifests() {
     have python3 || { skip "python3 is not installed"; return; }
@@ -86,12 +97,30 @@ step_deny() {
 step_real() {
     [ -x tests/real/run.sh ] || { skip "tests/real/run.sh is not there"; return; }
     # Its informers are compared with client-go's.
-    cargo build --locked --package kube-fanout-loadtest || return
+    programs || return
+    cargo build --locked --release --bin kube-fanout || return
     tests/real/run.sh
+}
+
+# What the step real needs: an API server, from the net and built for minutes, and an optimised gateway. Both are made while other steps run,
+# of the processor time that waiting tests and compilers with one thread leave. The step waits for them, and makes and reports what failed here.
+begin_real() {
+    local maker=tests/real/apiserver/real-apiserver.sh part
+    for part in install informer javascript; do
+        nice -n 19 "$maker" "$part"
+    done
+    nice -n 19 cargo build --locked --release --bin kube-fanout
 }
 
 if [ "$#" -gt 0 ]; then
     STEPS=("$@")
+fi
+
+if [ "${#STEPS[@]}" -gt 1 ] && [[ " ${STEPS[*]} " == *" real "* ]]; then
+    begin_real >/dev/null 2>&1 &
+    begin_real_pid=$!
+    # What it is at comes to its end, and is found done the next time.
+    trap 'kill "$begin_real_pid" 2>/dev/null' EXIT
 fi
 
 failed=() skipped=()

@@ -47,14 +47,14 @@ bins=()
 for target in "${targets[@]}"; do
     bins+=(--bin "$target")
 done
-cargo build --manifest-path fuzz/Cargo.toml --target "$host" "${bins[@]}" || exit 2
+cargo build --manifest-path fuzz/Cargo.toml --profile fuzz --target "$host" "${bins[@]}" || exit 2
 
 code=0
 for target in "${targets[@]}"; do
     home="$CARGO_TARGET_DIR/$target"
     mkdir -p "$home/corpus" "$home/findings"
     # The first folder is where new inputs go; the seeds are only read.
-    if "$CARGO_TARGET_DIR/$host/debug/$target" "$home/corpus" "fuzz/seeds/$target" \
+    if "$CARGO_TARGET_DIR/$host/fuzz/$target" "$home/corpus" "fuzz/seeds/$target" \
         -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
         -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="$INPUT_SECONDS" \
         -print_final_stats=1 >"$home/log" 2>&1; then
