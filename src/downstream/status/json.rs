@@ -27,15 +27,56 @@ impl Formatter for Escaping {
         out: &mut W,
         text: &str,
     ) -> io::Result<()> {
-        let mut rest = text;
-        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-            out.write_all(&rest.as_bytes()[..at])?;
-            let mut tail = rest[at..].chars();
-            if let Some(c) = tail.next() {
+        let bytes = text.as_bytes();
+        let mut written = 0;
+        for at in escaped(bytes) {
+            out.write_all(&bytes[written..at])?;
+            written = at;
+            if let Some(c) = text[at..].chars().next() {
                 write!(out, "\\u{:04x}", u32::from(c))?;
+                written += c.len_utf8();
             }
-            rest = tail.as_str();
         }
-        out.write_all(rest.as_bytes())
+        out.write_all(&bytes[written..])
+    }
+}
+
+/// Where the characters stand that are escaped, in order. Bytes are searched rather than characters: texts may be long,
+/// and the tests' API server writes all its objects here, unoptimised.
+fn escaped(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let mut marks = memchr::memchr3_iter(b'<', b'>', b'&', bytes).peekable();
+    let mut separators = memchr::memchr_iter(0xE2, bytes)
+        .filter(|&at| matches!(bytes[at..], [0xE2, 0x80, 0xA8 | 0xA9, ..]))
+        .peekable();
+    std::iter::from_fn(move || match (marks.peek(), separators.peek()) {
+        (Some(mark), Some(separator)) if separator < mark => separators.next(),
+        (None, _) => separators.next(),
+        (Some(_), _) => marks.next(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::go_json;
+
+    proptest! {
+        #[test]
+        fn every_text_is_escaped_as_one_character_after_another_is(
+            text in "[<>&\u{2027}-\u{202a}a\"é\u{10000}]{0,40}",
+        ) {
+            let one_by_one: Vec<u8> = text
+                .chars()
+                .flat_map(|c| match c {
+                    '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                        format!("\\u{:04x}", u32::from(c)).into_bytes()
+                    }
+                    '"' => b"\\\"".to_vec(),
+                    _ => c.to_string().into_bytes(),
+                })
+                .collect();
+            prop_assert_eq!(go_json(&text), [b"\"", &*one_by_one, b"\""].concat());
+        }
     }
 }
