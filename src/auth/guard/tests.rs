@@ -260,7 +260,6 @@ async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
 
 /// Upstream knows further ways to allow it, and asks them where it sees who is calling.
 #[tokio::test(start_paused = true)]
-#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
     let stage = Stage::new(Mode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();

@@ -12,7 +12,7 @@ fn telling() -> impl Resources {
     let answer = |request: Request<Incoming>| {
         let identity = request.extensions().get::<PeerIdentity>().unwrap();
         assert_eq!(Some(&identity.peer), request.extensions().get());
-        assert_eq!(identity.peer, std::net::IpAddr::from([127, 0, 0, 1]).into());
+        assert_eq!(identity.peer, IpAddr::from([127, 0, 0, 1]).into());
         let count = [u8::try_from(identity.certificates.len()).unwrap()];
         let first = identity.certificates.first();
         let first = first.map_or(&[][..], |certificate| certificate.as_ref());
