@@ -5,6 +5,7 @@ mod body;
 mod headers;
 mod lanes;
 mod orderly;
+mod proven;
 mod refusal;
 mod tunnel;
 
@@ -25,6 +26,7 @@ use active::Active;
 use headers::Upgrade;
 use lanes::{Lane, Lanes};
 use orderly::{Boundary, OrderlyEnd};
+use proven::ProvenTokens;
 use refusal::Refusal;
 use tunnel::Tunnels;
 
@@ -45,6 +47,7 @@ pub struct Passthrough {
     proxy_headers: ProxyHeaders,
     metrics: Arc<PassthroughMetrics>,
     lanes: Lanes,
+    proven: ProvenTokens,
     tunnels: Tunnels,
     answer_wait_max: Duration,
 }
@@ -64,6 +67,7 @@ impl Passthrough {
             ),
             client,
             identity,
+            proven: ProvenTokens::new(),
             proxy_headers: ProxyHeaders::default(),
             metrics: Arc::new(metrics),
             tunnels: Tunnels::new(),
@@ -194,10 +198,10 @@ impl Passthrough {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
             _ => None,
         };
-        let lane = if upgrade.is_some() {
-            Lane::Tunnels
-        } else {
-            lane
+        let lane = match (&upgrade, lane) {
+            (Some(_), _) => Lane::Tunnels,
+            (None, Lane::Requests) if !self.may_share(&request) => Lane::Unproven,
+            (None, lane) => lane,
         };
         let permit = self.lanes.enter(lane, &request).map_err(|shortage| {
             self.metrics.shortages.inc(lane.place(), shortage);
@@ -213,6 +217,16 @@ impl Passthrough {
             }
             None => self.exchange_plain(identity, lane, request, active).await,
         }
+    }
+
+    /// Whether a request may share a connection with others. Over HTTP/1.1 none does.
+    fn may_share<B>(&self, request: &Request<B>) -> bool {
+        let travels_itself = match request.extensions().get() {
+            Some(Forwarding::Impersonating(_)) => false,
+            Some(Forwarding::AsCaller) | None => self.identity == Identity::Caller,
+        };
+        let token = || self.proven.hash(request.headers());
+        !travels_itself || self.lanes.are_http1() || token().is_some_and(|one| self.proven.has(one))
     }
 
     /// Decides under whose name a request travels, and leaves only the headers about that which go with it.
@@ -239,13 +253,23 @@ impl Passthrough {
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let repeatable = is_repeatable(request.method());
+        let token = match identity {
+            Identity::Caller => self.proven.hash(request.headers()),
+            Identity::Gateway => None,
+        };
         let request = self.outgoing(request);
         let response = match lane {
             Lane::Watches => self.client.forward_watch(identity, request).await,
+            Lane::Unproven => self.client.forward_apart(request).await,
             Lane::Requests | Lane::Tunnels => self.client.forward(identity, request).await,
         };
         let response = response.map_err(|error| failed(&error, lane, repeatable))?;
-        self.lanes.learn(response.version());
+        if lane != Lane::Unproven {
+            self.lanes.learn(response.version());
+        }
+        if let Some(token) = token {
+            self.proven.learn(token, response.status()).await;
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Unasked);
         }

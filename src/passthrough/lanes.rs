@@ -14,6 +14,8 @@ use crate::metrics::Place;
 pub(super) enum Lane {
     /// They end soon.
     Requests,
+    /// The same of callers whose credentials upstream may not take. Each has a connection to itself.
+    Unproven,
     /// Watches, logs, proxied services: they may last for hours.
     Watches,
     /// Upgraded connections.
@@ -25,11 +27,14 @@ const REQUEST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 /// These places are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
+/// Requests that need a connection each, because upstream may close it after them. They end soon.
+const UNPROVEN_MAX: usize = 128;
+
 impl Lane {
     /// What its places are counted as.
     pub(super) const fn place(self) -> Place {
         match self {
-            Self::Requests => Place::ForwardedRequests,
+            Self::Requests | Self::Unproven => Place::ForwardedRequests,
             Self::Watches => Place::ForwardedWatches,
             Self::Tunnels => Place::Tunnels,
         }
@@ -38,7 +43,7 @@ impl Lane {
     /// The answer when there is no place in it.
     pub(super) fn full(self) -> Refusal {
         let range = match self {
-            Self::Requests => REQUEST_RETRY_SECONDS,
+            Self::Requests | Self::Unproven => REQUEST_RETRY_SECONDS,
             Self::Watches | Self::Tunnels => WATCH_RETRY_SECONDS,
         };
         let seconds = range.start + (range.end - range.start) * crate::resource::fraction();
@@ -52,6 +57,7 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Lanes {
     requests: Permits,
+    unproven: Permits,
     watches: Permits,
     tunnels: Permits,
     files: OpenFiles,
@@ -64,6 +70,11 @@ impl Lanes {
     pub(super) fn new(limits: ForwardLimits, files: OpenFiles, is_http1: bool) -> Self {
         let lanes = Self {
             requests: Permits::new(limits.requests_max),
+            unproven: Permits::new(
+                UNPROVEN_MAX
+                    .min(limits.requests_max)
+                    .min(files.forwarded_requests),
+            ),
             watches: Permits::new(limits.watches_max),
             tunnels: Permits::new(limits.tunnels_max.min(files.tunnels)),
             files,
@@ -80,9 +91,15 @@ impl Lanes {
         let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
         match lane {
             Lane::Requests => self.requests.acquire(peer),
+            Lane::Unproven => self.unproven.acquire(peer),
             Lane::Watches => self.watches.acquire(peer),
             Lane::Tunnels => self.tunnels.acquire(peer),
         }
+    }
+
+    /// Whether upstream is known to speak HTTP/1.1.
+    pub(super) fn are_http1(&self) -> bool {
+        self.http1.is_completed()
     }
 
     /// Upstream has answered in this version. Which one it speaks over TLS is not known before.

@@ -141,6 +141,20 @@ impl Client {
             .await
     }
 
+    /// Passes on a short request of a caller whose credentials the server may not take: over a connection that no other request
+    /// shares, because the server closes it after one that it does not take.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn forward_apart(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        let lane = &stack.caller.forwards_apart;
+        self.pass_on(&stack, lane, Identity::Caller, request).await
+    }
+
     /// Passes on a watch, or another request that lasts. Has connections and places of its own, so that however many there are
     /// short requests find theirs.
     ///
@@ -303,6 +317,7 @@ struct Lanes {
     calls: Lane,
     watches: Lane,
     forwards: Lane,
+    forwards_apart: Lane,
     forwarded_watches: Lane,
     upgrades: Lane,
 }
@@ -320,6 +335,7 @@ impl Lanes {
             calls: Lane::new(&settings, Purpose::Call)?,
             watches: Lane::new(&settings, Purpose::Watch)?,
             forwards: Lane::new(&settings, Purpose::Forward)?,
+            forwards_apart: Lane::new(&settings, Purpose::ForwardApart)?,
             forwarded_watches: Lane::new(&settings, Purpose::ForwardWatch)?,
             upgrades: Lane::new(&settings, Purpose::Upgrade)?,
         })

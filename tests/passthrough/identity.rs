@@ -170,3 +170,31 @@ async fn redirects_are_answers_and_nobody_follows_them() {
         assert!(!text.contains("authorization"), "{text}");
     }
 }
+
+/// API servers close a connection after a request whose credentials they do not take, with what others have on it.
+#[tokio::test]
+async fn nobody_shares_a_connection_whose_token_upstream_has_not_taken() {
+    let row = Row::with_own_token(Http::One, Http::Two).await;
+    let version = async |target: &str, token: &str| {
+        let header = format!("Bearer {token}");
+        let mut headers = Vec::new();
+        headers.extend((!token.is_empty()).then_some(("authorization", header.as_str())));
+        let (_, text) = row.get(target, &headers).await;
+        let first = text.lines().next().unwrap_or_default();
+        first.rsplit(' ').next().unwrap_or_default().to_owned()
+    };
+    for (target, token, expected) in [
+        ("/any", "good", "HTTP/1.1"),
+        ("/any", "good", "HTTP/2.0"),
+        ("/any", "other", "HTTP/1.1"),
+        ("/unauthorized", "bad", ""),
+        ("/any", "bad", "HTTP/1.1"),
+        ("/unauthorized", "good", ""),
+        ("/any", "good", "HTTP/1.1"),
+        ("/any", "", "HTTP/1.1"),
+        ("/any", "", "HTTP/1.1"),
+        (&format!("/any?{AS_JANE}"), "", "HTTP/2.0"),
+    ] {
+        assert_eq!(version(target, token).await, expected, "{target} {token}");
+    }
+}

@@ -92,6 +92,7 @@ async fn answer(
             response.headers_mut().insert(LOCATION, location);
             response
         }
+        "/unauthorized" => plain(StatusCode::UNAUTHORIZED, ""),
         "/status" => plain(StatusCode::CONFLICT, "{\"kind\":\"Status\",\"code\":409}"),
         "/length" => {
             let mut response = Response::new(Empty::new().map_err(never).boxed_unsync());

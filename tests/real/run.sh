@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all but trust, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
 #
 # Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
 # server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
@@ -24,7 +24,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 maker=$here/apiserver/real-apiserver.sh
 work=$here/../../target/real
-suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates}
+suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates trust}
 
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 wants() { [[ " $suites " == *" $1 "* ]]; }

@@ -28,6 +28,8 @@ pub(super) enum Purpose {
     Watch,
     /// Callers' requests that end soon.
     Forward,
+    /// The same, each over a connection of its own: HTTP/1.1 only.
+    ForwardApart,
     /// Callers' watches, logs and other requests that last.
     ForwardWatch,
     /// Callers' upgrades: HTTP/1.1 only.
@@ -40,7 +42,11 @@ impl Purpose {
     /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
     const fn places_per_connection(self) -> usize {
         match self {
-            Self::Call | Self::Forward | Self::ForwardWatch | Self::Upgrade => 90,
+            Self::Call
+            | Self::Forward
+            | Self::ForwardApart
+            | Self::ForwardWatch
+            | Self::Upgrade => 90,
             Self::Watch => 8,
         }
     }
@@ -51,7 +57,7 @@ impl Purpose {
     const fn stream_window_len(self) -> u32 {
         match self {
             Self::Call | Self::Watch => 16 << 20,
-            Self::Forward | Self::Upgrade => 512 << 10,
+            Self::Forward | Self::ForwardApart | Self::Upgrade => 512 << 10,
             Self::ForwardWatch => 128 << 10,
         }
     }
@@ -170,7 +176,9 @@ impl Connector {
             builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server_name));
         }
         let https = match purpose {
-            Purpose::Upgrade => builder.enable_http1().wrap_connector(tcp(purpose)),
+            Purpose::Upgrade | Purpose::ForwardApart => {
+                builder.enable_http1().wrap_connector(tcp(purpose))
+            }
             Purpose::Call | Purpose::Watch | Purpose::Forward | Purpose::ForwardWatch => {
                 builder.enable_all_versions().wrap_connector(tcp(purpose))
             }

@@ -1,0 +1,60 @@
+//! Tokens that upstream has taken lately. API servers close a connection of HTTP/2 after a request whose credentials they do not
+//! take, with whatever else is on its way there. So callers share connections only once upstream has taken their token.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use moka::future::Cache;
+
+use crate::auth::bearer::{self, TokenHeader};
+
+/// Nothing is permitted by this, so a hash that could be forged with great effort is enough.
+#[derive(Debug)]
+pub(super) struct ProvenTokens {
+    hasher: RandomState,
+    tokens: Cache<u64, ()>,
+}
+
+/// A token as it is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TokenHash(u64);
+
+impl ProvenTokens {
+    pub(super) fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            tokens: Cache::builder()
+                .max_capacity(TOKENS_MAX)
+                .time_to_live(PROVEN_FOR)
+                .build(),
+        }
+    }
+
+    /// The token of these headers, if there is one.
+    pub(super) fn hash(&self, headers: &HeaderMap) -> Option<TokenHash> {
+        match bearer::authorization(headers) {
+            TokenHeader::Token(token) => Some(TokenHash(self.hasher.hash_one(token.secret()))),
+            TokenHeader::Absent | TokenHeader::Invalid => None,
+        }
+    }
+
+    /// Whether upstream has taken the token lately.
+    pub(super) fn has(&self, token: TokenHash) -> bool {
+        self.tokens.contains_key(&token.0)
+    }
+
+    /// Upstream has answered a request with this token.
+    pub(super) async fn learn(&self, token: TokenHash, status: StatusCode) {
+        if status == StatusCode::UNAUTHORIZED {
+            self.tokens.invalidate(&token.0).await;
+        } else if !status.is_server_error() {
+            self.tokens.insert(token.0, ()).await;
+        }
+    }
+}
+
+/// Of all users of a large cluster. The oldest go first, and are proven again by their next request.
+const TOKENS_MAX: u64 = 65_536;
+/// As long as a token's review is remembered.
+const PROVEN_FOR: Duration = Duration::from_secs(120);
