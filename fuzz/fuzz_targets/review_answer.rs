@@ -6,8 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 fuzz_target!(|answer: &[u8]| {
-    let tree = serde_json::from_slice::<Value>(answer).unwrap_or_default();
-    let status = &tree["status"];
+    // What no field reads is skipped without a look at its texts and numbers, so an answer may be read that is no tree.
+    let tree = serde_json::from_slice::<Value>(answer).ok();
+    let status = tree.as_ref().map(|tree| &tree["status"]);
     for audiences in [vec![], vec!["a".to_owned(), "b".to_owned()]] {
         let Ok(review) = serde_json::from_slice(answer) else {
             continue;
@@ -15,9 +16,12 @@ fuzz_target!(|answer: &[u8]| {
         let Ok(Some(user)) = reviewed(review, &audiences) else {
             continue;
         };
+        assert!(!user.name.is_empty());
+        let Some(status) = status else {
+            continue;
+        };
         assert_eq!(status["authenticated"], Value::Bool(true));
         assert_eq!(status["user"]["username"], user.name.as_str());
-        assert!(!user.name.is_empty());
         let named = status["audiences"].as_array().into_iter().flatten();
         let mut named = named.filter_map(Value::as_str);
         assert!(audiences.is_empty() || named.any(|one| audiences.iter().any(|own| own == one)));
@@ -29,7 +33,9 @@ fuzz_target!(|answer: &[u8]| {
     if let Ok(review) = serde_json::from_slice(answer)
         && let Ok(Some(user)) = self_reviewed(review)
     {
-        assert_eq!(status["userInfo"]["username"], user.name.as_str());
         assert!(!user.name.is_empty() && user.name != "system:anonymous");
+        if let Some(status) = status {
+            assert_eq!(status["userInfo"]["username"], user.name.as_str());
+        }
     }
 });
