@@ -7,12 +7,12 @@ use http::{HeaderName, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
 use super::*;
-use crate::auth::tests::{ClientCa, client, day};
+use crate::auth::tests::{ClientCa, authority, client, day};
 use crate::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use crate::auth::upstream::{ReviewError, ReviewPurpose};
 use crate::metrics::Metrics;
 
-/// Knows one token; another one cannot be reviewed, and those of a kind take without end.
+/// Knows one token, and one that has ended; another one cannot be reviewed, and those of a kind take without end.
 struct OneToken;
 
 impl TokenAuthenticator for OneToken {
@@ -29,7 +29,7 @@ impl TokenAuthenticator for OneToken {
             return Box::pin(std::future::pending());
         }
         Box::pin(std::future::ready(match token.secret() {
-            "good" => Ok(Some(Arc::new(user.authenticated()))),
+            "good" | "h.eyJleHAiOjV9.s" => Ok(Some(Arc::new(user.authenticated()))),
             "unclear" => Err(ReviewError::Unauthorized),
             _ => Ok(None),
         }))
@@ -44,7 +44,18 @@ struct Stage {
 }
 
 fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
-    let (client_ca, proxy_ca) = (ClientCa::new("clients"), ClientCa::new("proxies"));
+    let client_ca = ClientCa::new("clients");
+    let authorities = Some(client_ca.authorities());
+    stage_with(client_ca, authorities, anonymous, allowed_names)
+}
+
+fn stage_with(
+    client_ca: ClientCa,
+    authorities: Option<Authorities>,
+    anonymous: bool,
+    allowed_names: &[&str],
+) -> Stage {
+    let proxy_ca = ClientCa::new("proxies");
     let front_proxy = FrontProxySettings {
         client_ca: "proxies.pem".into(),
         allowed_names: allowed_names.iter().map(|&name| name.to_owned()).collect(),
@@ -59,7 +70,7 @@ fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
     let tokens = TokenCache::new(one_token, Arc::clone(&clock), metrics.clone());
     let settings = AuthenticatorSettings {
         anonymous,
-        client_ca: Some(client_ca.authorities()),
+        client_ca: authorities,
         front_proxy: Some((front_proxy, proxy_ca.authorities())),
     };
     Stage {
@@ -121,9 +132,10 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
     let bob = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
     let proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
     let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
+    let longer = peer(vec![stage.proxy_ca.sign(&client("proxy-2", &[]))]);
     let stranger = peer(vec![ClientCa::new("clients").sign(&client("bob", &[]))]);
     let refused = "Unauthorized";
-    let rows: [(&[(&str, &str)], &PeerIdentity, &str, &str); 19] = [
+    let rows: [(&[(&str, &str)], &PeerIdentity, &str, &str); 20] = [
         (&[], &nobody, "system:anonymous Anonymous", "as the caller"),
         (
             &[ALICE],
@@ -164,6 +176,7 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
             "as the caller",
         ),
         (&[ALICE], &other, refused, refused),
+        (&[ALICE], &longer, refused, refused),
         (&[], &stranger, refused, refused),
         (&[ALICE], &stranger, refused, refused),
         (&[GOOD], &stranger, "by-token Token", "as the caller"),
@@ -190,6 +203,34 @@ async fn nobody_is_anonymous_unless_that_is_wanted() {
     // Without allowed names every certificate of the authority is a proxy's.
     let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
     assert_eq!(stage.who(&[ALICE], &other).await, "alice FrontProxy");
+}
+
+#[tokio::test]
+async fn certificates_of_clients_are_no_proxys_that_fails() {
+    let stage = stage(true, &["proxy"]);
+    let failures = || {
+        let outcomes = &stage.metrics.front_proxy;
+        outcomes.count(AuthenticationOutcome::Failure)
+    };
+    let bob = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
+    assert_eq!(stage.who(&[], &bob).await, "bob Certificate");
+    assert_eq!(failures(), 0);
+    let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
+    assert_eq!(stage.who(&[ALICE], &other).await, "Unauthorized");
+    assert_eq!(failures(), 1);
+}
+
+#[tokio::test]
+async fn where_only_proxies_have_certificates_no_other_is_anonymous() {
+    let stage = stage_with(ClientCa::new("clients"), None, true, &["proxy"]);
+    let stranger = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
+    let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
+    for peer in [stranger, other] {
+        assert_eq!(stage.who(&[], &peer).await, "Unauthorized");
+        assert_eq!(stage.who(&[GOOD], &peer).await, "by-token Token");
+    }
+    let proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
+    assert_eq!(stage.who(&[ALICE], &proxy).await, "alice FrontProxy");
 }
 
 #[tokio::test]
@@ -266,6 +307,20 @@ async fn what_was_verified_is_verified_again_when_it_may_have_ended() {
 }
 
 #[tokio::test]
+async fn a_chain_is_more_than_its_first_certificate() {
+    let root = ClientCa::new("root");
+    let between = root.intermediate(&authority("between"));
+    let verifier = CertificateVerifier::new(Some(root.authorities()));
+    let leaf = between.sign(&client("bob", &[]));
+    let alone = peer(vec![leaf.clone()]);
+    let whole = peer(vec![leaf, between.der()]);
+    for (peer, expected) in [(&alone, false), (&whole, true), (&alone, false)] {
+        let verdict = verifier.verify(peer, day(2026, 11, 22)).await.unwrap();
+        assert_eq!(verdict.is_ok(), expected);
+    }
+}
+
+#[tokio::test]
 async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
     let stage = stage(true, &[]);
     let bob = peer(vec![stage.client_ca.sign(&client("bob", &["devs"]))]);
@@ -286,9 +341,14 @@ async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
         .await;
     let shown = format!("{:?} {:?}", caller.unwrap(), stage.authenticator);
     assert!(!shown.contains("good"), "{shown}");
+    // {"exp":5}
+    let ending = headers(&[("authorization", "Bearer h.eyJleHAiOjV9.s")]);
+    let caller = stage.authenticator.authenticate(&ending, &nobody);
+    let five = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
+    assert_eq!(caller.await.unwrap().expires_at, Some(five));
     let outcomes = AuthenticationOutcome::Success;
     assert_eq!(stage.metrics.certificate.count(outcomes), 1);
-    assert_eq!(stage.metrics.token.count(outcomes), 1);
+    assert_eq!(stage.metrics.token.count(outcomes), 2);
 }
 
 #[test]

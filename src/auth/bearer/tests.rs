@@ -133,7 +133,9 @@ fn a_token_says_when_it_expires() {
         "[".repeat(1000),
         "]".repeat(1000)
     );
+    let long = format!(r#"{{"a":"{}","exp":5}}"#, "x".repeat(PAYLOAD_LEN_MAX));
     let rows = [
+        (&*long, None),
         (r#"{"exp":1700000000}"#, at(1_700_000_000)),
         (r#"{"exp":1.7e9,"sub":"x"}"#, at(1_700_000_000)),
         (r#"{"exp":-1}"#, at(0)),
@@ -150,13 +152,11 @@ fn a_token_says_when_it_expires() {
         assert_eq!(expiry(&jwt(claims)), expected, "{claims:.60}");
     }
     let exp = URL_SAFE_NO_PAD.encode(r#"{"exp":1700000000}"#);
-    let long = format!("a.{}.c", "A".repeat(PAYLOAD_LEN_MAX + 1));
     for secret in [
         exp.clone(),
         format!("a.{exp}"),
         format!("a.{exp}.c.d"),
         format!("a.{exp}=.c"),
-        long,
     ] {
         assert_eq!(expiry(&Token::new(&secret).unwrap()), None, "{secret:.60}");
     }

@@ -126,6 +126,56 @@ fn the_last_common_name_counts_and_all_kinds_of_text_are_read() {
     assert!(nobody.user.groups.is_empty());
 }
 
+/// The same certificate with other bytes, as many. It no longer verifies.
+fn patched(certificate: &CertificateDer<'_>, from: &[u8], to: &[u8]) -> CertificateDer<'static> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = certificate.to_vec();
+    let place = bytes.windows(from.len()).position(|one| one == from);
+    bytes[place.unwrap()..][..to.len()].copy_from_slice(to);
+    bytes.into()
+}
+
+#[test]
+fn what_no_library_writes_names_nobody() {
+    let ca = ClientCa::new("ca");
+    let refused = |part| Err(CertificateError::Subject { part });
+    for (value, from, to) in [
+        (
+            DnValue::PrintableString("alice".try_into().unwrap()),
+            "alice",
+            "al@ce",
+        ),
+        (
+            DnValue::PrintableString("alice".try_into().unwrap()),
+            "alice",
+            "al\0ce",
+        ),
+        (
+            DnValue::Ia5String("alice".try_into().unwrap()),
+            "alice",
+            "alüe",
+        ),
+    ] {
+        let mut params = client("", &[]);
+        params.distinguished_name.push(DnType::CommonName, value);
+        let certificate = ca.sign(&params);
+        assert_eq!(user(&certificate).unwrap().1, "alice");
+        let odd = patched(&certificate, from.as_bytes(), to.as_bytes());
+        assert_eq!(user(&odd), refused("CN"), "{to:?}");
+    }
+    let mut params = client("alice", &[]);
+    for last in [2, 3] {
+        let kind = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, last]);
+        params.distinguished_name.push(kind, "7");
+    }
+    let certificate = ca.sign(&params);
+    assert_eq!(user(&certificate).unwrap().0.uid, "7");
+    let twice = patched(&certificate, b"\x83\xc2\x53\x03", b"\x83\xc2\x53\x02");
+    assert_eq!(user(&twice), refused("UID"));
+    let more = [&certificate, &b"\0"[..]].concat().into();
+    assert_eq!(user(&more), Err(CertificateError::Malformed));
+}
+
 #[test]
 #[expect(clippy::or_fun_call, reason = "a test")]
 fn what_is_not_good_for_a_client_now_does_not_count() {
@@ -203,6 +253,12 @@ fn a_chain_counts_as_long_as_all_that_it_needs() {
     let mut stranger = authority("stranger");
     stranger.not_after = date_time_ymd(2027, 1, 1);
     let stranger = ClientCa::with(&stranger).der();
+    let [leaf, intermediate] = chain;
+    let verified = authorities.verify(&[leaf, stranger.clone(), intermediate], today());
+    assert_eq!(
+        verified.unwrap().expires_at,
+        day(2030, 1, 1) + Duration::from_secs(1)
+    );
     let direct = [root.sign(&client("bob", &[])), stranger];
     let verified = authorities.verify(&direct, today()).unwrap();
     assert_eq!(

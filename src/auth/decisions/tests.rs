@@ -69,6 +69,11 @@ impl Script {
         self.state().exception = Some(Exception(Box::new(exception)));
     }
 
+    pub(in crate::auth) fn deny_user(&self, name: &'static str) {
+        let exception = move |key: &QuestionKey| (key.user.name == name).then(denied);
+        self.state().exception = Some(Exception(Box::new(exception)));
+    }
+
     pub(in crate::auth) fn refuse_user(&self, name: &'static str) {
         let exception = move |key: &QuestionKey| {
             (key.user.name == name).then_some(Err(ReviewError::Unauthorized))
@@ -483,3 +488,5 @@ async fn a_fresh_decision_takes_the_place_of_a_remembered_one() {
         [ReviewPurpose::Authorization, ReviewPurpose::Recheck]
     );
 }
+
+mod flights;

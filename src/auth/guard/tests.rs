@@ -288,6 +288,8 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
+    const A: (&str, &str) = ("impersonate-unknown", "a");
+    const AB: (&str, &str) = ("impersonate-unknown", "aimpersonate-unknownb");
     let stage = Stage::new(Mode::SelfCheck);
     let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
     assert_eq!(caller.user.name, "joe");
@@ -310,6 +312,9 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
         &[JOE],
         &[JOE, AS_JOE],
         &[JANE, AS_JOE, AS_GROUP, ("impersonate-unknown", "x")],
+        &[JANE, AS_JOE, AS_GROUP, A],
+        &[JANE, AS_JOE, AS_GROUP, A, ("impersonate-unknown", "b")],
+        &[JANE, AS_JOE, AS_GROUP, AB],
     ];
     for (number, headers) in keys.into_iter().enumerate() {
         stage.ask(headers, &pods("a")).await.unwrap();
@@ -320,63 +325,6 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     // Headers that make no sense are upstream's to answer.
     let refusal = stage.authenticate(&[JANE, AS_GROUP]).await.unwrap_err();
     assert_eq!(refusal, Refusal::Forward);
-}
-
-#[tokio::test(start_paused = true)]
-#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
-async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
-    for refused in ["impersonate", "list", "token"] {
-        let stage = Stage::new(Mode::Review);
-        let _running = stage.run();
-        let lease = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap();
-        let _hold = lease.hold();
-        match refused {
-            "token" => stage.tokens.0.lock().unwrap().clear(),
-            verb => stage.script.deny(move |access| match access {
-                Access::Resource(access) => access.verb == verb,
-                Access::Path { .. } => false,
-            }),
-        }
-        tokio::time::timeout(Duration::from_secs(31), lease.revoked())
-            .await
-            .unwrap_or_else(|_| panic!("{refused}"));
-        // Who comes back is refused, or hears from upstream why it may not impersonate.
-        let refusal = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap_err();
-        match refused {
-            "token" => assert_eq!(refusal, Refusal::Unauthorized),
-            "impersonate" => assert_eq!(refusal, Refusal::Forward),
-            verb => match refusal {
-                Refusal::Forbidden { access, .. } => match *access {
-                    Access::Resource(access) => assert_eq!(access.verb, verb),
-                    Access::Path { .. } => unreachable!(),
-                },
-                other => panic!("{other:?}"),
-            },
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
-    for mode in ALL {
-        let stage = Stage::new(mode);
-        let _running = stage.run();
-        let lease = stage.ask(&[JANE], &pods("a")).await.unwrap();
-        let other = stage.ask(&[JOE], &pods("a")).await.unwrap();
-        let _holds = (lease.hold(), other.hold());
-        stage.tokens.0.lock().unwrap().remove("janes-token");
-        if mode == Mode::SelfCheck {
-            // The caller's own question is refused.
-            stage.script.refuse_user("jane");
-        }
-        tokio::time::timeout(Duration::from_secs(31), lease.revoked())
-            .await
-            .unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!other.is_revoked());
-        let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-        assert_eq!(refusal, Refusal::Unauthorized);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -410,3 +358,5 @@ async fn a_guard_without_memory_asks_each_time() {
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert_eq!(refusal, Refusal::Forward);
 }
+
+mod streams;

@@ -277,3 +277,74 @@ fn requirements_that_many_leases_stood_on_forget_them() {
     let standing = &leases.requirements[&access("jane", "a")];
     assert!(standing.leases.len() < 100, "{}", standing.leases.len());
 }
+
+fn standing_on(name: &str, space: &str, at: Instant) -> Vec<(Requirement, Confirmation)> {
+    let confirmation = Confirmation {
+        at,
+        is_doubtful: false,
+    };
+    let requirement = Requirement::Access(question(name, pods(space)));
+    vec![(requirement, confirmation)]
+}
+
+#[test]
+fn a_refusal_revokes_all_leases_that_share_the_requirement() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let shared = ["a", "b", "c"].map(|space| {
+        let requirements = || standing_on("jane", "shared", start);
+        let lease = leases.lease(key("joe", space), requirements, start);
+        (lease.hold(), lease)
+    });
+    assert_eq!(leases.refuse(&access("jane", "shared")), 3);
+    assert!(shared.iter().all(|(_, lease)| lease.is_revoked()));
+}
+
+#[test]
+fn the_grace_begins_when_a_question_was_asked_not_when_it_was_answered() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let (lease, _hold) = held(&mut leases, "jane", "a", start);
+    assert_eq!(due(&mut leases, start + seconds(30)).len(), 1);
+    let answered = start + seconds(90);
+    leases.confirm(&access("jane", "a"), start + seconds(30), answered);
+    assert_eq!(due(&mut leases, answered).len(), 1);
+    leases.fail(&access("jane", "a"), answered);
+    assert_eq!(leases.scan(start + seconds(329)).revoked, 0);
+    assert_eq!(leases.scan(start + seconds(330)).revoked, 1);
+    assert!(lease.is_revoked());
+}
+
+#[test]
+fn a_doubtful_confirmation_makes_due_what_others_stand_on_already() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let _held = held(&mut leases, "jane", "a", start);
+    assert!(due(&mut leases, start).is_empty());
+    let requirements = || {
+        let mut requirements = standing_on("jane", "a", start);
+        requirements[0].1.is_doubtful = true;
+        requirements
+    };
+    let lease = leases.lease(key("joe", "a"), requirements, start);
+    let _hold = lease.hold();
+    assert_eq!(due(&mut leases, start), [access("jane", "a")]);
+}
+
+#[test]
+fn what_was_not_confirmed_for_longest_is_checked_first() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let ages = [40, 10, 90, 0, 60, 30, 80, 20, 70, 50];
+    let _held = ages.map(|age| {
+        let at = start + seconds(100 - age);
+        held(&mut leases, "jane", &age.to_string(), at)
+    });
+    let mut ages: Vec<_> = ages.into();
+    ages.sort_unstable_by_key(|age| std::cmp::Reverse(*age));
+    let expected: Vec<_> = ages
+        .iter()
+        .map(|age| access("jane", &age.to_string()))
+        .collect();
+    assert_eq!(due(&mut leases, start + seconds(200)), expected);
+}

@@ -188,6 +188,39 @@ async fn a_change_of_roles_is_followed_at_once_where_it_may_matter() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_decided_while_a_change_settles_is_forgotten_once_more() {
+    let stage = Stage::new();
+    let is_allowed = async || {
+        let question = question("jane", pods("a"));
+        let decision = stage.rechecks.decisions.decide(&question).await.unwrap();
+        decision.verdict.is_allowed
+    };
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    tokio::time::sleep(SETTLING_TIME / 2).await;
+    // The API server's authorizer has not heard of the change yet.
+    assert!(is_allowed().await);
+    stage.script.then_always(denied());
+    assert!(is_allowed().await);
+    tokio::time::sleep(SETTLING_TIME).await;
+    assert!(!is_allowed().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_as_old_as_its_question() {
+    let stage = Stage::new();
+    stage.script.close();
+    let asked_at = Instant::now();
+    let question = question("jane", pods("a"));
+    let deciding = stage.rechecks.decisions.decide(&question);
+    let opening = async {
+        pass(10).await;
+        stage.script.open();
+    };
+    let (decision, ()) = tokio::join!(deciding, opening);
+    assert_eq!(decision.unwrap().asked_at, asked_at);
+}
+
+#[tokio::test(start_paused = true)]
 async fn changes_without_end_do_not_put_the_check_off() {
     let stage = Stage::new();
     let (lease, _hold) = stage.held(question("jane", pods("a")));

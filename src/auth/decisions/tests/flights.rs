@@ -1,0 +1,63 @@
+//! Questions in flight that are not answered in time.
+
+use super::*;
+
+fn decide(decisions: &Arc<Decisions>, question: &Question) -> tokio::task::JoinHandle<Outcome> {
+    let (decisions, question) = (Arc::clone(decisions), question.clone());
+    tokio::spawn(async move { decisions.decide(&question).await })
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_was_given_up_is_asked_anew() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    script.close();
+    let first = decide(&decisions, &question);
+    pass(31).await;
+    assert!(first.await.unwrap().is_err());
+    assert_eq!(script.asked_count(), 1);
+    let _second = decide(&decisions, &question);
+    pass(1).await;
+    assert_eq!(script.asked_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_place_counts_as_waiting_for_the_answer() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    script.close();
+    let begun = Instant::now();
+    let waiting: Vec<_> = (0..2 * IN_FLIGHT_OF_USER_MAX)
+        .map(|number| decide(&decisions, &question("jane", pods(&number.to_string()))))
+        .collect();
+    for one in waiting {
+        assert!(one.await.unwrap().is_err());
+    }
+    assert!(begun.elapsed() <= WAIT_MAX + Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_flight_that_ends_leaves_the_newer_one_to_be_joined() {
+    let script = Script::always(allowed());
+    let decisions = decisions(&script);
+    let question = question("jane", pods("a"));
+    script.close();
+    let old = decide(&decisions, &question);
+    pass(20).await;
+    decisions.forget(&everything());
+    let newer = decide(&decisions, &question);
+    pass(11).await;
+    assert!(old.await.unwrap().is_err());
+    let joining = decide(&decisions, &question);
+    pass(1).await;
+    assert_eq!(script.asked_count(), 2);
+    script.open();
+    for one in [newer, joining] {
+        assert!(one.await.unwrap().is_ok());
+    }
+}
