@@ -14,7 +14,9 @@ use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
 use crate::auth::caller::{Caller, PeerIdentity, Refusal};
 use crate::auth::guard::Forwarding;
-use crate::downstream::request::{PathForm, Query, authorized_name, refusal_form};
+use crate::downstream::request::{
+    PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
+};
 use crate::downstream::resources::{Permission, Resources, expiry};
 use crate::downstream::status::{Denied, PlainText, Status, StatusForm};
 use crate::fairness::Peer;
@@ -33,7 +35,7 @@ impl<R: Resources> Service<R> {
             asked.trail = self.trail(request, audit_id, None);
             return Ok(None);
         };
-        let access = access(asked, request.uri());
+        let access = access(&asked.path, asked.verb, request.uri());
         let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
         let caller = guard.authenticate(headers, &peer).await?;
         asked.trail = self.trail_of(request, audit_id, &caller);
@@ -193,8 +195,8 @@ fn peer_identity(extensions: &Extensions) -> PeerIdentity {
 }
 
 /// What is asked of authorization (protocol.md §1.1 h, j).
-fn access(asked: &Asked, uri: &Uri) -> Access {
-    let (path, query) = (&asked.path, Query::parse(uri.query()));
+fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
+    let query = Query::parse(uri.query());
     let selector = |name| {
         let given = query.first(name).filter(|_| path.form == PathForm::Plain);
         given.unwrap_or_default().to_owned()
@@ -205,13 +207,13 @@ fn access(asked: &Asked, uri: &Uri) -> Access {
         resource,
     } = &path.gvr;
     Access::Resource(ResourceAccess {
-        verb: asked.verb.as_str().to_owned(),
+        verb: verb.as_str().to_owned(),
         group: group.to_string(),
         version: version.to_string(),
         resource: resource.to_string(),
         subresource: String::new(),
         namespace: path.namespace.clone().unwrap_or_default(),
-        name: authorized_name(path, asked.verb, &query).unwrap_or_default(),
+        name: authorized_name(path, verb, &query).unwrap_or_default(),
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
     })
@@ -247,3 +249,6 @@ fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;
