@@ -167,6 +167,8 @@ async fn callers_by_certificate_are_themselves_upstream() {
         let stage = staged(mode, &authority).await;
         let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]});
         stage.allow("carol-secrets", "carol", rule, "default").await;
+        let dave = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["dave"]});
+        stage.allow("carol-as-dave", "carol", dave, "").await;
         let secrets = "/api/v1/namespaces/default/secrets";
         stage
             .create(secrets, &json!({"metadata": {"name": "one"}}))
@@ -178,34 +180,29 @@ async fn callers_by_certificate_are_themselves_upstream() {
         let tricks = "Impersonate-User: root\r\nImpersonate-Group: system:masters\r\n";
         let listed = "Connection: Impersonate-User, Impersonate-Group\r\n";
         let exec = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
-        for (method, target, headers, words) in [
-            ("GET", pod, String::new(), "cannot get resource"),
-            ("DELETE", pod, String::new(), "cannot delete resource"),
-            ("GET", pod, tricks.to_owned(), "cannot impersonate resource"),
+        let dave = "Impersonate-User: dave\r\nImpersonate-Later: root\r\n";
+        let created = "/api/v1/namespaces/default/pods/any/exec?command=a";
+        for (method, target, headers, user, verb) in [
+            ("GET", pod, "", "carol", "get"),
+            ("DELETE", pod, "", "carol", "delete"),
+            ("GET", pod, tricks, "carol", "impersonate"),
             (
                 "GET",
                 pod,
-                format!("{tricks}{listed}"),
-                "cannot impersonate resource",
+                &format!("{tricks}{listed}"),
+                "carol",
+                "impersonate",
             ),
-            (
-                "GET",
-                pod,
-                "X-Remote-User: root\r\n".to_owned(),
-                "cannot get resource",
-            ),
-            (
-                "POST",
-                "/api/v1/namespaces/default/pods/any/exec?command=a",
-                exec.to_owned(),
-                "cannot create resource",
-            ),
+            ("GET", pod, dave, "dave", "get"),
+            ("GET", pod, &format!("{dave}{listed}"), "dave", "get"),
+            ("GET", pod, "X-Remote-User: root\r\n", "carol", "get"),
+            ("POST", created, exec, "carol", "create"),
         ] {
-            connection.send(method, target, &headers).await;
+            connection.send(method, target, headers).await;
             let text = connection.read_until(is_whole).await;
             let text = text.replace('\\', "");
             assert!(text.starts_with("HTTP/1.1 403 "), "{mode:?} {text}");
-            let words = format!("User \"carol\" {words}");
+            let words = format!("User \"{user}\" cannot {verb} resource");
             assert!(text.contains(&words), "{mode:?} {headers} {text}");
         }
         stage.ended().await;

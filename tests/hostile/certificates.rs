@@ -246,6 +246,14 @@ async fn nothing_is_added_to_whom_the_gateway_impersonates() {
         let head = stage.forwarded();
         assert_eq!(head.matches("\r\nimpersonate-").count(), 1, "{head}");
         assert!(head.contains("\r\nimpersonate-user: alice\r\n"), "{head}");
+        // Not one that the API server knows, yet.
+        let later = "Impersonate-Later: root";
+        let rows: [(&Identity, &[&str]); 2] = [(&bob, &[later]), (&eve, &[ALICE, later])];
+        for (identity, headers) in rows {
+            assert_eq!(stage.code(Some(identity), headers).await, 200, "{mode:?}");
+            let head = stage.forwarded();
+            assert!(!head.contains("impersonate-later"), "{head}");
+        }
         assert_eq!(stage.code(Some(&eve), &[]).await, 403);
         assert_eq!(stage.code(None, &[]).await, 403);
         stage.stage.ended().await;
