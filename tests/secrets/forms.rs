@@ -1,44 +1,81 @@
 //! The forms in which a secret may stand in what somebody else reads, and where it does.
 
+use aho_corasick::AhoCorasick;
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{GeneralPurpose, general_purpose::NO_PAD};
-use memchr::memmem::Finder;
 
-/// Of a secret that was cut, so many bytes are still found.
-const PIECE_LEN: usize = 16;
+/// Of a secret that was cut, so many bytes are still found: its first ones, its last ones, and some in between.
+const PIECE_LEN: usize = 8;
+/// From one piece to the next.
+const STEP: usize = 4;
 
-/// What nobody may read, and what it looks like.
+/// What nobody may read.
 pub(crate) struct Secret {
-    pub(crate) name: String,
-    forms: Vec<(&'static str, Finder<'static>)>,
+    name: String,
+    bytes: Vec<u8>,
 }
 
 impl Secret {
-    /// All forms of all pieces of a secret.
-    pub(crate) fn new(name: &str, secret: &[u8]) -> Self {
-        assert!(secret.len() >= PIECE_LEN, "{name} is too short to be found");
-        let pieces = secret.chunks_exact(PIECE_LEN);
-        let forms = pieces.flat_map(forms);
+    pub(crate) fn new(name: impl Into<String>, bytes: &[u8]) -> Self {
+        let name = name.into();
+        assert!(bytes.len() >= 2 * PIECE_LEN, "{name} is found by chance");
         Self {
-            name: name.to_owned(),
-            forms: forms
-                .map(|(form, bytes)| (form, Finder::new(&bytes).into_owned()))
-                .collect(),
+            name,
+            bytes: bytes.to_vec(),
         }
     }
 
-    /// The first form that stands in `text`, and what is before it.
-    pub(crate) fn found_in(&self, text: &[u8]) -> Option<String> {
-        self.forms.iter().find_map(|(form, finder)| {
-            let at = finder.find(text)?;
-            let before = &text[at.saturating_sub(160)..at];
-            Some(format!(
-                "{form}, behind {:?}",
-                String::from_utf8_lossy(before)
-            ))
-        })
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let last = &self.bytes[self.bytes.len() - PIECE_LEN..];
+        let pieces = self.bytes.windows(PIECE_LEN).step_by(STEP);
+        pieces.chain([last])
     }
+}
+
+/// Looks for all forms of all secrets at once: texts are long, and each form by itself takes as long as all of them.
+pub(crate) struct Search {
+    names: Vec<String>,
+    /// The secret and the form of each pattern.
+    forms: Vec<(usize, &'static str)>,
+    patterns: AhoCorasick,
+}
+
+impl Search {
+    pub(crate) fn new(secrets: &[Secret]) -> Self {
+        let (mut kinds, mut patterns) = (Vec::new(), Vec::new());
+        for (index, secret) in secrets.iter().enumerate() {
+            for (form, pattern) in secret.pieces().flat_map(forms) {
+                kinds.push((index, form));
+                patterns.push(pattern);
+            }
+        }
+        Self {
+            names: secrets.iter().map(|secret| secret.name.clone()).collect(),
+            forms: kinds,
+            patterns: AhoCorasick::new(patterns).unwrap(),
+        }
+    }
+
+    /// For each secret that stands in `text`: its name, the first form in which it does, and what is before it.
+    pub(crate) fn found_in(&self, text: &[u8]) -> Vec<String> {
+        let mut found = vec![None; self.names.len()];
+        for place in self.patterns.find_overlapping_iter(text) {
+            let (secret, form) = self.forms[place.pattern()];
+            found[secret].get_or_insert_with(|| {
+                let before = &text[place.start().saturating_sub(160)..place.start()];
+                let before = String::from_utf8_lossy(before).into_owned();
+                format!("{}: {form}, behind {before:?}", self.names[secret])
+            });
+        }
+        found.into_iter().flatten().collect()
+    }
+}
+
+/// Whether something stands in `text` in any form.
+pub(crate) fn is_told(something: &str, text: &[u8]) -> bool {
+    let secret = Secret::new("planted", something.as_bytes());
+    !Search::new(&[secret]).found_in(text).is_empty()
 }
 
 fn forms(piece: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
@@ -76,17 +113,22 @@ fn base64(piece: &[u8], alphabet: &base64::alphabet::Alphabet, shift: usize) -> 
     text.into_bytes()[first..end].to_vec()
 }
 
-/// Each secret is found in each form, whatever stands around it.
+/// Each secret is found in each form, whatever stands around it, also if it was cut.
 #[test]
 fn secrets_are_found_in_every_form() {
     let token = b"a-token-that-nobody-may-read-0123456789";
-    let secret = Secret::new("token", token);
+    let search = Search::new(&[
+        Secret::new("other", b"something-else-altogether"),
+        Secret::new("token", token),
+    ]);
     let standard = GeneralPurpose::new(&STANDARD, NO_PAD);
     let url = GeneralPurpose::new(&URL_SAFE, NO_PAD);
     let percent: String = token.iter().map(|byte| format!("%{byte:02X}")).collect();
     let mut texts = vec![
         token.to_vec(),
-        token[..20].to_vec(),
+        token[..8].to_vec(),
+        token[token.len() - 8..].to_vec(),
+        token[9..20].to_vec(),
         percent.clone().into_bytes(),
         percent.to_lowercase().into_bytes(),
         format!("{:?}", token.as_slice()).into_bytes(),
@@ -99,15 +141,11 @@ fn secrets_are_found_in_every_form() {
     }
     for text in texts {
         let around = [b"noise \xff", text.as_slice(), b" noise"].concat();
-        assert!(
-            secret.found_in(&around).is_some(),
-            "{:?}",
-            String::from_utf8_lossy(&text)
-        );
+        let found = search.found_in(&around);
+        let told = String::from_utf8_lossy(&text);
+        assert_eq!(found.len(), 1, "{told}: {found:?}");
+        assert!(found[0].starts_with("token: "), "{told}: {found:?}");
     }
-    let other = b"a-token-that-nobody-else-has-9876543210".as_slice();
-    assert_eq!(
-        Secret::new("x", b"something-else-altogether-1234").found_in(other),
-        None
-    );
+    let other = b"words that everybody may know, and 13579";
+    assert_eq!(search.found_in(other), Vec::<String>::new());
 }

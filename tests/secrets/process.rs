@@ -53,6 +53,13 @@ pub(crate) struct Pair {
     pub(crate) key: KeyPair,
 }
 
+impl Pair {
+    /// What nobody may read of the key: of the PKCS#8 of a P-256 key the secret number, without the public one.
+    pub(crate) fn secret(&self) -> Vec<u8> {
+        self.key.serialize_der()[36..68].to_vec()
+    }
+}
+
 /// Who signs certificates of clients.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -240,7 +247,7 @@ impl Process {
 
     /// Kills it so that it would leave a core, and gives back all that it logged. A request must be under way, so that its drain
     /// lasts until then.
-    pub(crate) async fn aborted(mut self) -> Vec<u8> {
+    pub(crate) async fn aborted(&mut self) -> Vec<u8> {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         // Lines are written in their order: all before this one are there.

@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::Credentials;
+use crate::credentials::Credentials;
 use crate::process::{Serving, connect, exchange};
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/ns-01/pods?resourceVersion=0";
@@ -42,7 +42,7 @@ fn request(method: &str, target: &str, headers: &str, body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Sends them all; gives back what was answered over HTTP/1.1.
+/// Sends them all; gives back what was answered.
 pub(crate) async fn all(
     serving: &Serving,
     server: SocketAddr,
@@ -72,7 +72,7 @@ pub(crate) async fn all(
     }
     without_tls(server, &good).await;
     for token in [&credentials.good, &credentials.bad, &credentials.expiring] {
-        over_http2(serving, server, token).await;
+        answers.extend(over_http2(serving, server, token).await);
     }
     answers
 }
@@ -194,7 +194,9 @@ async fn without_tls(server: SocketAddr, header: &str) {
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut Vec::new()).await;
 }
 
-async fn over_http2(serving: &Serving, server: SocketAddr, token: &str) {
+/// Answers are written down as HTTP/1.1 has them; of what goes on, the first piece.
+async fn over_http2(serving: &Serving, server: SocketAddr, token: &str) -> Vec<Vec<u8>> {
+    let mut answers = Vec::new();
     let stream = connect(&serving.http2_client(), server).await;
     let (mut requests, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -210,8 +212,15 @@ async fn over_http2(serving: &Serving, server: SocketAddr, token: &str) {
         let Ok(answer) = requests.send_request(request).await else {
             break;
         };
-        let mut body = answer.into_body();
-        let _ = body.frame().await;
+        let mut written = format!("HTTP/2 {}\r\n", answer.status().as_str()).into_bytes();
+        for (name, value) in answer.headers() {
+            written.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        if let Some(Ok(frame)) = answer.into_body().frame().await {
+            written.extend(frame.into_data().unwrap_or_default());
+        }
+        answers.push(written);
     }
     connection.abort();
+    answers
 }
