@@ -24,6 +24,8 @@ mod model;
 mod run;
 #[path = "trust/streams.rs"]
 mod streams;
+#[path = "trust/transport.rs"]
+mod transport;
 
 use std::time::Duration;
 
@@ -58,10 +60,12 @@ async fn check(stage: AuthStage, seed: u64) {
         refused,
         watches,
         revoked,
+        compressed,
+        sockets,
         ..
     } = totals;
     if steps >= 800 {
-        for count in [served, refused, watches, revoked] {
+        for count in [served, refused, watches, revoked, compressed, sockets] {
             assert!(count > 0, "too little was tried: {totals:?}");
         }
     }

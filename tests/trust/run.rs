@@ -6,13 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use kube_fanout::apiserver::auth::TokenUser;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,6 +18,7 @@ use crate::model::{
     Binding, Dice, GROUPS, Model, NAME, NAMESPACES, Question, RESOURCES, Right, Subject, USERS,
 };
 use crate::streams::Stream;
+use crate::transport::{Clients, TRANSPORTS, Transport, read};
 
 /// Upper guard for what takes about a second.
 const DEADLINE: Duration = Duration::from_secs(25);
@@ -32,6 +29,7 @@ const TOKEN_UNREST: Duration = Duration::from_secs(5);
 const STREAMS_MAX: usize = 24;
 const BINDINGS_MAX: usize = 40;
 const OBJECTS_MAX: usize = 12;
+const LONG_LEN: usize = 140 << 10;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// What a run has tried.
@@ -44,6 +42,10 @@ pub(crate) struct Totals {
     pub(crate) changes: usize,
     pub(crate) objects: usize,
     pub(crate) reviews: usize,
+    /// Answers that came compressed.
+    pub(crate) compressed: usize,
+    /// Watches over WebSocket.
+    pub(crate) sockets: usize,
 }
 
 /// A question whose answer may still be the one from before a change.
@@ -70,15 +72,15 @@ pub(crate) struct Run<'a> {
     /// Until then streams of a token may end, because its user was another one for a while.
     token_changed_at: BTreeMap<usize, Instant>,
     streams: Vec<Stream>,
+    looked_at: Instant,
     objects: BTreeMap<(usize, usize), Vec<String>>,
     next_id: u64,
-    clients: [Client<HttpConnector, Full<Bytes>>; 2],
+    clients: Clients,
     totals: Totals,
 }
 
 impl<'a> Run<'a> {
     pub(crate) async fn new(stage: &'a AuthStage, seed: u64) -> Self {
-        let builder = || Client::builder(TokioExecutor::new());
         let mut run = Self {
             stage,
             dice: Dice(seed),
@@ -91,12 +93,10 @@ impl<'a> Run<'a> {
             changed_at: BTreeMap::new(),
             token_changed_at: BTreeMap::new(),
             streams: Vec::new(),
+            looked_at: Instant::now(),
             objects: BTreeMap::new(),
             next_id: 0,
-            clients: [
-                builder().build_http(),
-                builder().http2_only(true).build_http(),
-            ],
+            clients: Clients::new(),
             totals: Totals::default(),
         };
         for user in 0..USERS {
@@ -123,7 +123,10 @@ impl<'a> Run<'a> {
                 let question = self.question(false);
                 self.list(question).await;
             }
-            600..790 => self.watch().await,
+            600..790 => {
+                let question = self.question(true);
+                self.watch(question).await;
+            }
             790..830 => {
                 if !self.streams.is_empty() {
                     let place = self.dice.below(self.streams.len());
@@ -139,7 +142,10 @@ impl<'a> Run<'a> {
                 }
                 self.changed(DEADLINE, Duration::ZERO);
                 // What has just changed is asked for with the next steps.
-                for question in self.unsettled(3) {
+                for question in self.unsettled(true, 1) {
+                    self.watch(question).await;
+                }
+                for question in self.unsettled(false, 3) {
                     self.list(question).await;
                 }
             }
@@ -175,9 +181,10 @@ impl<'a> Run<'a> {
     }
 
     async fn list(&mut self, question: Question) {
-        let answer = self.send(&question, 0).await;
+        let (_, answer) = self.send(&question).await;
         let status = answer.status().as_u16();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let (body, is_compressed) = read(answer).await;
+        self.totals.compressed += usize::from(is_compressed);
         self.judge(question, status).await;
         if status == 200 {
             let list: Value = serde_json::from_slice(&body).unwrap();
@@ -189,18 +196,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn watch(&mut self) {
-        let question = self.question(true);
-        let client = self.dice.below(2);
-        let answer = self.send(&question, client).await;
-        let status = answer.status().as_u16();
+    async fn watch(&mut self, question: Question) {
+        let (transport, answer) = self.send(&question).await;
+        let status = match (transport, answer.status()) {
+            (Transport::WebSocket, StatusCode::SWITCHING_PROTOCOLS) => 200,
+            (_, status) => status.as_u16(),
+        };
         if status != 200 {
-            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let (body, _) = read(answer).await;
             self.judge(question, status).await;
             self.judge_refusal(&question, &body);
             return;
         }
-        let mut stream = Stream::new(question, answer.into_body());
+        let mut stream = Stream::new(question, answer);
         self.judge(question, status).await;
         let now = Instant::now();
         if self.statuses[&question] != 200 {
@@ -211,6 +219,7 @@ impl<'a> Run<'a> {
         let until = changed_at.map(|changed_at| *changed_at + DEADLINE);
         stream.may_end_until = until.max(self.token_changed_at.get(&question.caller).copied());
         self.totals.watches += 1;
+        self.totals.sockets += usize::from(transport == Transport::WebSocket);
         if self.streams.len() >= STREAMS_MAX {
             let place = self.dice.below(self.streams.len());
             self.streams.swap_remove(place);
@@ -218,7 +227,9 @@ impl<'a> Run<'a> {
         self.streams.push(stream);
     }
 
-    async fn send(&self, question: &Question, client: usize) -> Response<Incoming> {
+    async fn send(&mut self, question: &Question) -> (Transport, Response<Incoming>) {
+        let transports = TRANSPORTS[usize::from(question.is_watch)];
+        let transport = transports[self.dice.below(transports.len())];
         let resource = RESOURCES[question.resource];
         let mut target = match question.namespace {
             None => format!("/api/v1/{resource}?"),
@@ -233,17 +244,15 @@ impl<'a> Run<'a> {
         if question.is_labelled {
             target.push_str("labelSelector=tier%3Da&");
         }
-        let mut request = Request::get(format!("http://{}{target}", self.stage.address)).header(
-            "authorization",
-            format!("Bearer {}", token(question.caller)),
-        );
+        let bearer = format!("Bearer {}", token(question.caller));
+        let mut request = Request::builder().header("authorization", bearer);
         if let Some(user) = question.acts_as {
             request = request.header("impersonate-user", name(user));
         }
-        let request = request.body(Full::default()).unwrap();
-        let answer = self.clients[client].request(request);
+        let clients = &self.clients;
+        let answer = clients.send(transport, self.stage.address, (target, request));
         let answer = tokio::time::timeout(PATIENCE, answer).await;
-        answer.unwrap().unwrap()
+        (transport, answer.unwrap())
     }
 
     /// Judges whether an answer may be given.
@@ -302,8 +311,7 @@ impl<'a> Run<'a> {
             .header("content-type", "application/json")
             .body(Full::from(review.to_string()))
             .unwrap();
-        let answer = self.clients[0].request(request).await.unwrap();
-        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        let answer = self.clients.post(request).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let allowed = answer["status"]["allowed"].as_bool().unwrap();
         assert_eq!(allowed, expected == 200, "the model is wrong: {question:?}");
@@ -345,6 +353,7 @@ impl<'a> Run<'a> {
                 self.streams.push(stream);
             }
         }
+        self.looked_at = Instant::now();
     }
 
     /// Judges what has come on a stream, and whether it goes on; says so.
@@ -369,7 +378,9 @@ impl<'a> Run<'a> {
         let is_late = denied_at.is_some_and(|denied_at| now > denied_at + DEADLINE);
         assert!(
             has_ended || !is_late,
-            "seed {seed} step {step}: {question:?} goes on though it is denied"
+            "seed {seed} step {step}: {question:?} goes on though it is denied for {:?}; looked at {:?} ago",
+            denied_at.map(|denied_at| now - denied_at),
+            now - self.looked_at
         );
         if has_ended {
             let may_end = denied_at.is_some() || stream.may_end_until.is_some_and(|end| now < end);
@@ -413,12 +424,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn unsettled(&mut self, count: usize) -> Vec<Question> {
-        let lists = self.unrest.keys().filter(|question| !question.is_watch);
-        let lists: Vec<_> = lists.copied().collect();
+    fn unsettled(&mut self, is_watch: bool, count: usize) -> Vec<Question> {
+        let all = self.unrest.keys();
+        let all = all.filter(|question| question.is_watch == is_watch);
+        let all: Vec<_> = all.copied().collect();
         let mut chosen = Vec::new();
-        for _ in 0..count.min(lists.len()) {
-            chosen.push(lists[self.dice.below(lists.len())]);
+        for _ in 0..count.min(all.len()) {
+            chosen.push(all[self.dice.below(all.len())]);
         }
         chosen
     }
@@ -530,10 +542,14 @@ impl<'a> Run<'a> {
     async fn create(&mut self, resource: usize, namespace: usize, name: String) {
         let tier = ["a", "b"][self.dice.below(2)];
         let mut object = json!({"metadata": {
-            "name": name,
+            "name": &name,
             "labels": {"tier": tier},
             "annotations": {"mark": RESOURCES[resource]},
         }});
+        // Longer answers than this one are compressed.
+        if (resource, namespace, name.as_str()) == (1, 0, NAME) {
+            object["data"] = json!({"long": "x".repeat(LONG_LEN)});
+        }
         if RESOURCES[resource] == "pods" {
             object["spec"] = json!({"containers": [{"name": "c", "image": "i"}]});
         }

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::model::Question;
+use crate::transport;
 
 /// An open watch.
 pub(crate) struct Stream {
@@ -27,14 +31,14 @@ struct Received {
 }
 
 impl Stream {
-    pub(crate) fn new(question: Question, mut body: Incoming) -> Self {
+    /// What comes with this answer, until the stream is dropped.
+    pub(crate) fn new(question: Question, answer: Response<Incoming>) -> Self {
         let received = Arc::<Mutex<Received>>::default();
         let writer = Arc::clone(&received);
         let reading = tokio::spawn(async move {
-            while let Some(Ok(frame)) = body.frame().await {
-                if let Ok(data) = frame.into_data() {
-                    writer.lock().unwrap().bytes.extend_from_slice(&data);
-                }
+            match answer.status() {
+                StatusCode::SWITCHING_PROTOCOLS => read_messages(answer, &writer).await,
+                _ => read_body(answer.into_body(), &writer).await,
             }
             writer.lock().unwrap().has_ended = true;
         });
@@ -57,6 +61,30 @@ impl Stream {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.received.lock().unwrap().has_ended
+    }
+}
+
+async fn read_body(mut body: Incoming, received: &Mutex<Received>) {
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            received.lock().unwrap().bytes.extend_from_slice(&data);
+        }
+    }
+}
+
+/// Each message is a line.
+async fn read_messages(answer: Response<Incoming>, received: &Mutex<Received>) {
+    let mut socket = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    let mut gathered = Vec::new();
+    while let Some(messages) = transport::messages(&mut gathered) {
+        for message in messages {
+            let bytes = &mut received.lock().unwrap().bytes;
+            bytes.extend_from_slice(&message);
+            bytes.push(b'\n');
+        }
+        if !matches!(socket.read_buf(&mut gathered).await, Ok(1..)) {
+            return;
+        }
     }
 }
 
