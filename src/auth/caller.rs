@@ -36,6 +36,14 @@ pub struct Caller {
     pub expires_at: Option<SystemTime>,
 }
 
+impl Caller {
+    /// The authenticated user, whoever the request acts as.
+    #[must_use]
+    pub fn authenticated(&self) -> &Arc<User> {
+        self.impersonator.as_ref().unwrap_or(&self.user)
+    }
+}
+
 /// How a caller was authenticated, and so how its requests travel upstream.
 #[derive(Clone)]
 pub enum Credential {

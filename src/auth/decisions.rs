@@ -16,6 +16,7 @@ use super::access_review::Verdict;
 use super::changes::{Changes, Moment, ScopeSet};
 use super::question::{Asker, Question, QuestionKey};
 use super::upstream::{ReviewError, ReviewPurpose};
+use super::user::User;
 use crate::metrics::{AuthorizationMetrics, ReviewOutcome};
 
 /// Whoever decides questions; tests have their own.
@@ -189,7 +190,7 @@ impl Decisions {
         let mut outcome = match joined {
             Some(outcome) => outcome,
             None => {
-                let place = self.place(key).await?;
+                let place = self.place(&question.payer).await?;
                 // Somebody else may have asked meanwhile.
                 if let Some(decision) = self.shared.remembered(key).await {
                     return Ok(decision);
@@ -202,8 +203,8 @@ impl Decisions {
         outcome.unwrap_or_else(|| Err(unavailable("the question was interrupted")))
     }
 
-    async fn place(&self, key: &QuestionKey) -> Result<OwnedSemaphorePermit, ReviewError> {
-        let hash = self.hasher.hash_one(&key.user.name);
+    async fn place(&self, payer: &User) -> Result<OwnedSemaphorePermit, ReviewError> {
+        let hash = self.hasher.hash_one(&payer.name);
         let index = usize::try_from(hash % PLACE_GROUPS as u64).unwrap_or_default();
         let place = Arc::clone(&self.places[index]).acquire_owned().await;
         place.map_err(|_closed| unavailable("no places"))

@@ -251,7 +251,7 @@ impl Guard {
             // The question itself is asked with the token, and with the headers that impersonate.
             return Ok(requirements);
         }
-        let authenticated = caller.impersonator.as_ref().unwrap_or(&caller.user);
+        let authenticated = caller.authenticated();
         if let Credential::Token(token) = &caller.credential {
             let requirement = Requirement::Token {
                 token: token.clone(),

@@ -14,6 +14,8 @@ use super::user::User;
 pub struct Question {
     /// In whose name it is asked.
     pub asker: Asker,
+    /// On whose account: the authenticated caller, whoever it acts as.
+    pub payer: Arc<User>,
     /// What makes it the same as another one.
     pub key: QuestionKey,
 }
@@ -105,6 +107,7 @@ impl Manner {
         hasher: &CredentialHasher,
     ) -> Option<Question> {
         let user = Arc::clone(&caller.user);
+        let payer = Arc::clone(caller.authenticated());
         let (asker, credentials) = match (self, &caller.credential) {
             (Self::Review, _) => (Asker::Gateway, None),
             (Self::SelfCheck, Credential::Anonymous) => return None,
@@ -127,6 +130,6 @@ impl Manner {
             user,
             access,
         };
-        Some(Question { asker, key })
+        Some(Question { asker, payer, key })
     }
 }

@@ -169,6 +169,7 @@ pub(in crate::auth) fn user(name: &str) -> Arc<User> {
 pub(in crate::auth) fn question(name: &str, access: Access) -> Question {
     Question {
         asker: Asker::Gateway,
+        payer: user(name),
         key: QuestionKey {
             credentials: None,
             user: user(name),
@@ -393,6 +394,29 @@ async fn one_users_questions_wait_for_each_other_and_not_for_others() {
         assert!(asked.await.unwrap());
     }
     assert!(script.in_flight_max() <= IN_FLIGHT_OF_USER_MAX + 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_acts_as_many_has_the_places_of_one() {
+    let script = Script::always(allowed());
+    script.close();
+    let decisions = decisions(&script);
+    let asked: Vec<_> = (0..50)
+        .map(|number| {
+            let question = Question {
+                payer: user("actor"),
+                ..question(&format!("role-{number}"), pods("a"))
+            };
+            let decisions = Arc::clone(&decisions);
+            tokio::spawn(async move { is_allowed(&decisions, &question).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.asked_count(), IN_FLIGHT_OF_USER_MAX);
+    script.open();
+    for one in asked {
+        assert!(one.await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -295,6 +295,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     assert_eq!(caller.user.name, "joe");
     assert_eq!(stage.script.asked_count(), 0);
     let question = stage.guard.question(&caller, pods("a")).unwrap();
+    assert_eq!(question.payer.name, "jane");
     match &question.asker {
         Asker::Caller {
             token,

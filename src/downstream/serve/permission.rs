@@ -137,7 +137,7 @@ impl<R: Resources> Service<R> {
 
     /// The peer, now that its caller is known. Whoever impersonates counts as itself.
     pub(super) fn known(&self, peer: Peer, caller: &Caller) -> Peer {
-        let user = caller.impersonator.as_ref().unwrap_or(&caller.user);
+        let user = caller.authenticated();
         self.users.known(peer, &user.name, &user.groups)
     }
 

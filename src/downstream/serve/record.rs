@@ -41,13 +41,8 @@ impl<R: Resources> Service<R> {
         audit_id: &HeaderValue,
         caller: &Caller,
     ) -> Option<Trail> {
-        let impersonator = caller.impersonator.as_ref();
-        let trail = self.trail(
-            request,
-            audit_id,
-            Some(impersonator.unwrap_or(&caller.user)),
-        )?;
-        if impersonator.is_some() {
+        let trail = self.trail(request, audit_id, Some(caller.authenticated()))?;
+        if caller.impersonator.is_some() {
             trail.impersonate(&caller.user);
         }
         Some(trail)
