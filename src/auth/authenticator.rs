@@ -16,6 +16,7 @@ use super::caller::{Caller, Credential, PeerIdentity, Refusal, Token};
 use super::certificate::{Authorities, VerifiedCertificate};
 use super::front_proxy;
 use super::token_cache::{TokenCache, WallClock};
+use super::upstream::ReviewError;
 use super::user::User;
 use crate::config::{AuthSettings, FrontProxySettings};
 use crate::fairness::Peer;
@@ -133,7 +134,7 @@ impl Authenticator {
     /// Who is calling.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if no credential counts.
+    /// [`Refusal::Unauthorized`] if no credential counts; [`Refusal::Forward`] if only upstream can tell whose a token is.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -149,7 +150,7 @@ impl Authenticator {
                 TokenHeader::Absent => continue,
                 TokenHeader::Invalid => self.metrics.token.inc(AuthenticationOutcome::Failure),
                 TokenHeader::Token(token) => {
-                    if let Some(caller) = self.by_token(token, peer.peer).await {
+                    if let Some(caller) = self.by_token(token, peer.peer).await? {
                         return Ok(caller);
                     }
                 }
@@ -261,21 +262,25 @@ impl Authenticator {
         Local::Failed
     }
 
-    async fn by_token(&self, token: Token, peer: Peer) -> Option<Caller> {
+    async fn by_token(&self, token: Token, peer: Peer) -> Result<Option<Caller>, Refusal> {
         let verdict = self.tokens.user(&token, peer).await;
         self.metrics.token.inc(match &verdict {
             Ok(Some(_)) => AuthenticationOutcome::Success,
             Ok(None) => AuthenticationOutcome::Failure,
             Err(_) => AuthenticationOutcome::Error,
         });
-        let user = verdict.ok()??;
-        Some(Caller {
+        let user = match verdict {
+            Ok(Some(user)) => user,
+            Err(ReviewError::Unasked) => return Err(Refusal::Forward),
+            Ok(None) | Err(_) => return Ok(None),
+        };
+        Ok(Some(Caller {
             user,
             impersonator: None,
             impersonation: Arc::default(),
             expires_at: bearer::expiry(&token),
             credential: Credential::Token(token),
-        })
+        }))
     }
 
     fn without_credentials(&self, has_failed: bool) -> Result<Caller, Refusal> {

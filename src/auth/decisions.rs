@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::access_review::Verdict;
 use super::changes::{Changes, Moment, ScopeSet};
+use super::digest::Digest;
 use super::question::{Asker, Question, QuestionKey};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -68,9 +69,14 @@ struct Shared {
     authorizer: Arc<dyn Authorizer>,
     ttls: DecisionTtls,
     cache: Cache<QuestionKey, Decision, RandomState>,
+    /// Who may not ask about itself, and when that was learnt.
+    unasked: Cache<AskerKey, (Instant, Moment), RandomState>,
     flights: Mutex<Flights>,
     metrics: AuthorizationMetrics,
 }
+
+/// Who asks, whatever the question.
+type AskerKey = (Option<Digest>, Arc<User>);
 
 #[derive(Debug, Default)]
 struct Flights {
@@ -115,12 +121,21 @@ impl Decisions {
             .max_capacity(CACHE_LEN_MAX)
             .time_to_live(ttls.allow.max(ttls.deny))
             .build_with_hasher(RandomState::default());
+        let weight = |(_, user): &AskerKey, _: &(Instant, Moment)| {
+            u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
+        };
+        let unasked = Cache::builder()
+            .weigher(weight)
+            .max_capacity(UNASKED_LEN_MAX)
+            .time_to_live(UNASKED_TTL)
+            .build_with_hasher(RandomState::default());
         let places = std::iter::repeat_with(|| Arc::new(Semaphore::new(IN_FLIGHT_OF_USER_MAX)));
         Self {
             shared: Arc::new(Shared {
                 authorizer,
                 ttls,
                 cache,
+                unasked,
                 flights: Mutex::default(),
                 metrics,
             }),
@@ -131,7 +146,7 @@ impl Decisions {
         }
     }
 
-    /// The decision, remembered or asked for. Failures are not remembered.
+    /// The decision, remembered or asked for. Of failures only that the caller may not ask is remembered, for a moment.
     ///
     /// # Errors
     /// [`ReviewError`] if there is none.
@@ -141,9 +156,9 @@ impl Decisions {
             let purpose = ReviewPurpose::Authorization;
             return self.shared.ask(question, moment, purpose).await;
         }
-        if let Some(decision) = self.shared.remembered(&question.key).await {
+        if let Some(outcome) = self.shared.known(&question.key).await {
             self.shared.metrics.cache_hits.inc();
-            return Ok(decision);
+            return outcome;
         }
         self.shared.metrics.cache_misses.inc();
         let outcome = tokio::time::timeout(WAIT_MAX, self.asked(question)).await;
@@ -192,8 +207,8 @@ impl Decisions {
             None => {
                 let place = self.place(&question.payer).await?;
                 // Somebody else may have asked meanwhile.
-                if let Some(decision) = self.shared.remembered(key).await {
-                    return Ok(decision);
+                if let Some(outcome) = self.shared.known(key).await {
+                    return outcome;
                 }
                 self.flight(question, place)
             }
@@ -238,11 +253,7 @@ impl Decisions {
                 moment,
             };
             let outcome = shared.ask_patiently(&question, moment).await;
-            if let Ok(decision) = &outcome {
-                shared
-                    .remember(question.key.clone(), decision.clone())
-                    .await;
-            }
+            shared.learn(&question, &outcome, moment).await;
             drop(landing);
             drop(place);
             sender.send_replace(Some(outcome));
@@ -288,6 +299,15 @@ impl Shared {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    async fn known(&self, key: &QuestionKey) -> Option<Outcome> {
+        if let Some(decision) = self.remembered(key).await {
+            return Some(Ok(decision));
+        }
+        let message = String::new();
+        let is_unasked = self.is_unasked(key).await;
+        is_unasked.then_some(Err(ReviewError::Forbidden { message }))
+    }
+
     async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
         let decision = self.cache.get(key).await?;
         let ttl = match decision.verdict.is_allowed {
@@ -300,6 +320,26 @@ impl Shared {
             flights.is_current(decision.moment, key)
         };
         (is_fresh && is_current()).then_some(decision)
+    }
+
+    /// Remembers what came of a question.
+    async fn learn(&self, question: &Question, outcome: &Outcome, moment: Moment) {
+        match outcome {
+            Ok(decision) => self.remember(question.key.clone(), decision.clone()).await,
+            Err(error @ ReviewError::Forbidden { .. }) if may_not_ask(&question.asker, error) => {
+                let known = (Instant::now(), moment);
+                self.unasked.insert(asker_key(&question.key), known).await;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether upstream has just refused to let this caller ask about itself.
+    async fn is_unasked(&self, key: &QuestionKey) -> bool {
+        let Some((learnt_at, moment)) = self.unasked.get(&asker_key(key)).await else {
+            return false;
+        };
+        learnt_at.elapsed() < UNASKED_TTL && self.flights().is_current(moment, key)
     }
 
     async fn remember(&self, key: QuestionKey, decision: Decision) {
@@ -350,6 +390,10 @@ impl Shared {
     }
 }
 
+fn asker_key(key: &QuestionKey) -> AskerKey {
+    (key.credentials, Arc::clone(&key.user))
+}
+
 /// Whether an error is about the caller, not about the gateway or upstream.
 fn may_not_ask(asker: &Asker, error: &ReviewError) -> bool {
     match (asker, error) {
@@ -377,6 +421,10 @@ const CACHED_TEXT_LEN_MAX: usize = 10_000;
 
 /// A hundred thousand usual questions.
 const CACHE_LEN_MAX: u64 = 64 << 20;
+
+/// Spares upstream a review with each request of a caller that may not ask.
+const UNASKED_TTL: Duration = Duration::from_secs(10);
+const UNASKED_LEN_MAX: u64 = 4 << 20;
 
 /// What an entry takes beside its strings, about.
 const ENTRY_LEN: usize = 512;

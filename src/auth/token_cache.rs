@@ -56,7 +56,7 @@ struct FlightKey {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    user: Option<Arc<User>>,
+    verdict: TokenVerdict,
     asked_at: Instant,
     expires_at: Instant,
 }
@@ -95,15 +95,16 @@ impl TokenCache {
         })
     }
 
-    /// Whose a token is, remembered or asked for in a place of the peer that sent it. Failures are not remembered.
+    /// Whose a token is, remembered or asked for in a place of the peer that sent it. Of failures only that the caller may not ask is
+    /// remembered, as long as a bad token.
     ///
     /// # Errors
     /// [`ReviewError`] if that cannot be found out.
     pub async fn user(&self, token: &Token, peer: Peer) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
-        if let Some(user) = self.shared.remembered(&digest).await {
+        if let Some(verdict) = self.shared.remembered(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
-            return Ok(user);
+            return verdict;
         }
         self.shared.metrics.token_cache.inc(TokenCacheLookup::Miss);
         let afresh = false;
@@ -124,7 +125,9 @@ impl TokenCache {
     /// Upstream has refused a token: it counts no longer.
     pub async fn forget(&self, token: &Token) {
         let digest = self.shared.hasher.token(token);
-        self.shared.store(digest, token, None, Instant::now()).await;
+        self.shared
+            .store(digest, token, Ok(None), Instant::now())
+            .await;
     }
 
     async fn asked(&self, key: FlightKey, token: &Token, peer: Option<Peer>) -> TokenVerdict {
@@ -191,9 +194,9 @@ impl Shared {
         };
         // Another flight may have landed since the memory was looked at.
         if !key.afresh
-            && let Some(user) = self.remembered(&key.digest).await
+            && let Some(verdict) = self.remembered(&key.digest).await
         {
-            return Ok(user);
+            return verdict;
         }
         let purpose = match key.afresh {
             true => ReviewPurpose::Recheck,
@@ -201,8 +204,9 @@ impl Shared {
         };
         let asked_at = Instant::now();
         let verdict = self.authenticator.authenticate(token, purpose).await;
-        if let Ok(user) = &verdict {
-            self.store(key.digest, token, user.clone(), asked_at).await;
+        if matches!(verdict, Ok(_) | Err(ReviewError::Unasked)) {
+            self.store(key.digest, token, verdict.clone(), asked_at)
+                .await;
         }
         verdict
     }
@@ -214,37 +218,32 @@ impl Shared {
         }
     }
 
-    async fn remembered(&self, digest: &Digest) -> Option<Option<Arc<User>>> {
+    async fn remembered(&self, digest: &Digest) -> Option<TokenVerdict> {
         for memory in [&self.good, &self.bad] {
             let entry = memory.get(digest).await;
             if let Some(entry) = entry.filter(|entry| Instant::now() < entry.expires_at) {
-                return Some(entry.user);
+                return Some(entry.verdict);
             }
         }
         None
     }
 
     /// Remembers an answer, unless one that was asked for later is there already.
-    async fn store(
-        &self,
-        digest: Digest,
-        token: &Token,
-        user: Option<Arc<User>>,
-        asked_at: Instant,
-    ) {
-        let ttl = match user {
-            None => BAD_TTL,
-            Some(_) => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
+    async fn store(&self, digest: Digest, token: &Token, verdict: TokenVerdict, asked_at: Instant) {
+        let is_good = matches!(verdict, Ok(Some(_)));
+        let ttl = match is_good {
+            false => BAD_TTL,
+            true => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
                 let left = expires_at.duration_since((self.clock)());
                 left.unwrap_or_default().min(GOOD_TTL)
             }),
         };
-        let (memory, other) = match user {
-            None => (&self.bad, &self.good),
-            Some(_) => (&self.good, &self.bad),
+        let (memory, other) = match is_good {
+            false => (&self.bad, &self.good),
+            true => (&self.good, &self.bad),
         };
         let entry = Entry {
-            user,
+            verdict,
             asked_at,
             expires_at: asked_at + ttl,
         };
@@ -280,7 +279,8 @@ impl Drop for Ticket {
 /// Ages are looked at by tokio's clock; `ttl` lets go of the memory.
 fn memory(len_max: u64, ttl: Duration) -> Cache<Digest, Entry> {
     let weight = |_: &Digest, entry: &Entry| {
-        let user_len = entry.user.as_deref().map_or(0, User::text_len);
+        let user = entry.verdict.as_ref().ok().and_then(Option::as_deref);
+        let user_len = user.map_or(0, User::text_len);
         u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
     };
     Cache::builder()

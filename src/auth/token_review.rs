@@ -87,6 +87,8 @@ impl UpstreamTokens {
                 match self.reviewer.create(purpose, identity, &review).await {
                     Ok(answer) => self_reviewed(answer),
                     Err(ReviewError::Unauthorized) => Ok(None),
+                    // Upstream knows the token: who is nobody is told 401.
+                    Err(ReviewError::Forbidden { .. }) => Err(ReviewError::Unasked),
                     Err(error) => Err(error),
                 }
             }
@@ -110,6 +112,7 @@ impl TokenAuthenticator for UpstreamTokens {
             metrics.reviews.inc(match &verdict {
                 Ok(Some(_)) => TokenReviewOutcome::Authenticated,
                 Ok(None) => TokenReviewOutcome::Rejected,
+                Err(ReviewError::Unasked) => TokenReviewOutcome::Unasked,
                 Err(error) => {
                     tracing::debug!(%error, "a token was not reviewed");
                     TokenReviewOutcome::Failed

@@ -82,6 +82,9 @@ pub enum ReviewError {
         /// In the API server's words, cut off if long.
         message: String,
     },
+    /// 403 to a caller who asks about itself: it may not.
+    #[error("the API server does not let the caller ask about itself")]
+    Unasked,
     /// The answer makes no sense.
     #[error("the API server's answer to a review makes no sense: {reason}")]
     Malformed {

@@ -55,17 +55,25 @@ pub enum TokenReviewOutcome {
     Authenticated,
     /// It does not count.
     Rejected,
+    /// Upstream does not let the caller ask about itself.
+    Unasked,
     /// No answer that makes sense.
     Failed,
 }
 
 impl Label for TokenReviewOutcome {
-    const ALL: &'static [Self] = &[Self::Authenticated, Self::Rejected, Self::Failed];
+    const ALL: &'static [Self] = &[
+        Self::Authenticated,
+        Self::Rejected,
+        Self::Unasked,
+        Self::Failed,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Authenticated => "authenticated",
             Self::Rejected => "rejected",
+            Self::Unasked => "may_not_ask",
             Self::Failed => "failed",
         }
     }

@@ -31,6 +31,7 @@ impl TokenAuthenticator for OneToken {
         Box::pin(std::future::ready(match token.secret() {
             "good" | "h.eyJleHAiOjV9.s" => Ok(Some(Arc::new(user.authenticated()))),
             "unclear" => Err(ReviewError::Unauthorized),
+            "shy" => Err(ReviewError::Unasked),
             _ => Ok(None),
         }))
     }
@@ -384,4 +385,15 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
     let refused = flood.join_next().await.unwrap().unwrap();
     assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
     assert_eq!(stage.who(&[GOOD], &from(2)).await, "by-token Token");
+}
+
+#[tokio::test]
+async fn upstream_answers_whose_token_may_not_ask_about_itself() {
+    let stage = stage(true, &[]);
+    let shy = ("authorization", "Bearer shy");
+    assert_eq!(stage.who(&[shy], &peer(Vec::new())).await, "Forward");
+    assert_eq!(
+        stage.local(&[shy], &peer(Vec::new())).await,
+        "as the caller"
+    );
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::super::access::{Access, ResourceAccess};
+use super::super::caller::Token;
 use super::super::changes::RoleScope;
-use super::super::user::User;
+use super::super::digest::CredentialHasher;
 use super::*;
 use crate::metrics::Metrics;
 
@@ -358,6 +359,68 @@ async fn nonsense_and_refusals_are_neither_decisions_nor_tried_again() {
         }
         assert_eq!(script.asked_count(), 2);
     }
+}
+
+fn own_question(name: &str, access: Access) -> Question {
+    Question {
+        asker: Asker::Impersonated,
+        ..question(name, access)
+    }
+}
+
+fn may_not_ask() -> Result<Verdict, ReviewError> {
+    Err(ReviewError::Forbidden {
+        message: "cannot create".to_owned(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
+    let script = Script::always(may_not_ask());
+    let decisions = decisions(&script);
+    let of_jane = |namespace| own_question("jane", pods(namespace));
+    for namespace in ["a", "b", "c"] {
+        let refused = decisions.decide(&of_jane(namespace)).await.unwrap_err();
+        assert!(matches!(refused, ReviewError::Forbidden { .. }));
+    }
+    assert_eq!(script.asked_count(), 1);
+    // Others are others, and with a credential of its own the same user is, too.
+    let mut with_token = of_jane("a");
+    with_token.key.credentials =
+        Some(CredentialHasher::new(&[7; 32]).token(&Token::new("t").unwrap()));
+    for question in [own_question("joe", pods("a")), with_token] {
+        assert!(decisions.decide(&question).await.is_err());
+        assert_eq!(script.asked_count(), 1);
+    }
+    script.then_always(allowed());
+    tokio::time::advance(UNASKED_TTL - Duration::from_millis(1)).await;
+    assert!(decisions.decide(&of_jane("a")).await.is_err());
+    assert_eq!(script.asked_count(), 0);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(is_allowed(&decisions, &of_jane("a")).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_roles_lets_a_caller_ask_who_might_not() {
+    let script = Script::always(may_not_ask());
+    let decisions = decisions(&script);
+    let question = own_question("jane", pods("a"));
+    assert!(decisions.decide(&question).await.is_err());
+    script.then_always(allowed());
+    decisions.forget(&everything());
+    assert!(is_allowed(&decisions, &question).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_those_who_may_not_ask_is_bounded() {
+    let decisions = decisions(&Script::always(may_not_ask()));
+    let long = "a".repeat(9_000);
+    for number in 0..1_000 {
+        let question = own_question(&format!("{long}{number}"), pods("a"));
+        assert!(decisions.decide(&question).await.is_err());
+    }
+    decisions.shared.unasked.run_pending_tasks().await;
+    assert!(decisions.shared.unasked.weighted_size() <= UNASKED_LEN_MAX);
 }
 
 #[tokio::test(start_paused = true)]

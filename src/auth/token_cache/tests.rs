@@ -87,7 +87,12 @@ async fn advance(seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds() {
-    for (verdict, seconds) in [(user("alice"), 120), (Ok(None), 10)] {
+    let rows = [
+        (user("alice"), 120),
+        (Ok(None), 10),
+        (Err(ReviewError::Unasked), 10),
+    ];
+    for (verdict, seconds) in rows {
         let Fixture { script, cache, .. } = fixture(&[verdict.clone(), user("bob")], None);
         assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, verdict);
         advance(seconds - 1).await;
