@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
+use rustls_pki_types::CertificateDer;
 
 use super::bearer::{self, TokenHeader};
 use super::caller::{Caller, Credential, PeerIdentity, Refusal, Token};
@@ -185,6 +186,21 @@ impl Authenticator {
         }
     }
 
+    /// Whether a certificate counts by the authorities as they are now; other credentials have none.
+    pub async fn is_certificate_trusted(&self, credential: &Credential) -> bool {
+        let now = (self.clock)();
+        match credential {
+            Credential::Anonymous | Credential::Token(_) => false,
+            Credential::Certificate(chain) => {
+                matches!(self.client_ca.verify(chain, now).await, Some(Ok(_)))
+            }
+            Credential::FrontProxy(chain) => match &self.front_proxy {
+                None => false,
+                Some(proxy) => matches!(proxy.certificate(chain, now).await, Some(Ok(_))),
+            },
+        }
+    }
+
     /// The memory of tokens, for those who ask about open streams again.
     #[must_use]
     pub const fn tokens(&self) -> &TokenCache {
@@ -229,8 +245,8 @@ impl Authenticator {
             match front_proxy.user(headers, peer, now).await {
                 Ok(Some((user, certificate))) => {
                     self.metrics.front_proxy.inc(AuthenticationOutcome::Success);
-                    let user = Arc::new(user);
-                    return Local::Known(certified(user, Credential::FrontProxy, &certificate));
+                    let credential = Credential::FrontProxy(Arc::clone(&peer.certificates));
+                    return Local::Known(certified(Arc::new(user), credential, &certificate));
                 }
                 // A proxy of ours that names nobody.
                 Ok(None) => {}
@@ -243,11 +259,12 @@ impl Authenticator {
                 }
             }
         }
-        match self.client_ca.verify(peer, now).await {
+        match self.client_ca.verify(&peer.certificates, now).await {
             Some(Ok(certificate)) => {
                 self.metrics.certificate.inc(AuthenticationOutcome::Success);
                 let user = Arc::clone(&certificate.user);
-                return Local::Known(certified(user, Credential::Certificate, &certificate));
+                let credential = Credential::Certificate(Arc::clone(&peer.certificates));
+                return Local::Known(certified(user, credential, &certificate));
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, "a client certificate does not count");
@@ -313,20 +330,32 @@ fn certified(user: Arc<User>, credential: Credential, certificate: &VerifiedCert
 }
 
 impl FrontProxyAuthenticator {
+    /// A front proxy's certificate; `None` if there is none at all.
+    async fn certificate(
+        &self,
+        chain: &[CertificateDer<'static>],
+        now: SystemTime,
+    ) -> Option<Result<Arc<VerifiedCertificate>, Distrust>> {
+        let Ok(certificate) = self.verifier.verify(chain, now).await? else {
+            return Some(Err(Distrust::Unverified));
+        };
+        let allowed = &self.settings.allowed_names;
+        if !allowed.is_empty() && !allowed.contains(&certificate.common_name) {
+            return Some(Err(Distrust::Refused));
+        }
+        Some(Ok(certificate))
+    }
+
     async fn user(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
         now: SystemTime,
     ) -> Result<Option<(User, Arc<VerifiedCertificate>)>, Distrust> {
-        let Some(verdict) = self.verifier.verify(peer, now).await else {
+        let Some(certificate) = self.certificate(&peer.certificates, now).await else {
             return Ok(None);
         };
-        let certificate = verdict.map_err(|_| Distrust::Unverified)?;
-        let allowed = &self.settings.allowed_names;
-        if !allowed.is_empty() && !allowed.contains(&certificate.common_name) {
-            return Err(Distrust::Refused);
-        }
+        let certificate = certificate?;
         let user = front_proxy::user(&self.settings, headers);
         let user = user.map_err(|_not_text| Distrust::Refused)?;
         Ok(user.map(|user| (user, certificate)))

@@ -10,12 +10,15 @@ use super::access::Access;
 use super::user::User;
 use crate::fairness::Peer;
 
+/// Certificates, end entity first.
+pub type CertificateChain = Arc<[CertificateDer<'static>]>;
+
 /// What a connection says about its peer. The listener adds it to each request as an extension.
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity {
     /// The client's certificate chain as it was sent, end entity first. The peer has proven that it holds the key; nothing else
     /// is verified. Empty without one.
-    pub certificates: Arc<[CertificateDer<'static>]>,
+    pub certificates: CertificateChain,
     /// Whose places reviews of its tokens take.
     pub peer: Peer,
 }
@@ -52,9 +55,9 @@ pub enum Credential {
     /// A bearer token. Forwarded with the caller's own headers untouched.
     Token(Token),
     /// A client certificate. Its key is the caller's, so the gateway impersonates the user upstream.
-    Certificate,
-    /// Headers of a trusted front proxy. The gateway impersonates the user upstream.
-    FrontProxy,
+    Certificate(CertificateChain),
+    /// Headers of a trusted front proxy, and its certificate. The gateway impersonates the user upstream.
+    FrontProxy(CertificateChain),
 }
 
 impl std::fmt::Debug for Credential {
@@ -62,8 +65,8 @@ impl std::fmt::Debug for Credential {
         formatter.write_str(match self {
             Self::Anonymous => "Anonymous",
             Self::Token(_) => "Token",
-            Self::Certificate => "Certificate",
-            Self::FrontProxy => "FrontProxy",
+            Self::Certificate(_) => "Certificate",
+            Self::FrontProxy(_) => "FrontProxy",
         })
     }
 }

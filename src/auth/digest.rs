@@ -2,6 +2,7 @@
 
 use aws_lc_rs::hmac;
 use http::HeaderMap;
+use rustls_pki_types::CertificateDer;
 
 use super::caller::Token;
 
@@ -44,23 +45,43 @@ impl CredentialHasher {
     /// Of a token together with the headers that impersonate.
     #[must_use]
     pub fn digest(&self, token: &Token, impersonation: &HeaderMap) -> Digest {
-        let mut context = hmac::Context::with_key(&self.0);
-        let mut put = |bytes: &[u8]| {
-            // With its length, so that no two sequences have the same bytes.
-            context.update(&(bytes.len() as u64).to_be_bytes());
-            context.update(bytes);
-        };
-        put(token.secret().as_bytes());
+        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
+        sequence.put(token.secret().as_bytes());
         let mut names: Vec<_> = impersonation.keys().collect();
         names.sort_unstable_by_key(|name| name.as_str());
         for name in names {
             for value in impersonation.get_all(name) {
-                put(name.as_str().as_bytes());
-                put(value.as_bytes());
+                sequence.put(name.as_str().as_bytes());
+                sequence.put(value.as_bytes());
             }
         }
+        sequence.digest()
+    }
+
+    /// Of a chain of certificates, and of what it is shown for.
+    #[must_use]
+    pub fn certificates(&self, purpose: &str, chain: &[CertificateDer<'_>]) -> Digest {
+        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
+        sequence.put(purpose.as_bytes());
+        for certificate in chain {
+            sequence.put(certificate);
+        }
+        sequence.digest()
+    }
+}
+
+/// What is hashed. Each part goes with its length, so that no two sequences have the same bytes.
+struct Sequence(hmac::Context);
+
+impl Sequence {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    fn digest(self) -> Digest {
         let mut digest = [0; 32];
-        for (to, from) in digest.iter_mut().zip(context.sign().as_ref()) {
+        for (to, from) in digest.iter_mut().zip(self.0.sign().as_ref()) {
             *to = *from;
         }
         Digest(digest)

@@ -103,8 +103,8 @@ impl Guard {
             Mode::SelfCheck | Mode::Review => Decisions::new(authorizer, ttls, metrics.clone()),
         };
         let decisions = Arc::new(decisions);
-        let tokens = Arc::clone(&authenticator) as _;
-        let rechecks = Rechecks::new(times, Arc::clone(&decisions), tokens, metrics);
+        let credentials = Arc::clone(&authenticator) as _;
+        let rechecks = Rechecks::new(times, Arc::clone(&decisions), credentials, metrics);
         Self(Arc::new(Inner {
             settings,
             authenticator,
@@ -156,10 +156,7 @@ impl Guard {
         };
         let mut requirements = self.requirements(caller).await?;
         let key = LeaseKey {
-            token: requirements.iter().find_map(|(one, _)| match one {
-                Requirement::Token { digest, .. } => Some(*digest),
-                Requirement::Access(_) => None,
-            }),
+            credential: requirements.iter().find_map(|(one, _)| one.credential()),
             impersonator: caller.impersonator.clone(),
             question: question.key.clone(),
         };
@@ -252,18 +249,11 @@ impl Guard {
             return Ok(requirements);
         }
         let authenticated = caller.authenticated();
-        if let Credential::Token(token) = &caller.credential {
-            let requirement = Requirement::Token {
-                token: token.clone(),
-                digest: self.0.hasher.token(token),
-                user: Arc::clone(authenticated),
-            };
-            let confirmation = Confirmation {
-                at: Instant::now(),
-                is_doubtful: false,
-            };
-            requirements.push((requirement, confirmation));
-        }
+        let now = Confirmation {
+            at: Instant::now(),
+            is_doubtful: false,
+        };
+        requirements.extend(self.of_credential(caller).map(|one| (one, now)));
         if caller.impersonator.is_none() {
             return Ok(requirements);
         }
@@ -290,6 +280,24 @@ impl Guard {
             }
         }
         Ok(requirements)
+    }
+
+    fn of_credential(&self, caller: &Caller) -> Option<Requirement> {
+        let hasher = &self.0.hasher;
+        let digest = match &caller.credential {
+            Credential::Anonymous => return None,
+            Credential::Token(token) => {
+                return Some(Requirement::Token {
+                    token: token.clone(),
+                    digest: hasher.token(token),
+                    user: Arc::clone(caller.authenticated()),
+                });
+            }
+            Credential::Certificate(chain) => hasher.certificates("client", chain),
+            Credential::FrontProxy(chain) => hasher.certificates("front proxy", chain),
+        };
+        let credential = caller.credential.clone();
+        Some(Requirement::Certificate { credential, digest })
     }
 
     fn requirement(&self, question: Question, decision: &Decision) -> (Requirement, Confirmation) {
@@ -335,7 +343,7 @@ impl Guard {
 const fn travels_itself(credential: &Credential) -> bool {
     match credential {
         Credential::Anonymous | Credential::Token(_) => true,
-        Credential::Certificate | Credential::FrontProxy => false,
+        Credential::Certificate(_) | Credential::FrontProxy(_) => false,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-use super::caller::Token;
+use super::caller::{Credential, Token};
 use super::changes::ScopeSet;
 use super::digest::Digest;
 use super::lease::{Lease, WeakLease};
@@ -17,8 +17,8 @@ use super::user::User;
 /// Streams with equal keys have the same lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseKey {
-    /// Of the token, as two tokens of one user are revoked one by one.
-    pub token: Option<Digest>,
+    /// Of the token or the certificate, as two of one user are revoked one by one.
+    pub credential: Option<Digest>,
     /// The authenticated user, if the streams are another one's.
     pub impersonator: Option<Arc<User>>,
     /// What is done, and who does it.
@@ -40,6 +40,13 @@ pub enum Requirement {
         /// The user.
         user: Arc<User>,
     },
+    /// The certificate of a client or a front proxy counts.
+    Certificate {
+        /// With its chain.
+        credential: Credential,
+        /// Its keyed hash.
+        digest: Digest,
+    },
 }
 
 /// What makes two requirements the same.
@@ -50,15 +57,27 @@ pub enum RequirementKey {
     Access(QuestionKey),
     /// A token and its user.
     Token(Digest, Arc<User>),
+    /// A certificate, whose user does not change.
+    Certificate(Digest),
 }
 
 impl Requirement {
+    /// The keyed hash of the credential, if it is about one.
+    #[must_use]
+    pub const fn credential(&self) -> Option<Digest> {
+        match self {
+            Self::Access(_) => None,
+            Self::Token { digest, .. } | Self::Certificate { digest, .. } => Some(*digest),
+        }
+    }
+
     /// What makes it the same as another one.
     #[must_use]
     pub fn key(&self) -> RequirementKey {
         match self {
             Self::Access(question) => RequirementKey::Access(question.key.clone()),
             Self::Token { digest, user, .. } => RequirementKey::Token(*digest, Arc::clone(user)),
+            Self::Certificate { digest, .. } => RequirementKey::Certificate(*digest),
         }
     }
 }

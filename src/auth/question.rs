@@ -111,7 +111,7 @@ impl Manner {
         let (asker, credentials) = match (self, &caller.credential) {
             (Self::Review, _) => (Asker::Gateway, None),
             (Self::SelfCheck, Credential::Anonymous) => return None,
-            (Self::SelfCheck, Credential::Certificate | Credential::FrontProxy) => {
+            (Self::SelfCheck, Credential::Certificate(_) | Credential::FrontProxy(_)) => {
                 (Asker::Impersonated, None)
             }
             (Self::SelfCheck, Credential::Token(token)) => {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::authenticator::Authenticator;
-use super::caller::Token;
+use super::caller::{Credential, Token};
 use super::changes::{RoleScope, ScopeSet};
 use super::decisions::Decisions;
 use super::lease::Lease;
@@ -20,8 +20,8 @@ use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
 use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
 
-/// Knows whose a token is; tests have their own.
-pub trait TokenAuthority: Send + Sync + std::fmt::Debug + 'static {
+/// Knows whether credentials count; tests have their own.
+pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
     /// Whose the token is now, whatever is remembered; `None` if it does not count.
     fn review_afresh<'a>(
         &'a self,
@@ -30,9 +30,15 @@ pub trait TokenAuthority: Send + Sync + std::fmt::Debug + 'static {
 
     /// Upstream has refused the token: what is remembered of it no longer counts.
     fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// Whether a certificate counts by the authorities as they are now.
+    fn is_trusted<'a>(
+        &'a self,
+        credential: &'a Credential,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 }
 
-impl TokenAuthority for Authenticator {
+impl CredentialAuthority for Authenticator {
     fn review_afresh<'a>(
         &'a self,
         token: &'a Token,
@@ -43,6 +49,13 @@ impl TokenAuthority for Authenticator {
     fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(self.tokens().forget(token))
     }
+
+    fn is_trusted<'a>(
+        &'a self,
+        credential: &'a Credential,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(self.is_certificate_trusted(credential))
+    }
 }
 
 /// Leases, and what is checked for them.
@@ -50,7 +63,7 @@ impl TokenAuthority for Authenticator {
 pub struct Rechecks {
     leases: Mutex<Leases>,
     decisions: Arc<Decisions>,
-    tokens: Arc<dyn TokenAuthority>,
+    credentials: Arc<dyn CredentialAuthority>,
     /// Changes of roles that nothing was checked for yet.
     changes: Mutex<ScopeSet>,
     change: Notify,
@@ -66,18 +79,18 @@ enum Outcome {
 }
 
 impl Rechecks {
-    /// Checks decisions and tokens here.
+    /// Checks decisions and credentials here.
     #[must_use]
     pub fn new(
         times: RecheckTimes,
         decisions: Arc<Decisions>,
-        tokens: Arc<dyn TokenAuthority>,
+        credentials: Arc<dyn CredentialAuthority>,
         metrics: AuthorizationMetrics,
     ) -> Self {
         Self {
             leases: Mutex::new(Leases::new(times)),
             decisions,
-            tokens,
+            credentials,
             changes: Mutex::default(),
             change: Notify::new(),
             times,
@@ -184,10 +197,17 @@ impl Rechecks {
             Requirement::Access(question) => self.check_access(question).await,
             Requirement::Token { token, user, .. } => {
                 let at = Instant::now();
-                match self.tokens.review_afresh(token).await {
+                match self.credentials.review_afresh(token).await {
                     Ok(Some(now)) if *now == **user => Outcome::Confirmed(at),
                     Ok(_) => Outcome::Refused(Revocation::Unauthenticated),
                     Err(_) => Outcome::Failed,
+                }
+            }
+            Requirement::Certificate { credential, .. } => {
+                let at = Instant::now();
+                match self.credentials.is_trusted(credential).await {
+                    true => Outcome::Confirmed(at),
+                    false => Outcome::Refused(Revocation::Unauthenticated),
                 }
             }
         }
@@ -208,7 +228,7 @@ impl Rechecks {
         match (&question.asker, error) {
             (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.decisions.forget_one(&question.key).await;
-                self.tokens.forget(token).await;
+                self.credentials.forget(token).await;
                 Outcome::Refused(Revocation::Unauthenticated)
             }
             (Asker::Caller { .. } | Asker::Impersonated, ReviewError::Forbidden { .. }) => {

@@ -42,7 +42,7 @@ impl<'a> ReviewIdentity<'a> {
         let token = match &caller.credential {
             Credential::Anonymous => None,
             Credential::Token(token) => Some(token),
-            Credential::Certificate | Credential::FrontProxy => {
+            Credential::Certificate(_) | Credential::FrontProxy(_) => {
                 return Self::Impersonated(&caller.user);
             }
         };

@@ -80,7 +80,7 @@ impl Permission {
     pub fn forwarding(&self) -> Forwarding {
         match &self.caller.credential {
             Credential::Anonymous | Credential::Token(_) => Forwarding::AsCaller,
-            Credential::Certificate | Credential::FrontProxy => {
+            Credential::Certificate(_) | Credential::FrontProxy(_) => {
                 Forwarding::Impersonating((*self.caller).clone())
             }
         }

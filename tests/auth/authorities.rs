@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use kube_fanout::config::{AuthMode, Transport};
@@ -19,10 +20,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use crate::auth::{AuthStage, until};
+use crate::auth::{AuthStage, read_to_end, until};
 use crate::rotation::made;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const WATCH: &str = "/api/v1/namespaces/default/pods?watch=1";
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -79,16 +81,15 @@ impl Caller {
         }
     }
 
-    async fn get(&mut self, target: &str) -> Response<Bytes> {
+    async fn begin(&mut self, target: &str) -> Response<Incoming> {
         self.sender.ready().await.unwrap();
         let request = Request::get(target).header("host", "localhost");
         let request = request.body(Empty::new()).unwrap();
-        let (head, body) = self
-            .sender
-            .send_request(request)
-            .await
-            .unwrap()
-            .into_parts();
+        self.sender.send_request(request).await.unwrap()
+    }
+
+    async fn get(&mut self, target: &str) -> Response<Bytes> {
+        let (head, body) = self.begin(target).await.into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     }
 }
@@ -113,7 +114,7 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
         settings.auth.client_ca = Some(paths[2].clone());
     })
     .await;
-    let rule = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
+    let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
     stage.allow("alice-pods", "alice", rule, "default").await;
 
     let mut old = Caller::connect(stage.address, &server, first.sign("alice")).await;
@@ -126,6 +127,10 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     assert!(text.contains("User \\\"alice\\\" cannot get"), "{text}");
     let mut new = Caller::connect(stage.address, &server, second.sign("alice")).await;
     assert_eq!(new.get(PODS).await.status(), StatusCode::UNAUTHORIZED);
+
+    let mut watcher = Caller::connect(stage.address, &server, first.sign("alice")).await;
+    let watch = watcher.begin(WATCH).await;
+    assert_eq!(watch.status(), StatusCode::OK);
 
     fs::write(folder.join("next"), second.0.pem()).unwrap();
     fs::rename(folder.join("next"), &paths[2]).unwrap();
@@ -144,6 +149,9 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
         statuses.push(caller.get(PODS).await.status());
     }
     assert_eq!(statuses, [StatusCode::UNAUTHORIZED, StatusCode::OK]);
+    // Alice may still watch, but not whoever holds this certificate.
+    let events = read_to_end(watch.into_body()).await;
+    assert!(!events.contains("ERROR"), "{events}");
 
     fs::write(&paths[2], "nothing").unwrap();
     let labels = ["file=\"client_authority\"", "outcome=\"failed\""];

@@ -243,7 +243,7 @@ fn jane() -> Caller {
         user: Arc::new(user),
         impersonator: None,
         impersonation: Arc::default(),
-        credential: Credential::Certificate,
+        credential: Credential::Certificate(Arc::default()),
         expires_at: None,
     }
 }

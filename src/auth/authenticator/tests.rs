@@ -272,6 +272,19 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     assert_eq!(stage.who(&[], &old).await, "bob Certificate");
     assert_eq!(stage.who(&[], &new).await, "Unauthorized");
     assert_eq!(stage.who(&[ALICE], &old_proxy).await, "alice FrontProxy");
+    // As a client's, and as a front proxy's.
+    let trusted = async |peer: &PeerIdentity| {
+        let chain = || Arc::clone(&peer.certificates);
+        let credentials = [Credential::Certificate(chain()), Credential::FrontProxy(chain())];
+        let [client, proxy] = &credentials;
+        let authenticator = &stage.authenticator;
+        (
+            authenticator.is_certificate_trusted(client).await,
+            authenticator.is_certificate_trusted(proxy).await,
+        )
+    };
+    assert_eq!(trusted(&old).await, (true, false));
+    assert_eq!(trusted(&old_proxy).await, (false, true));
     let file = std::env::temp_dir().join(format!("kube-fanout-ca-{}.pem", std::process::id()));
     std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
     assert!(stage.authenticator.reload_client_ca(&file).is_err());
@@ -286,6 +299,10 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     assert_eq!(stage.who(&[], &new).await, "carol Certificate");
     assert_eq!(stage.who(&[ALICE], &old_proxy).await, "Unauthorized");
     assert_eq!(stage.who(&[ALICE], &new_proxy).await, "alice FrontProxy");
+    assert_eq!(trusted(&old).await, (false, false));
+    assert_eq!(trusted(&old_proxy).await, (false, false));
+    assert_eq!(trusted(&new).await, (true, false));
+    assert_eq!(trusted(&new_proxy).await, (false, true));
 }
 
 #[tokio::test]
@@ -302,7 +319,7 @@ async fn what_was_verified_is_verified_again_when_it_may_have_ended() {
         (day(2040, 1, 1), true),
         (day(2019, 12, 31), false),
     ] {
-        let verdict = verifier.verify(&bob, time).await.unwrap();
+        let verdict = verifier.verify(&bob.certificates, time).await.unwrap();
         assert_eq!(verdict.is_ok(), expected, "{time:?}");
     }
 }

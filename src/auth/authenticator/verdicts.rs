@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::digest::{Context, SHA256};
 use moka::future::Cache;
+use rustls_pki_types::CertificateDer;
 
-use crate::auth::caller::PeerIdentity;
 use crate::auth::certificate::{Authorities, CertificateError, VerifiedCertificate};
 
 /// Verifies certificates by authorities that may change, and remembers what came of it: a connection shows the same chain with each of
@@ -49,20 +49,20 @@ impl CertificateVerifier {
     /// `None` if no authority counts here at all, or there is no certificate.
     pub(super) async fn verify(
         &self,
-        peer: &PeerIdentity,
+        chain: &[CertificateDer<'static>],
         now: SystemTime,
     ) -> Option<Result<Arc<VerifiedCertificate>, CertificateError>> {
         let state = self.state.load_full()?;
-        if peer.certificates.is_empty() {
+        if chain.is_empty() {
             return None;
         }
-        let digest = digest(peer);
+        let digest = digest(chain);
         if let Some(known) = state.verdicts.get(&digest).await
             && known.holds(now)
         {
             return Some(known.verdict);
         }
-        let verdict = state.authorities.verify(&peer.certificates, now);
+        let verdict = state.authorities.verify(chain, now);
         let verdict = CertificateVerdict {
             verdict: verdict.map(Arc::new),
             verified_at: now,
@@ -83,9 +83,9 @@ impl CertificateVerdict {
     }
 }
 
-fn digest(peer: &PeerIdentity) -> [u8; 32] {
+fn digest(chain: &[CertificateDer<'static>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
-    for certificate in peer.certificates.iter() {
+    for certificate in chain {
         // The length first, so that no two chains are alike.
         context.update(&(certificate.len() as u64).to_be_bytes());
         context.update(certificate);

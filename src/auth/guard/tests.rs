@@ -263,7 +263,10 @@ async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
 async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
     let stage = Stage::new(Mode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();
-    for credential in [caller.credential.clone(), Credential::Certificate] {
+    for credential in [
+        caller.credential.clone(),
+        Credential::Certificate(Arc::default()),
+    ] {
         stage.script.next(allowed());
         stage.script.next(denied());
         stage.guard.roles_changed(RoleScope::Cluster);
@@ -276,7 +279,7 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
         assert_eq!(stage.script.asked_count(), 2);
         match (credential, refusal.unwrap_err()) {
             (Credential::Token(_), Refusal::Forward) => {}
-            (Credential::Certificate, Refusal::Forbidden { user, access, .. }) => {
+            (Credential::Certificate(_), Refusal::Forbidden { user, access, .. }) => {
                 assert_eq!(user.name, "jane");
                 assert_eq!(*access, impersonate("groups", "dev"));
             }

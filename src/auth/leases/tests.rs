@@ -12,7 +12,7 @@ const TIMES: RecheckTimes = RecheckTimes {
 
 fn key(name: &str, space: &str) -> LeaseKey {
     LeaseKey {
-        token: None,
+        credential: None,
         impersonator: None,
         question: question(name, pods(space)).key,
     }
@@ -62,7 +62,7 @@ fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
     keys[0].impersonator = Some(user("root"));
     let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
     let token = Token::from_authorization(http::HeaderValue::from_static("Bearer x"));
-    keys[1].token = Some(hasher.token(&token));
+    keys[1].credential = Some(hasher.token(&token));
     for key in keys {
         let lease = leases.lease(key, Vec::new, start);
         let hold = lease.hold();

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::HeaderValue;
+use rustls_pki_types::CertificateDer;
 
+use super::super::caller::CertificateChain;
 use super::super::decisions::tests::{
     Script, allowed, decisions, denied, down, pods, question, user,
 };
@@ -25,7 +27,7 @@ struct Tokens {
     forgotten: AtomicUsize,
 }
 
-impl TokenAuthority for Tokens {
+impl CredentialAuthority for Tokens {
     fn review_afresh<'a>(
         &'a self,
         _token: &'a Token,
@@ -38,6 +40,15 @@ impl TokenAuthority for Tokens {
     fn forget<'a>(&'a self, _token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(()))
+    }
+
+    /// Certificates count as long as the token does.
+    fn is_trusted<'a>(
+        &'a self,
+        _credential: &'a Credential,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        let answer = self.answer.lock().unwrap();
+        Box::pin(std::future::ready(matches!(*answer, Ok(Some(_)))))
     }
 }
 
@@ -85,7 +96,7 @@ impl Stage {
 
     fn held(&self, question: Question) -> (Lease, LeaseHold) {
         let key = LeaseKey {
-            token: None,
+            credential: None,
             impersonator: None,
             question: question.key.clone(),
         };
@@ -278,7 +289,7 @@ async fn a_deleted_token_ends_its_streams_and_no_others() {
             user: user("jane"),
         };
         let key = LeaseKey {
-            token: Some(digest),
+            credential: Some(digest),
             impersonator: None,
             question: question.key.clone(),
         };
@@ -306,7 +317,7 @@ async fn a_token_that_has_become_another_users_ends_streams() {
     let digest = CredentialHasher::new(&[7; 32]).token(&token());
     let question = question("jane", pods("a"));
     let key = LeaseKey {
-        token: Some(digest),
+        credential: Some(digest),
         impersonator: None,
         question: question.key.clone(),
     };
@@ -400,4 +411,33 @@ async fn checks_go_on_when_their_task_was_begun_anew() {
     stage.running.spawn(async move { runner.run().await });
     pass(31).await;
     assert!(lease.is_revoked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_no_longer_counts_ends_the_streams_that_stand_on_it() {
+    let stage = Stage::new();
+    let hasher = CredentialHasher::new(&[7; 32]);
+    let chain: CertificateChain = Arc::new([CertificateDer::from(vec![1])]);
+    let digests = ["client", "front proxy"].map(|one| hasher.certificates(one, &chain));
+    assert_ne!(digests[0], digests[1]);
+    let [(of_certificate, _one), (of_token, _other)] = [Some(digests[0]), None].map(|digest| {
+        let question = question("jane", pods("a"));
+        let key = LeaseKey {
+            credential: digest,
+            impersonator: None,
+            question: question.key.clone(),
+        };
+        let certificate = digest.map(|digest| Requirement::Certificate {
+            credential: Credential::Certificate(Arc::clone(&chain)),
+            digest,
+        });
+        let access = Requirement::Access(question);
+        stage.lease(key, certificate.into_iter().chain([access]).collect())
+    });
+    pass(300).await;
+    assert!(!of_certificate.is_revoked());
+    stage.set_token(Ok(None));
+    pass(30).await;
+    assert!(of_certificate.is_revoked() && !of_token.is_revoked());
+    assert_eq!(stage.revocations(Revocation::Unauthenticated), 1);
 }

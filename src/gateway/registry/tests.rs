@@ -235,7 +235,7 @@ fn permission() -> Permission {
         user: Arc::default(),
         impersonator: None,
         impersonation: Arc::default(),
-        credential: Credential::Certificate,
+        credential: Credential::Certificate(Arc::default()),
         expires_at: None,
     };
     Permission {
