@@ -105,8 +105,8 @@ fn guard(metrics: &Metrics) -> Guard {
 async fn pass(guard: &Guard, headers: &HeaderMap, access: &Access) -> LeaseHold {
     let caller = guard.authenticate(headers, &PeerIdentity::default()).await;
     let caller = caller.expect("authenticated");
-    let lease = guard.authorize(&caller, access).await;
-    lease.expect("allowed").hold()
+    let permitted = guard.authorize(&caller, access).await;
+    permitted.expect("allowed").lease.hold()
 }
 
 #[tokio::main]

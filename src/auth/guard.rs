@@ -7,6 +7,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::access_review::Verdict;
 use super::authenticator::Authenticator;
 use super::caller::{Caller, Credential, PeerIdentity, Refusal};
 use super::changes::RoleScope;
@@ -55,6 +56,15 @@ pub enum Forwarding {
     AsCaller,
     /// With the gateway's credentials, impersonating this caller. Headers by which the client says who it is do not travel.
     Impersonating(Caller),
+}
+
+/// A caller may do what it asks for.
+#[derive(Clone, Debug)]
+pub struct Authorization {
+    /// Revoked when it no longer may.
+    pub lease: Lease,
+    /// What the authorizer said.
+    pub verdict: Arc<Verdict>,
 }
 
 /// Authenticates callers and authorizes what they ask for. Cheap to clone; all clones share caches and leases.
@@ -141,7 +151,11 @@ impl Guard {
     /// # Errors
     /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be
     /// found out.
-    pub async fn authorize(&self, caller: &Caller, access: &Access) -> Result<Lease, Refusal> {
+    pub async fn authorize(
+        &self,
+        caller: &Caller,
+        access: &Access,
+    ) -> Result<Authorization, Refusal> {
         let question = self.question(caller, access.clone());
         let question = question.ok_or(Refusal::Forward)?;
         let decision = match self.decide(&question).await {
@@ -161,7 +175,10 @@ impl Guard {
             question: question.key.clone(),
         };
         requirements.push(self.requirement(question, &decision));
-        Ok(self.0.rechecks.lease(key, || requirements))
+        Ok(Authorization {
+            lease: self.0.rechecks.lease(key, || requirements),
+            verdict: decision.verdict,
+        })
     }
 
     /// How a request that memory cannot answer travels upstream. Upstream is asked only about impersonation by callers known by

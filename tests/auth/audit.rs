@@ -152,6 +152,10 @@ async fn who_asks_and_what_authorization_says_is_recorded_and_no_secret_is() {
             events[1]["annotations"]["authorization.k8s.io/decision"],
             "allow"
         );
+        // Upstream's own words, as in its own log.
+        let reason = "RBAC: allowed by ClusterRoleBinding \"ann-reads\" of ClusterRole \"ann-reads\" to User \"ann\"";
+        let told = word(&events[1]["annotations"]["authorization.k8s.io/reason"]);
+        assert_eq!(told, reason);
         assert_eq!(events[3]["user"]["username"], "bob");
         assert_eq!(events[3]["objectRef"]["namespace"], "default");
         assert_eq!(
@@ -208,6 +212,9 @@ async fn an_id_that_the_gateway_makes_is_the_same_in_the_log() {
         ["RequestReceived list null", "ResponseComplete list 200"]
     );
     for event in files.events() {
+        // As of an API server without authentication.
+        assert_eq!(event["user"], json!({}));
+        assert!(event.get("annotations").is_none(), "{event}");
         assert_eq!(event["auditID"], id);
         assert_eq!(event["userAgent"], "test/1");
         assert_eq!(event["sourceIPs"], json!(["1.2.3.4", "127.0.0.1"]));

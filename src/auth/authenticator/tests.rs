@@ -275,7 +275,10 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     // As a client's, and as a front proxy's.
     let trusted = async |peer: &PeerIdentity| {
         let chain = || Arc::clone(&peer.certificates);
-        let credentials = [Credential::Certificate(chain()), Credential::FrontProxy(chain())];
+        let credentials = [
+            Credential::Certificate(chain()),
+            Credential::FrontProxy(chain()),
+        ];
         let [client, proxy] = &credentials;
         let authenticator = &stage.authenticator;
         (

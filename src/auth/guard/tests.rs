@@ -103,7 +103,8 @@ impl Stage {
         access: &Access,
     ) -> Result<Lease, Refusal> {
         let caller = self.authenticate(headers).await?;
-        self.guard.authorize(&caller, access).await
+        let permitted = self.guard.authorize(&caller, access).await?;
+        Ok(permitted.lease)
     }
 
     fn run(&self) -> tokio::task::JoinHandle<()> {

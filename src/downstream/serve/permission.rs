@@ -13,7 +13,7 @@ use crate::audit::event::{Decision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
 use crate::auth::caller::{Caller, PeerIdentity, Refusal};
-use crate::auth::guard::Forwarding;
+use crate::auth::guard::{Authorization, Forwarding};
 use crate::downstream::request::{
     PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
 };
@@ -39,8 +39,8 @@ impl<R: Resources> Service<R> {
         let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
         let caller = guard.authenticate(headers, &peer).await?;
         asked.trail = self.trail_of(request, audit_id, &caller);
-        let lease = guard.authorize(&caller, &access).await?;
-        asked.decide(|| Decision::Allow(String::new()));
+        let Authorization { lease, verdict } = guard.authorize(&caller, &access).await?;
+        asked.decide(|| Decision::Allow(verdict.reason.clone()));
         Ok(Some(Permission {
             expires_at: expiry(&caller),
             caller: caller.into(),
