@@ -261,10 +261,12 @@ impl Authenticator {
         }
         match self.client_ca.verify(&peer.certificates, now).await {
             Some(Ok(certificate)) => {
-                self.metrics.certificate.inc(AuthenticationOutcome::Success);
-                let user = Arc::clone(&certificate.user);
-                let credential = Credential::Certificate(Arc::clone(&peer.certificates));
-                return Local::Known(certified(user, credential, &certificate));
+                // Without a name it is no credential, to the API server either.
+                if let Some(user) = certificate.user.clone() {
+                    self.metrics.certificate.inc(AuthenticationOutcome::Success);
+                    let credential = Credential::Certificate(Arc::clone(&peer.certificates));
+                    return Local::Known(certified(user, credential, &certificate));
+                }
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, "a client certificate does not count");

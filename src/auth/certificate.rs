@@ -34,12 +34,15 @@ pub enum CertificateError {
         /// The verifier's words.
         reason: String,
     },
-    /// Its subject names nobody, or more than one.
+    /// Its subject cannot be read, or in two ways.
     #[error("the certificate's subject has no usable {part}")]
     Subject {
         /// `CN`, `O` or `UID`.
         part: &'static str,
     },
+    /// Its subject names nobody.
+    #[error("the certificate's subject has no common name")]
+    Nameless,
 }
 
 /// Why a file of authorities cannot be used.
@@ -64,8 +67,8 @@ pub enum AuthoritiesError {
 /// A certificate that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCertificate {
-    /// Whose it is.
-    pub user: Arc<User>,
+    /// Whose it is; `None` if it names nobody.
+    pub user: Option<Arc<User>>,
     /// Its common name alone.
     pub common_name: String,
     /// The first moment at which it no longer counts: when it expires, or what its chain needs.
@@ -153,9 +156,14 @@ impl Authorities {
         let now = seconds(now);
         self.check(chain, now)?;
         let leaf = chain.first().ok_or(CertificateError::Malformed)?;
-        let (user, common_name) = user(leaf)?;
+        let (user, common_name) = match user(leaf) {
+            Ok((user, name)) => (Some(Arc::new(user)), name),
+            // Says nothing of who is calling, as if there were none.
+            Err(CertificateError::Nameless) => (None, String::new()),
+            Err(error) => return Err(error),
+        };
         Ok(VerifiedCertificate {
-            user: Arc::new(user),
+            user,
             common_name,
             expires_at: moment(self.end(chain, now)?),
         })

@@ -241,6 +241,8 @@ async fn nothing_is_added_to_whom_the_gateway_impersonates() {
         let words = r#"requested \u0026user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"system:masters\"}, Extra:map[string][]string(nil)} without impersonating a user name"#;
         let answer = stage.get(Some(&bob), PODS, &[MASTERS]).await;
         assert!(answer.contains(words), "{answer}");
+        let header = "\r\nx-content-type-options: nosniff\r\n";
+        assert!(answer.to_lowercase().contains(header), "{answer}");
         assert!(stage.recorder.heads(POD).is_empty());
         assert_eq!(stage.code(Some(&eve), &[ALICE]).await, 200);
         let head = stage.forwarded();

@@ -190,6 +190,22 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
 }
 
 #[tokio::test]
+async fn a_certificate_without_a_name_is_as_good_as_none() {
+    let mut stage = stage(true, &[]);
+    // Of its proxies the API server wants a name only if some are listed.
+    let proxy = peer(vec![stage.proxy_ca.sign(&client("", &[]))]);
+    assert_eq!(stage.who(&[ALICE], &proxy).await, "alice FrontProxy");
+    stage.authenticator.front_proxy = None;
+    let nameless = peer(vec![stage.client_ca.sign(&client("", &["devs"]))]);
+    let nobody = peer(Vec::new());
+    for pairs in [&[][..], &[ALICE], &[GOOD], &[BAD]] {
+        let who = stage.who(pairs, &nameless).await;
+        assert_eq!(who, stage.who(pairs, &nobody).await, "{pairs:?}");
+        assert_eq!(stage.local(pairs, &nameless).await, "as the caller");
+    }
+}
+
+#[tokio::test]
 async fn nobody_is_anonymous_unless_that_is_wanted() {
     let stage = stage(false, &[]);
     let nobody = peer(Vec::new());

@@ -49,7 +49,7 @@ pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), Certific
         }
     }
     if name.is_empty() {
-        return Err(CertificateError::Subject { part: "CN" });
+        return Err(CertificateError::Nameless);
     }
     let credential = format!("X509SHA256={}", fingerprint(certificate));
     let user = User {

@@ -16,6 +16,10 @@ fn verify(
     ca.authorities().verify(&[ca.sign(params)], today())
 }
 
+fn named(ca: &ClientCa, params: &CertificateParams) -> Arc<User> {
+    verify(ca, params).unwrap().user.unwrap()
+}
+
 #[test]
 fn the_subject_is_the_user() {
     let ca = ClientCa::new("ca");
@@ -27,12 +31,10 @@ fn the_subject_is_the_user() {
         .authorities()
         .verify(std::slice::from_ref(&certificate), today());
     let verified = verified.unwrap();
-    assert_eq!(verified.user.name, "alice");
-    assert_eq!(verified.user.uid, "7");
-    assert_eq!(
-        verified.user.groups,
-        ["devs", "a,b", "system:authenticated"]
-    );
+    let user = verified.user.unwrap();
+    assert_eq!(user.name, "alice");
+    assert_eq!(user.uid, "7");
+    assert_eq!(user.groups, ["devs", "a,b", "system:authenticated"]);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &certificate);
     let hex: String = digest
         .as_ref()
@@ -40,7 +42,7 @@ fn the_subject_is_the_user() {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     assert_eq!(
-        verified.user.extra["authentication.kubernetes.io/credential-id"],
+        user.extra["authentication.kubernetes.io/credential-id"],
         [format!("X509SHA256={hex}")]
     );
     assert_eq!(verified.common_name, "alice");
@@ -56,14 +58,12 @@ fn subjects_that_can_be_read_in_two_ways_name_nobody() {
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     let text = |text: &str| DnValue::Utf8String(text.to_owned());
     let rows = [
-        ("", None, "CN"),
         ("alice", Some((uid(), text(""))), "UID"),
         (
             "alice",
             Some((uid(), DnValue::TeletexString("7".try_into().unwrap()))),
             "UID",
         ),
-        ("", Some((DnType::CommonName, text(""))), "CN"),
         (
             "",
             Some((
@@ -104,13 +104,26 @@ fn subjects_that_can_be_read_in_two_ways_name_nobody() {
 }
 
 #[test]
+fn a_subject_without_a_common_name_names_nobody_and_is_no_fault() {
+    let ca = ClientCa::new("ca");
+    let mut empty = client("", &["devs"]);
+    let text = DnValue::Utf8String(String::new());
+    empty.distinguished_name.push(DnType::CommonName, text);
+    for params in [client("", &["devs"]), empty] {
+        let verified = verify(&ca, &params).unwrap();
+        assert_eq!(verified.user, None);
+        assert_eq!(verified.common_name, "");
+    }
+}
+
+#[test]
 fn the_last_common_name_counts_and_all_kinds_of_text_are_read() {
     let ca = ClientCa::new("ca");
     let mut params = client("first", &[]);
     params
         .distinguished_name
         .push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
-    assert_eq!(verify(&ca, &params).unwrap().user.name, "last");
+    assert_eq!(named(&ca, &params).name, "last");
     for value in [
         DnValue::Utf8String("bob".to_owned()),
         DnValue::PrintableString("bob".try_into().unwrap()),
@@ -118,12 +131,12 @@ fn the_last_common_name_counts_and_all_kinds_of_text_are_read() {
     ] {
         let mut params = client("", &[]);
         params.distinguished_name.push(DnType::CommonName, value);
-        assert_eq!(verify(&ca, &params).unwrap().user.name, "bob");
+        assert_eq!(named(&ca, &params).name, "bob");
     }
     let odd = "system:admin\0 x\nü";
-    assert_eq!(verify(&ca, &client(odd, &[])).unwrap().user.name, odd);
-    let nobody = verify(&ca, &client("system:anonymous", &[])).unwrap();
-    assert!(nobody.user.groups.is_empty());
+    assert_eq!(named(&ca, &client(odd, &[])).name, odd);
+    let nobody = named(&ca, &client("system:anonymous", &[]));
+    assert!(nobody.groups.is_empty());
 }
 
 /// The same certificate with other bytes, as many. It no longer verifies.
