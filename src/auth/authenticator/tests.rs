@@ -352,7 +352,8 @@ async fn a_chain_is_more_than_its_first_certificate() {
     let alone = peer(vec![leaf.clone()]);
     let whole = peer(vec![leaf, between.der()]);
     for (peer, expected) in [(&alone, false), (&whole, true), (&alone, false)] {
-        let verdict = verifier.verify(peer, day(2026, 11, 22)).await.unwrap();
+        let verdict = verifier.verify(&peer.certificates, day(2026, 11, 22));
+        let verdict = verdict.await.unwrap();
         assert_eq!(verdict.is_ok(), expected);
     }
 }

@@ -11,6 +11,7 @@ use super::super::access::ResourceAccess;
 use super::super::authenticator::AuthenticatorSettings;
 use super::super::caller::Token;
 use super::super::decisions::tests::{Script, allowed, denied, down, pods};
+use super::super::tests::{ClientCa, client};
 use super::super::token_cache::TokenCache;
 use super::super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::super::upstream::ReviewPurpose;
@@ -37,6 +38,7 @@ struct Stage {
     guard: Guard,
     script: Arc<Script>,
     tokens: Arc<Tokens>,
+    ca: ClientCa,
 }
 
 impl Stage {
@@ -62,9 +64,10 @@ impl Stage {
             Arc::clone(&clock),
             metrics.authentication(),
         );
+        let ca = ClientCa::new("ca");
         let settings = AuthenticatorSettings {
             anonymous,
-            client_ca: None,
+            client_ca: Some(ca.authorities()),
             front_proxy: None,
         };
         let authenticator =
@@ -88,6 +91,7 @@ impl Stage {
             guard,
             script,
             tokens,
+            ca,
         }
     }
 

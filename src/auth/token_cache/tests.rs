@@ -261,8 +261,8 @@ async fn the_later_question_wins_whichever_is_answered_first() {
         let Fixture { cache, start, .. } = fixture(&[], None);
         let (token, digest) = (token("t"), cache.shared.hasher.token(&token("t")));
         for (verdict, asked_at) in [(later, start + Duration::from_secs(1)), (earlier, start)] {
-            let user = verdict.clone().unwrap();
-            cache.shared.store(digest, &token, user, asked_at).await;
+            let verdict = verdict.clone();
+            cache.shared.store(digest, &token, verdict, asked_at).await;
         }
         assert_eq!(cache.user(&token, Peer::UNKNOWN).await, *later);
     }

@@ -87,8 +87,9 @@ async fn impersonating(
     stage: &Stage,
     impersonator: (&'static str, &str),
 ) -> Result<Caller, Refusal> {
+    let chain = [stage.ca.sign(&client("jane", &[]))].into();
     let caller = Caller {
-        credential: Credential::Certificate,
+        credential: Credential::Certificate(chain),
         ..stage.authenticate(&[impersonator]).await.unwrap()
     };
     let headers = map(&[("impersonate-user", "sue")]);
@@ -103,7 +104,8 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
         let mut leases = Vec::new();
         for impersonator in [JANE, JOE] {
             let caller = impersonating(&stage, impersonator).await.unwrap();
-            leases.push(stage.guard.authorize(&caller, &pods("a")).await.unwrap());
+            let permitted = stage.guard.authorize(&caller, &pods("a")).await;
+            leases.push(permitted.unwrap().lease);
         }
         let _holds: Vec<_> = leases.iter().map(Lease::hold).collect();
         stage.script.deny_user("joe");
