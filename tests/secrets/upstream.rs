@@ -83,7 +83,7 @@ pub(crate) async fn trouble(
     let mut answers = Vec::new();
     let reviews = Some("reviews");
     for (index, (fault, token)) in failures().into_iter().zip(&credentials.unlucky).enumerate() {
-        order(server, fault.clone(), reviews, 8);
+        order(server, fault, reviews, 8);
         answers.push(ask(token, PODS).await);
         order(server, Fault::Clear, reviews, 1);
         answers.push(ask(token, PODS).await);
