@@ -139,6 +139,12 @@ impl WatchCache {
         }
     }
 
+    /// Whether a client may have this version from a history that was lost.
+    #[must_use]
+    pub fn may_be_lost(&self, version: ResourceVersion) -> bool {
+        version <= self.lost
+    }
+
     /// The state at exactly this version, if it needs no undoing of events.
     #[must_use]
     pub fn state_at(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {

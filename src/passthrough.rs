@@ -13,8 +13,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::response::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 use crate::auth::guard::Forwarding;
@@ -253,6 +255,7 @@ impl Passthrough {
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let repeatable = is_repeatable(request.method());
+        let is_head = request.method() == Method::HEAD;
         let token = match identity {
             Identity::Caller => self.proven.hash(request.headers()),
             Identity::Gateway => None,
@@ -272,6 +275,9 @@ impl Passthrough {
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Unasked);
+        }
+        if lane == Lane::Unproven && !is_head && is_short(&response) {
+            return short_answer(response, active, repeatable).await;
         }
         Ok(incoming(response, active))
     }
@@ -323,13 +329,43 @@ impl Passthrough {
 }
 
 fn incoming(response: Response<ResponseBody>, active: Active) -> Response<PassthroughBody> {
-    let (mut parts, body) = response.into_parts();
+    let (parts, body) = response.into_parts();
+    own_body(parts, PassthroughBody::upstream(body, active))
+}
+
+fn own_body(mut parts: Parts, body: PassthroughBody) -> Response<PassthroughBody> {
     headers::clear_response(&mut parts.headers);
     // Upstream's connection says nothing about the version and the extensions of ours.
-    let mut response = Response::new(PassthroughBody::upstream(body, active));
+    let mut response = Response::new(body);
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     response
+}
+
+/// Whether an answer is read at once, so that a client which does not read it holds no place: refusals are as short.
+fn is_short(response: &Response<ResponseBody>) -> bool {
+    let len = response.headers().get(CONTENT_LENGTH);
+    let len: Option<usize> = len.and_then(|len| len.to_str().ok()?.parse().ok());
+    len.is_some_and(|len| len <= SHORT_ANSWER_LEN_MAX)
+}
+
+const SHORT_ANSWER_LEN_MAX: usize = 16 << 10;
+
+/// Gives the place back before the client has got the answer.
+async fn short_answer(
+    response: Response<ResponseBody>,
+    active: Active,
+    repeatable: bool,
+) -> Result<Response<PassthroughBody>, Refusal> {
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.map_err(|error| Refusal::Unreachable {
+        reason: error.to_string(),
+        label: PassthroughError::Broken,
+        may_repeat: repeatable,
+    })?;
+    let bytes = bytes.to_bytes();
+    active.metrics().bytes_received.add(bytes.len() as u64);
+    Ok(own_body(parts, bytes.into()))
 }
 
 /// Methods that change nothing (RFC 9110 §9.2.1).

@@ -466,8 +466,17 @@ impl<R: Resources> Service<R> {
     }
 
     /// Whether a watch from before the history is forwarded instead of telling its client to list again.
-    fn is_before_history(&self, asked: &mut Asked, plan: &WatchPlan, status: &Status) -> bool {
-        if matches!(plan.start, WatchStart::After(_)) && status.code == 410 {
+    fn is_before_history(
+        &self,
+        asked: &mut Asked,
+        (start, served): (WatchStart, &Served),
+        status: &Status,
+    ) -> bool {
+        let WatchStart::After(version) = start else {
+            return false;
+        };
+        // Upstream would not notice that a version is of another history.
+        if status.code == 410 && !served.cache.may_be_lost(version) {
             asked.permit = self.resources.before_history(&asked.key, asked.peer);
         }
         asked.permit.is_some()
@@ -514,7 +523,9 @@ impl<R: Resources> Service<R> {
                 let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
-            Err(Refusal::Answer(status)) if self.is_before_history(asked, &plan, &status) => {
+            Err(Refusal::Answer(status))
+                if self.is_before_history(asked, (plan.start, served), &status) =>
+            {
                 Err(Refusal::Forward)
             }
             // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).

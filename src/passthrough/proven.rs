@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 
 use crate::auth::bearer::{self, TokenHeader};
 
@@ -26,6 +27,7 @@ impl ProvenTokens {
             hasher: RandomState::new(),
             tokens: Cache::builder()
                 .max_capacity(TOKENS_MAX)
+                .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(PROVEN_FOR)
                 .build(),
         }
@@ -46,10 +48,15 @@ impl ProvenTokens {
 
     /// Upstream has answered a request with this token.
     pub(super) async fn learn(&self, token: TokenHash, status: StatusCode) {
-        if status == StatusCode::UNAUTHORIZED {
-            self.tokens.invalidate(&token.0).await;
-        } else if !status.is_server_error() {
-            self.tokens.insert(token.0, ()).await;
+        match status {
+            StatusCode::UNAUTHORIZED => self.tokens.invalidate(&token.0).await,
+            // What is told before it is asked who is calling, such as that a parameter is bad, proves nothing.
+            StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::CONFLICT
+            | StatusCode::UNPROCESSABLE_ENTITY => self.tokens.insert(token.0, ()).await,
+            status if status.is_success() => self.tokens.insert(token.0, ()).await,
+            _ => {}
         }
     }
 }

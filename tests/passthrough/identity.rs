@@ -1,6 +1,8 @@
 //! Under whose name requests travel, and that nothing a client sends changes that.
 
 use http::{Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use kube_fanout::upstream::client::Identity;
 
 use crate::ALL;
@@ -187,14 +189,36 @@ async fn nobody_shares_a_connection_whose_token_upstream_has_not_taken() {
         ("/any", "good", "HTTP/1.1"),
         ("/any", "good", "HTTP/2.0"),
         ("/any", "other", "HTTP/1.1"),
-        ("/unauthorized", "bad", ""),
+        ("/unauthorized", "bad", "{\"code\":401}"),
+        // The API server says so before it looks at the token.
+        ("/bad-request", "bad", ""),
         ("/any", "bad", "HTTP/1.1"),
-        ("/unauthorized", "good", ""),
+        ("/unauthorized", "good", "{\"code\":401}"),
         ("/any", "good", "HTTP/1.1"),
         ("/any", "", "HTTP/1.1"),
         ("/any", "", "HTTP/1.1"),
         (&format!("/any?{AS_JANE}"), "", "HTTP/2.0"),
     ] {
         assert_eq!(version(target, token).await, expected, "{target} {token}");
+    }
+}
+
+/// The places of unproven requests are few: an answer that is there in whole gives its place back, whether it is read or not.
+#[tokio::test]
+async fn clients_that_do_not_read_hold_no_place_of_unproven_requests() {
+    let row = Row::with_own_token(Http::Two, Http::Two).await;
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .http2_initial_stream_window_size(0)
+        .build_http();
+    let mut unread = Vec::new();
+    for number in 0..200 {
+        let request = Request::get(row.uri("/unauthorized"))
+            .header("authorization", format!("Bearer {number}"))
+            .body(empty())
+            .unwrap();
+        let answer = client.request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{number}");
+        unread.push(answer);
     }
 }

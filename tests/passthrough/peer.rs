@@ -92,7 +92,8 @@ async fn answer(
             response.headers_mut().insert(LOCATION, location);
             response
         }
-        "/unauthorized" => plain(StatusCode::UNAUTHORIZED, ""),
+        "/bad-request" => plain(StatusCode::BAD_REQUEST, ""),
+        "/unauthorized" => plain(StatusCode::UNAUTHORIZED, "{\"code\":401}"),
         "/status" => plain(StatusCode::CONFLICT, "{\"kind\":\"Status\",\"code\":409}"),
         "/length" => {
             let mut response = Response::new(Empty::new().map_err(never).boxed_unsync());
