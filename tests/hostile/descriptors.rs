@@ -6,9 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
 use kube_fanout::apiserver::Apiserver;
 use kube_fanout::apiserver::faults::{Fault, Order};
 use serde_json::Value;
@@ -16,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::fairness::connect;
-use crate::stage::{HttpClient, apiserver, until};
+use crate::stage::{apiserver, until};
 use crate::wire::{code, read_to_end, read_until, send};
 use crate::witness::Witness;
 
@@ -115,17 +118,25 @@ fn address_of(client: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 1, high, low))
 }
 
-/// A client that keeps its connection.
-struct Honest<'a> {
-    gateway: &'a Gateway,
-    client: HttpClient,
+/// A client that keeps its one connection. A pool of connections would sometimes open another, which is refused.
+struct Honest {
+    sender: SendRequest<Empty<Bytes>>,
 }
 
-impl Honest<'_> {
+impl Honest {
+    async fn connect(gateway: &Gateway) -> Self {
+        let stream = TcpStream::connect(gateway.address).await.unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self { sender }
+    }
+
     /// The code of an answer, which is read to its end.
-    async fn get(&self, target: &str) -> u16 {
-        let uri = format!("http://{}{target}", self.gateway.address);
-        let answer = self.client.get(uri.parse().unwrap()).await.unwrap();
+    async fn get(&mut self, target: &str) -> u16 {
+        self.sender.ready().await.unwrap();
+        let request = Request::get(target).header(HOST, "a");
+        let request = request.body(Empty::new()).unwrap();
+        let answer = self.sender.send_request(request).await.unwrap();
         let code = answer.status().as_u16();
         answer.into_body().collect().await.unwrap();
         code
@@ -186,10 +197,7 @@ async fn clients_that_take_all_files_leave_the_gateway_its_own_and_upstream_its_
     let gateway = Gateway::before(apiserver.address()).await;
     // The well-behaved: one watches, one asks, over a connection that it has.
     let witness = Witness::begin(gateway.address, apiserver.address()).await;
-    let honest = Honest {
-        gateway: &gateway,
-        client: Client::builder(TokioExecutor::new()).build_http(),
-    };
+    let mut honest = Honest::connect(&gateway).await;
     assert_eq!(honest.get(SHORT_LIST).await, 200);
     let before = gateway.open_files();
 
