@@ -28,7 +28,7 @@ use active::Active;
 use headers::Upgrade;
 use lanes::{Lane, Lanes};
 use orderly::{Boundary, OrderlyEnd};
-use proven::ProvenTokens;
+use proven::{ProvenTokens, TokenHash};
 use refusal::Refusal;
 use tunnel::Tunnels;
 
@@ -52,6 +52,14 @@ pub struct Passthrough {
     proven: ProvenTokens,
     tunnels: Tunnels,
     answer_wait_max: Duration,
+}
+
+/// Whose credentials a request carries upstream.
+#[derive(Clone, Copy, Debug)]
+enum Sender {
+    Gateway,
+    /// The token, if there is one.
+    Caller(Option<TokenHash>),
 }
 
 /// kube-apiserver ends what is not long-running after 60 s; a little more, so that its own words come first.
@@ -200,9 +208,10 @@ impl Passthrough {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
             _ => None,
         };
+        let sender = self.sender(&request);
         let lane = match (&upgrade, lane) {
             (Some(_), _) => Lane::Tunnels,
-            (None, Lane::Requests) if !self.may_share(&request) => Lane::Unproven,
+            (None, Lane::Requests) if !self.may_share(sender) => Lane::Unproven,
             (None, lane) => lane,
         };
         let permit = self.lanes.enter(lane, &request).map_err(|shortage| {
@@ -217,18 +226,30 @@ impl Passthrough {
                 let exchange = self.exchange_upgrade(identity, request, upgrade, active);
                 exchange.await
             }
-            None => self.exchange_plain(identity, lane, request, active).await,
+            None => self.exchange_plain(sender, lane, request, active).await,
+        }
+    }
+
+    /// Whose credentials upstream will see.
+    fn sender<B>(&self, request: &Request<B>) -> Sender {
+        match (self.identity, request.extensions().get()) {
+            (Identity::Gateway, _) | (Identity::Caller, Some(Forwarding::Impersonating(_))) => {
+                Sender::Gateway
+            }
+            (Identity::Caller, Some(Forwarding::AsCaller) | None) => {
+                Sender::Caller(self.proven.hash(request.headers()))
+            }
         }
     }
 
     /// Whether a request may share a connection with others. Over HTTP/1.1 none does.
-    fn may_share<B>(&self, request: &Request<B>) -> bool {
-        let travels_itself = match request.extensions().get() {
-            Some(Forwarding::Impersonating(_)) => false,
-            Some(Forwarding::AsCaller) | None => self.identity == Identity::Caller,
-        };
-        let token = || self.proven.hash(request.headers());
-        !travels_itself || self.lanes.are_http1() || token().is_some_and(|one| self.proven.has(one))
+    fn may_share(&self, sender: Sender) -> bool {
+        match sender {
+            Sender::Gateway => true,
+            Sender::Caller(token) => {
+                self.lanes.are_http1() || token.is_some_and(|token| self.proven.has(token))
+            }
+        }
     }
 
     /// Decides under whose name a request travels, and leaves only the headers about that which go with it.
@@ -249,16 +270,16 @@ impl Passthrough {
 
     async fn exchange_plain(
         &self,
-        identity: Identity,
+        sender: Sender,
         lane: Lane,
         request: Request<Incoming>,
         active: Active,
     ) -> Result<Response<PassthroughBody>, Refusal> {
         let repeatable = is_repeatable(request.method());
         let is_head = request.method() == Method::HEAD;
-        let token = match identity {
-            Identity::Caller => self.proven.hash(request.headers()),
-            Identity::Gateway => None,
+        let identity = match sender {
+            Sender::Gateway => Identity::Gateway,
+            Sender::Caller(_) => Identity::Caller,
         };
         let request = self.outgoing(request);
         let response = match lane {
@@ -270,7 +291,7 @@ impl Passthrough {
         if lane != Lane::Unproven {
             self.lanes.learn(response.version());
         }
-        if let Some(token) = token {
+        if let Sender::Caller(Some(token)) = sender {
             self.proven.learn(token, response.status()).await;
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

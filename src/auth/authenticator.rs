@@ -290,7 +290,7 @@ impl Authenticator {
         });
         let user = match verdict {
             Ok(Some(user)) => user,
-            Err(ReviewError::Unasked) => return Err(Refusal::Forward),
+            Err(ReviewError::SelfReviewForbidden) => return Err(Refusal::Forward),
             Ok(None) | Err(_) => return Ok(None),
         };
         Ok(Some(Caller {

@@ -70,7 +70,7 @@ struct Shared {
     ttls: DecisionTtls,
     cache: Cache<QuestionKey, Decision, RandomState>,
     /// Who may not ask about itself, and when that was learnt.
-    unasked: Cache<AskerKey, (Instant, Moment), RandomState>,
+    forbidden_askers: Cache<AskerKey, (Instant, Moment), RandomState>,
     flights: Mutex<Flights>,
     metrics: AuthorizationMetrics,
 }
@@ -124,10 +124,10 @@ impl Decisions {
         let weight = |(_, user): &AskerKey, _: &(Instant, Moment)| {
             u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
         };
-        let unasked = Cache::builder()
+        let forbidden_askers = Cache::builder()
             .weigher(weight)
-            .max_capacity(UNASKED_LEN_MAX)
-            .time_to_live(UNASKED_TTL)
+            .max_capacity(FORBIDDEN_ASKERS_LEN_MAX)
+            .time_to_live(FORBIDDEN_ASKERS_TTL)
             .build_with_hasher(RandomState::default());
         let places = std::iter::repeat_with(|| Arc::new(Semaphore::new(IN_FLIGHT_OF_USER_MAX)));
         Self {
@@ -135,7 +135,7 @@ impl Decisions {
                 authorizer,
                 ttls,
                 cache,
-                unasked,
+                forbidden_askers,
                 flights: Mutex::default(),
                 metrics,
             }),
@@ -304,8 +304,8 @@ impl Shared {
             return Some(Ok(decision));
         }
         let message = String::new();
-        let is_unasked = self.is_unasked(key).await;
-        is_unasked.then_some(Err(ReviewError::Forbidden { message }))
+        let is_forbidden_to_ask = self.is_forbidden_to_ask(key).await;
+        is_forbidden_to_ask.then_some(Err(ReviewError::Forbidden { message }))
     }
 
     async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
@@ -328,18 +328,20 @@ impl Shared {
             Ok(decision) => self.remember(question.key.clone(), decision.clone()).await,
             Err(error @ ReviewError::Forbidden { .. }) if may_not_ask(&question.asker, error) => {
                 let known = (Instant::now(), moment);
-                self.unasked.insert(asker_key(&question.key), known).await;
+                self.forbidden_askers
+                    .insert(asker_key(&question.key), known)
+                    .await;
             }
             Err(_) => {}
         }
     }
 
     /// Whether upstream has just refused to let this caller ask about itself.
-    async fn is_unasked(&self, key: &QuestionKey) -> bool {
-        let Some((learnt_at, moment)) = self.unasked.get(&asker_key(key)).await else {
+    async fn is_forbidden_to_ask(&self, key: &QuestionKey) -> bool {
+        let Some((learnt_at, moment)) = self.forbidden_askers.get(&asker_key(key)).await else {
             return false;
         };
-        learnt_at.elapsed() < UNASKED_TTL && self.flights().is_current(moment, key)
+        learnt_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.flights().is_current(moment, key)
     }
 
     async fn remember(&self, key: QuestionKey, decision: Decision) {
@@ -423,8 +425,8 @@ const CACHED_TEXT_LEN_MAX: usize = 10_000;
 const CACHE_LEN_MAX: u64 = 64 << 20;
 
 /// Spares upstream a review with each request of a caller that may not ask.
-const UNASKED_TTL: Duration = Duration::from_secs(10);
-const UNASKED_LEN_MAX: u64 = 4 << 20;
+const FORBIDDEN_ASKERS_TTL: Duration = Duration::from_secs(10);
+const FORBIDDEN_ASKERS_LEN_MAX: u64 = 4 << 20;
 
 /// What an entry takes beside its strings, about.
 const ENTRY_LEN: usize = 512;

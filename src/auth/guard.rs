@@ -388,7 +388,9 @@ const fn client_message(error: &ReviewError) -> &'static str {
         ReviewError::Malformed { .. } => {
             "the API server's answer to an access review makes no sense"
         }
-        ReviewError::Unauthorized | ReviewError::Forbidden { .. } | ReviewError::Unasked => {
+        ReviewError::Unauthorized
+        | ReviewError::Forbidden { .. }
+        | ReviewError::SelfReviewForbidden => {
             "the gateway may not ask the API server for access reviews"
         }
         ReviewError::Unsendable(_) => "the user cannot be impersonated",

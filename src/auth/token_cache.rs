@@ -204,7 +204,7 @@ impl Shared {
         };
         let asked_at = Instant::now();
         let verdict = self.authenticator.authenticate(token, purpose).await;
-        if matches!(verdict, Ok(_) | Err(ReviewError::Unasked)) {
+        if matches!(verdict, Ok(_) | Err(ReviewError::SelfReviewForbidden)) {
             self.store(key.digest, token, verdict.clone(), asked_at)
                 .await;
         }

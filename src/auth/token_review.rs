@@ -88,7 +88,7 @@ impl UpstreamTokens {
                     Ok(answer) => self_reviewed(answer),
                     Err(ReviewError::Unauthorized) => Ok(None),
                     // Upstream knows the token: who is nobody is told 401.
-                    Err(ReviewError::Forbidden { .. }) => Err(ReviewError::Unasked),
+                    Err(ReviewError::Forbidden { .. }) => Err(ReviewError::SelfReviewForbidden),
                     Err(error) => Err(error),
                 }
             }
@@ -112,7 +112,7 @@ impl TokenAuthenticator for UpstreamTokens {
             metrics.reviews.inc(match &verdict {
                 Ok(Some(_)) => TokenReviewOutcome::Authenticated,
                 Ok(None) => TokenReviewOutcome::Rejected,
-                Err(ReviewError::Unasked) => TokenReviewOutcome::Unasked,
+                Err(ReviewError::SelfReviewForbidden) => TokenReviewOutcome::SelfReviewForbidden,
                 Err(error) => {
                     tracing::debug!(%error, "a token was not reviewed");
                     TokenReviewOutcome::Failed

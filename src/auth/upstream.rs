@@ -84,7 +84,7 @@ pub enum ReviewError {
     },
     /// 403 to a caller who asks about itself: it may not.
     #[error("the API server does not let the caller ask about itself")]
-    Unasked,
+    SelfReviewForbidden,
     /// The answer makes no sense.
     #[error("the API server's answer to a review makes no sense: {reason}")]
     Malformed {

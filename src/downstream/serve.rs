@@ -27,7 +27,7 @@ use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
     WatchPlan, WatchStart, WatchTimeout,
 };
-use super::resources::{Answered, Availability, Resources};
+use super::resources::{Answered, Availability, ForwardPermit, Resources};
 use super::status::{NO_CACHE, Status};
 use super::watch::{Timing, WatchBody};
 use crate::audit::Audit;
@@ -465,21 +465,21 @@ impl<R: Resources> Service<R> {
         Ok(typed(media_type, body))
     }
 
-    /// Whether a watch from before the history is forwarded instead of telling its client to list again.
-    fn is_before_history(
+    /// The right to have a watch forwarded instead of telling its client to list again, where it begins before the history.
+    fn permit_before_history(
         &self,
-        asked: &mut Asked,
+        asked: &Asked,
         (start, served): (WatchStart, &Served),
         status: &Status,
-    ) -> bool {
+    ) -> Option<ForwardPermit> {
         let WatchStart::After(version) = start else {
-            return false;
+            return None;
         };
         // Upstream would not notice that a version is of another history.
-        if status.code == 410 && !served.cache.may_be_lost(version) {
-            asked.permit = self.resources.before_history(&asked.key, asked.peer);
-        }
-        asked.permit.is_some()
+        let is_known = status.code == 410 && !served.cache.may_be_lost(version);
+        is_known
+            .then(|| self.resources.before_history(&asked.key, asked.peer))
+            .flatten()
     }
 
     async fn watch(
@@ -523,15 +523,15 @@ impl<R: Resources> Service<R> {
                 let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
-            Err(Refusal::Answer(status))
-                if self.is_before_history(asked, (plan.start, served), &status) =>
-            {
-                Err(Refusal::Forward)
+            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => {
+                asked.permit = self.permit_before_history(asked, (plan.start, served), &status);
+                if asked.permit.is_some() {
+                    return Err(Refusal::Forward);
+                }
+                // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
+                let error = status.error_event(rendition.encoding);
+                streamed(AnswerBody::Stream(Some(error.into())))
             }
-            // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
-            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => streamed(AnswerBody::Stream(
-                Some(status.error_event(rendition.encoding).into()),
-            )),
             Err(Refusal::Forward) => Err(Refusal::Forward),
         }
     }

@@ -56,7 +56,7 @@ pub enum TokenReviewOutcome {
     /// It does not count.
     Rejected,
     /// Upstream does not let the caller ask about itself.
-    Unasked,
+    SelfReviewForbidden,
     /// No answer that makes sense.
     Failed,
 }
@@ -65,7 +65,7 @@ impl Label for TokenReviewOutcome {
     const ALL: &'static [Self] = &[
         Self::Authenticated,
         Self::Rejected,
-        Self::Unasked,
+        Self::SelfReviewForbidden,
         Self::Failed,
     ];
 
@@ -73,7 +73,7 @@ impl Label for TokenReviewOutcome {
         match self {
             Self::Authenticated => "authenticated",
             Self::Rejected => "rejected",
-            Self::Unasked => "may_not_ask",
+            Self::SelfReviewForbidden => "may_not_ask",
             Self::Failed => "failed",
         }
     }

@@ -31,7 +31,7 @@ impl TokenAuthenticator for OneToken {
         Box::pin(std::future::ready(match token.secret() {
             "good" | "h.eyJleHAiOjV9.s" => Ok(Some(Arc::new(user.authenticated()))),
             "unclear" => Err(ReviewError::Unauthorized),
-            "shy" => Err(ReviewError::Unasked),
+            "shy" => Err(ReviewError::SelfReviewForbidden),
             _ => Ok(None),
         }))
     }

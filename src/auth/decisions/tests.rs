@@ -393,7 +393,7 @@ async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
         assert_eq!(script.asked_count(), 1);
     }
     script.then_always(allowed());
-    tokio::time::advance(UNASKED_TTL - Duration::from_millis(1)).await;
+    tokio::time::advance(FORBIDDEN_ASKERS_TTL - Duration::from_millis(1)).await;
     assert!(decisions.decide(&of_jane("a")).await.is_err());
     assert_eq!(script.asked_count(), 0);
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -419,8 +419,8 @@ async fn the_memory_of_those_who_may_not_ask_is_bounded() {
         let question = own_question(&format!("{long}{number}"), pods("a"));
         assert!(decisions.decide(&question).await.is_err());
     }
-    decisions.shared.unasked.run_pending_tasks().await;
-    assert!(decisions.shared.unasked.weighted_size() <= UNASKED_LEN_MAX);
+    decisions.shared.forbidden_askers.run_pending_tasks().await;
+    assert!(decisions.shared.forbidden_askers.weighted_size() <= FORBIDDEN_ASKERS_LEN_MAX);
 }
 
 #[tokio::test(start_paused = true)]

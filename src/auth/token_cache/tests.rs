@@ -90,7 +90,7 @@ async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds
     let rows = [
         (user("alice"), 120),
         (Ok(None), 10),
-        (Err(ReviewError::Unasked), 10),
+        (Err(ReviewError::SelfReviewForbidden), 10),
     ];
     for (verdict, seconds) in rows {
         let Fixture { script, cache, .. } = fixture(&[verdict.clone(), user("bob")], None);

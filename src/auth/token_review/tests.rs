@@ -157,7 +157,7 @@ async fn a_refusal_of_the_token_is_an_answer_and_one_of_the_gateway_is_not() {
     assert_eq!(of_gateway, Err(ReviewError::Unauthorized));
     let stage = Stage::new(|_| response("403 Forbidden", "")).await;
     let forbidden = ask(&stage, TokenReviewMethod::SelfSubjectReview).await;
-    assert_eq!(forbidden, Err(ReviewError::Unasked));
+    assert_eq!(forbidden, Err(ReviewError::SelfReviewForbidden));
     let audiences = Vec::new();
     let of_gateway = ask(&stage, TokenReviewMethod::TokenReview { audiences }).await;
     assert!(matches!(of_gateway, Err(ReviewError::Forbidden { .. })));
