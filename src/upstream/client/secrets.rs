@@ -5,11 +5,13 @@ use std::time::Duration;
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderValue;
 use jiff::Timestamp;
 use kube_client::Config;
 use kube_client::config::AuthInfo;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use secrecy::ExposeSecret;
 
 use super::{ConnectError, exec};
 
@@ -60,7 +62,15 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
         by_plugin: false,
     };
     let is_basic = auth.username.is_some() && auth.password.is_some();
-    if is_basic || auth.auth_provider.is_some() {
+    if is_basic {
+        return Ok(expiry);
+    }
+    if let Some(provider) = &auth.auth_provider {
+        let tokens = ["id-token", "access-token"].map(|name| provider.config.get(name));
+        tokens
+            .into_iter()
+            .flatten()
+            .try_for_each(|one| check_header(one))?;
         return Ok(expiry);
     }
     if let Some(path) = auth.token_file.take() {
@@ -88,7 +98,20 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
         expiry.by_plugin = true;
         auth.token = issued.token.map(Into::into);
     }
+    if let Some(token) = &auth.token {
+        check_header(token.expose_secret())?;
+    }
     Ok(expiry)
+}
+
+/// Whether a token can be sent: kube-client panics over one that cannot. Errors show nothing of it.
+fn check_header(token: &str) -> Result<(), ConnectError> {
+    HeaderValue::try_from(format!("Bearer {token}"))
+        .map(drop)
+        .map_err(|_| ConnectError::Credentials {
+            reason: "the token has characters that a header must not have, such as a newline"
+                .to_owned(),
+        })
 }
 
 /// The client certificate as it is configured, PEM; blocks.
@@ -143,6 +166,8 @@ impl TransportKey {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn expiry(life: i64, by_plugin: bool) -> Expiry {
@@ -173,6 +198,29 @@ mod tests {
             ..expiry(0, true)
         };
         assert_eq!(endless.renewal_in(now), None);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_no_header_can_hold_is_refused_and_not_shown() {
+        let plugin = r#"printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"SECRET\\n"}}'"#;
+        let rows = [
+            json!({"token": "SECRET\n"}),
+            json!({"token": "SECRET\u{7f}"}),
+            json!({"auth-provider": {"name": "oidc", "config": {"id-token": "SECRET\n"}}}),
+            json!({"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "sh",
+                "args": ["-c", plugin],
+                "interactiveMode": "Never",
+            }}),
+        ];
+        for row in rows {
+            let mut config = Config::new("https://localhost".parse().unwrap());
+            config.auth_info = serde_json::from_value(row.clone()).unwrap();
+            let error = resolve(&mut config).await.unwrap_err().to_string();
+            assert!(error.contains("such as a newline"), "{row}: {error}");
+            assert!(!error.contains("SECRET"), "{error}");
+        }
     }
 
     #[test]
