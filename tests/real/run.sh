@@ -2,6 +2,7 @@
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
 #   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
+#   run.sh revocation     how long streams outlive their permission; it waits for intervals, so it runs only if it is named
 #
 # Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
 # server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
@@ -31,7 +32,7 @@ wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust | revocation) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done

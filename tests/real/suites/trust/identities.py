@@ -3,6 +3,7 @@ import base64
 import secrets
 import subprocess
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 
 SUBPROTOCOL = "base64url.bearer.authorization.k8s.io."
 EKU_CLIENT = "extendedKeyUsage=clientAuth"
@@ -69,7 +70,7 @@ def openssl(folder, *args):
 
 
 def moment(days):
-    return subprocess.run(["date", "-u", "-d", f"{days} days", "+%Y%m%d%H%M%SZ"], capture_output=True, text=True, check=True).stdout.strip()
+    return (datetime.now(timezone.utc) + timedelta(days=days)).strftime("%Y%m%d%H%M%SZ")
 
 
 class Credentials:
@@ -84,8 +85,8 @@ class Credentials:
                 file.write(",".join(quoted(v) for v in (self.tokens[name], user, f"uid-of-{name}", ",".join(groups), ",".join(audiences))) + "\n")
         for name, subject in (("stranger", "/CN=stranger"), ("double", "/CN=real-apiserver-ca")):
             openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", subject)
-        for name in CERTIFICATES:
-            self._sign(name)
+        for name, (ca, subject, extensions, (since, until)) in CERTIFICATES.items():
+            self._sign(name, ca, (subject, extensions), (moment(since), moment(until)))
 
     def add_token(self, name, user, groups=()):
         """One more token, of a user of its own."""
@@ -98,8 +99,13 @@ class Credentials:
         stem = f"trust-{name.replace(' ', '-').replace(chr(39), '')}"
         return str(self.folder / f"{stem}.crt"), str(self.folder / f"{stem}.key")
 
-    def _sign(self, name):
-        ca, subject, extensions, (since, until) = CERTIFICATES[name]
+    def sign_briefly(self, name, user, seconds):
+        """A client certificate for USER that is good for so many seconds; its pair of files."""
+        self._sign(name, "ca", (f"/CN={user}", EKU_CLIENT), (moment(-1), moment(seconds / 86400)))
+        return self.pair(name)
+
+    def _sign(self, name, ca, contents, validity):
+        (subject, extensions), (since, until) = contents, validity
         certificate, key = self.pair(name)
         work = self.folder / f"work-{ca}"
         if not work.exists():
@@ -128,7 +134,7 @@ distinguished_name=dn
 {extensions}
 """, encoding="utf-8")
         openssl(self.folder, "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8", "-config", str(config), "-keyout", key, "-out", f"{certificate}.csr", "-subj", subject)
-        openssl(self.folder, "ca", "-batch", "-notext", "-preserveDN", "-utf8", "-config", str(config), "-in", f"{certificate}.csr", "-out", certificate, "-startdate", moment(since), "-enddate", moment(until))
+        openssl(self.folder, "ca", "-batch", "-notext", "-preserveDN", "-utf8", "-config", str(config), "-in", f"{certificate}.csr", "-out", certificate, "-startdate", since, "-enddate", until)
 
     # --- what requests show --------------------------------------------------------
 

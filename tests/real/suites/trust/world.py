@@ -115,14 +115,21 @@ class TrustStack(Stack):
 
     def prepare(self, server):
         self.credentials = Credentials(self.pki)
-        for mode in MODES:
-            self.credentials.add_token(f"gateway-{mode}", f"gateway-{mode}")
+        self.add_tokens()
         fill(server)
         api = fixtures.Api(server)
         self.more(api)
         self.bare = server.with_token(None)
         mark(api)
         wire.poll("the authorizer's roles", lambda: all(is_marked(api, namespace) for namespace in ("", "a")), 30)
+
+    def add_tokens(self):
+        for mode in MODES:
+            self.credentials.add_token(f"gateway-{mode}", f"gateway-{mode}")
+
+    def gateway_mode(self, mode):
+        """What the gateway is told: --auth."""
+        return mode
 
     def start_gateways(self):
         for mode in self.modes:
@@ -142,7 +149,7 @@ clusters: [{{name: real, cluster: {{server: 'https://127.0.0.1:{self.api_port}',
 users: [{{name: gateway, user: {{tokenFile: gateway-{mode}.token}}}}]
 contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
 """)
-            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", mode,
+            args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", self.gateway_mode(mode),
                     "--client-ca-file", str(self.pki / "ca.crt"), "--requestheader-client-ca-file", str(self.pki / "proxy-ca.crt"), "--requestheader-allowed-names", "front-proxy",
                     "--requestheader-uid-headers", "X-Remote-Uid", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{mode}.log", "ab") as log:
