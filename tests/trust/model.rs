@@ -1,6 +1,12 @@
 //! Who may do what, as plain as it can be said. It shares nothing with what is tested.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Tokens are remembered for two minutes, and reviewed for half a minute at most.
+pub(crate) const TOKEN_MEMORY: Duration = Duration::from_secs(150);
 
 /// SplitMix64.
 pub(crate) struct Dice(pub(crate) u64);
@@ -97,17 +103,63 @@ impl Question {
     }
 }
 
+/// What a token was worth from some moment on: the groups of its user, or nothing.
+#[derive(Clone, Debug)]
+struct TokenState {
+    since: Instant,
+    groups: Option<Vec<usize>>,
+}
+
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) bindings: BTreeMap<u64, Binding>,
-    /// Groups of the user whose token it is; without a token none.
-    pub(crate) tokens: BTreeMap<usize, Vec<usize>>,
+    /// By user, the present state last. Before it are those that may still be remembered.
+    tokens: BTreeMap<usize, Vec<TokenState>>,
 }
 
 impl Model {
-    /// 200, 401 or 403.
+    /// Groups of the user whose token it is; without a token none.
+    pub(crate) fn groups(&self, caller: usize) -> Option<&[usize]> {
+        let present = self.tokens.get(&caller).and_then(|states| states.last());
+        present.and_then(|state| state.groups.as_deref())
+    }
+
+    /// What a token is worth from now on.
+    pub(crate) fn set_token(&mut self, caller: usize, groups: Option<Vec<usize>>) {
+        let since = Instant::now();
+        let states = self.tokens.entry(caller).or_default();
+        states.push(TokenState { since, groups });
+    }
+
+    /// Lets go of the states of tokens that cannot be remembered any more. Says whether there were any.
+    pub(crate) fn forget(&mut self) -> bool {
+        let now = Instant::now();
+        let mut has_forgotten = false;
+        for states in self.tokens.values_mut() {
+            let later = states.iter().skip(1);
+            let over = later
+                .take_while(|next| now > next.since + TOKEN_MEMORY)
+                .count();
+            has_forgotten |= over > 0;
+            states.drain(..over);
+        }
+        has_forgotten
+    }
+
+    /// 200, 401 or 403: what upstream says.
     pub(crate) fn status(&self, question: &Question) -> u16 {
-        let Some(groups) = self.tokens.get(&question.caller) else {
+        self.status_with(self.groups(question.caller), question)
+    }
+
+    /// What may be said by what may be remembered of the token.
+    pub(crate) fn admissible(&self, question: &Question) -> BTreeSet<u16> {
+        let states = self.tokens[&question.caller].iter();
+        let statuses = states.map(|state| self.status_with(state.groups.as_deref(), question));
+        statuses.collect()
+    }
+
+    fn status_with(&self, groups: Option<&[usize]>, question: &Question) -> u16 {
+        let Some(groups) = groups else {
             return 401;
         };
         let is_allowed = match question.acts_as {

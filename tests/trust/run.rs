@@ -1,9 +1,10 @@
 //! The steps, and what must hold after each.
 //!
 //! After a change of rights the gateway may answer as before until it has answered as it should, within [`DEADLINE`]; from then on only as
-//! it should. What was never changed, or was answered rightly since, has no such time.
+//! it should. What was never changed, or was answered rightly since, has no such time. What a token was worth before may count for
+//! requests within [`TOKEN_MEMORY`], but open streams end. What is forwarded is upstream's to answer, and is right at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -15,21 +16,19 @@ use tokio::time::Instant;
 
 use crate::auth::{AuthStage, PATIENCE, ROOT};
 use crate::model::{
-    Binding, Dice, GROUPS, Model, NAME, NAMESPACES, Question, RESOURCES, Right, Subject, USERS,
+    Binding, Dice, GROUPS, Model, NAME, NAMESPACES, Question, RESOURCES, Right, Subject,
+    TOKEN_MEMORY, USERS,
 };
 use crate::streams::Stream;
 use crate::transport::{Clients, TRANSPORTS, Transport, read};
 
 /// Upper guard for what takes about a second.
 const DEADLINE: Duration = Duration::from_secs(25);
-/// Tokens are remembered for two minutes.
-const TOKEN_DEADLINE: Duration = Duration::from_secs(150);
-/// Two changes of one token may be seen in another order for so long.
-const TOKEN_UNREST: Duration = Duration::from_secs(5);
 const STREAMS_MAX: usize = 24;
 const BINDINGS_MAX: usize = 40;
 const OBJECTS_MAX: usize = 12;
 const LONG_LEN: usize = 140 << 10;
+const FORWARDED: &str = "kube_fanout_passthrough_requests_total";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// What a run has tried.
@@ -46,15 +45,16 @@ pub(crate) struct Totals {
     pub(crate) compressed: usize,
     /// Watches over WebSocket.
     pub(crate) sockets: usize,
+    /// What upstream has answered.
+    pub(crate) forwarded: usize,
 }
 
-/// A question whose answer may still be the one from before a change.
-#[derive(Clone, Copy)]
-struct Unrest {
-    /// Until then it may.
-    until: Instant,
-    /// Before, no right answer ends it.
-    not_before: Instant,
+/// An answer, and how it came about.
+struct Told {
+    transport: Transport,
+    answer: Response<Incoming>,
+    /// Upstream has answered.
+    is_forwarded: bool,
 }
 
 pub(crate) struct Run<'a> {
@@ -63,11 +63,12 @@ pub(crate) struct Run<'a> {
     seed: u64,
     step: u64,
     model: Model,
-    /// What the model says to each question.
-    statuses: BTreeMap<Question, u16>,
+    /// What the model says to each question: first what upstream says, then all that may be said.
+    statuses: BTreeMap<Question, (u16, BTreeSet<u16>)>,
     /// What is allowed, lists and watches.
     allowed: [Vec<Question>; 2],
-    unrest: BTreeMap<Question, Unrest>,
+    /// Until when the answer may still be the one from before a change of roles.
+    unrest: BTreeMap<Question, Instant>,
     changed_at: BTreeMap<Question, Instant>,
     /// Until then streams of a token may end, because its user was another one for a while.
     token_changed_at: BTreeMap<usize, Instant>,
@@ -76,6 +77,8 @@ pub(crate) struct Run<'a> {
     objects: BTreeMap<(usize, usize), Vec<String>>,
     next_id: u64,
     clients: Clients,
+    /// Requests that the gateway has forwarded.
+    forwarded: f64,
     totals: Totals,
 }
 
@@ -97,6 +100,7 @@ impl<'a> Run<'a> {
             objects: BTreeMap::new(),
             next_id: 0,
             clients: Clients::new(),
+            forwarded: 0.0,
             totals: Totals::default(),
         };
         for user in 0..USERS {
@@ -111,8 +115,9 @@ impl<'a> Run<'a> {
             run.bind().await;
         }
         // Nobody has asked: nothing is remembered that could be said instead.
-        run.changed(DEADLINE, Duration::ZERO);
+        run.changed();
         run.unrest.clear();
+        run.forwarded = stage.metric(FORWARDED, &[]).await;
         run
     }
 
@@ -128,10 +133,7 @@ impl<'a> Run<'a> {
                 self.watch(question).await;
             }
             790..830 => {
-                if !self.streams.is_empty() {
-                    let place = self.dice.below(self.streams.len());
-                    self.streams.swap_remove(place);
-                }
+                self.drop_stream();
             }
             830..950 => self.write().await,
             950..996 => {
@@ -140,7 +142,7 @@ impl<'a> Run<'a> {
                 } else {
                     self.unbind().await;
                 }
-                self.changed(DEADLINE, Duration::ZERO);
+                self.changed();
                 // What has just changed is asked for with the next steps.
                 for question in self.unsettled(true, 1) {
                     self.watch(question).await;
@@ -150,6 +152,9 @@ impl<'a> Run<'a> {
                 }
             }
             _ => self.change_token(),
+        }
+        if self.model.forget() {
+            self.judged();
         }
         self.look_at_streams();
     }
@@ -181,11 +186,11 @@ impl<'a> Run<'a> {
     }
 
     async fn list(&mut self, question: Question) {
-        let (_, answer) = self.send(&question).await;
-        let status = answer.status().as_u16();
-        let (body, is_compressed) = read(answer).await;
+        let told = self.send(&question).await;
+        let status = told.answer.status().as_u16();
+        let (body, is_compressed) = read(told.answer).await;
         self.totals.compressed += usize::from(is_compressed);
-        self.judge(question, status).await;
+        self.judge(question, status, told.is_forwarded).await;
         if status == 200 {
             let list: Value = serde_json::from_slice(&body).unwrap();
             for item in list["items"].as_array().unwrap() {
@@ -197,21 +202,33 @@ impl<'a> Run<'a> {
     }
 
     async fn watch(&mut self, question: Question) {
-        let (transport, answer) = self.send(&question).await;
+        let Told {
+            transport,
+            answer,
+            is_forwarded,
+        } = self.send(&question).await;
         let status = match (transport, answer.status()) {
             (Transport::WebSocket, StatusCode::SWITCHING_PROTOCOLS) => 200,
             (_, status) => status.as_u16(),
         };
         if status != 200 {
             let (body, _) = read(answer).await;
-            self.judge(question, status).await;
+            if is_forwarded && transport == Transport::WebSocket && status == 400 {
+                // The embedded API server does not speak it.
+                return;
+            }
+            self.judge(question, status, is_forwarded).await;
             self.judge_refusal(&question, &body);
             return;
         }
         let mut stream = Stream::new(question, answer);
-        self.judge(question, status).await;
+        self.judge(question, status, is_forwarded).await;
+        if is_forwarded {
+            // When it ends is upstream's decision.
+            return;
+        }
         let now = Instant::now();
-        if self.statuses[&question] != 200 {
+        if self.statuses[&question].0 != 200 {
             stream.denied_at = Some(now);
         }
         // It shares the lease of those that were denied for a moment.
@@ -221,13 +238,23 @@ impl<'a> Run<'a> {
         self.totals.watches += 1;
         self.totals.sockets += usize::from(transport == Transport::WebSocket);
         if self.streams.len() >= STREAMS_MAX {
-            let place = self.dice.below(self.streams.len());
-            self.streams.swap_remove(place);
+            self.drop_stream();
         }
         self.streams.push(stream);
     }
 
-    async fn send(&mut self, question: &Question) -> (Transport, Response<Incoming>) {
+    /// Ends one of those that may go on. The others have to end by themselves.
+    fn drop_stream(&mut self) {
+        let places = 0..self.streams.len();
+        let may_go_on = |place: &usize| self.streams[*place].denied_at.is_none();
+        let places: Vec<_> = places.filter(may_go_on).collect();
+        if !places.is_empty() {
+            let place = places[self.dice.below(places.len())];
+            self.streams.swap_remove(place);
+        }
+    }
+
+    async fn send(&mut self, question: &Question) -> Told {
         let transports = TRANSPORTS[usize::from(question.is_watch)];
         let transport = transports[self.dice.below(transports.len())];
         let resource = RESOURCES[question.resource];
@@ -252,31 +279,39 @@ impl<'a> Run<'a> {
         let clients = &self.clients;
         let answer = clients.send(transport, self.stage.address, (target, request));
         let answer = tokio::time::timeout(PATIENCE, answer).await;
-        (transport, answer.unwrap())
+        let before = self.forwarded;
+        self.forwarded = self.stage.metric(FORWARDED, &[]).await;
+        Told {
+            transport,
+            answer: answer.unwrap(),
+            is_forwarded: self.forwarded > before,
+        }
     }
 
     /// Judges whether an answer may be given.
-    async fn judge(&mut self, question: Question, status: u16) {
-        let expected = self.statuses[&question];
+    async fn judge(&mut self, question: Question, status: u16, is_forwarded: bool) {
         match status {
             200 => self.totals.served += 1,
             _ => self.totals.refused += 1,
         }
-        let now = Instant::now();
-        let unrest = self.unrest.get(&question).copied();
-        if status == expected {
-            if unrest.is_some_and(|unrest| now >= unrest.not_before) {
-                self.unrest.remove(&question);
-            }
-            if status != 200 && self.dice.one_in(20) {
+        self.totals.forwarded += usize::from(is_forwarded);
+        let (expected, admissible) = self.statuses[&question].clone();
+        let is_right = match is_forwarded {
+            true => status == expected,
+            false => admissible.contains(&status),
+        };
+        if is_right {
+            self.unrest.remove(&question);
+            if status != 200 && status == expected && self.dice.one_in(20) {
                 self.compare_with_review(&question, expected).await;
             }
             return;
         }
-        let is_excused = unrest.is_some_and(|unrest| now < unrest.until);
+        let until = self.unrest.get(&question);
+        let is_excused = until.is_some_and(|until| Instant::now() < *until) && !is_forwarded;
         assert!(
             is_excused,
-            "seed {} step {}: {question:?} was answered {status}, not {expected}",
+            "seed {} step {}: {question:?} was answered {status}, not {admissible:?}; upstream says {expected}, forwarded: {is_forwarded}",
             self.seed, self.step
         );
     }
@@ -286,8 +321,8 @@ impl<'a> Run<'a> {
         if expected == 401 || question.acts_as.is_some() {
             return;
         }
-        let groups = self.model.tokens[&question.caller].iter();
-        let mut groups: Vec<_> = groups.map(|group| format!("g{group}")).collect();
+        let groups = self.model.groups(question.caller).unwrap_or_default();
+        let mut groups: Vec<_> = groups.iter().map(|group| format!("g{group}")).collect();
         groups.push("system:authenticated".to_owned());
         let mut attributes = json!({
             "verb": if question.is_watch { "watch" } else { "list" },
@@ -390,30 +425,41 @@ impl<'a> Run<'a> {
         !has_ended
     }
 
+    /// What the model says now.
+    fn judged(&mut self) -> BTreeMap<Question, (u16, BTreeSet<u16>)> {
+        let statuses = Question::all().map(|question| {
+            let model = &self.model;
+            (
+                question,
+                (model.status(&question), model.admissible(&question)),
+            )
+        });
+        let statuses = statuses.collect();
+        std::mem::replace(&mut self.statuses, statuses)
+    }
+
     /// Notes what a change has made different.
-    fn changed(&mut self, deadline: Duration, unrest: Duration) {
+    fn changed(&mut self) {
         self.totals.changes += 1;
         let now = Instant::now();
-        let statuses = Question::all().map(|question| (question, self.model.status(&question)));
-        let before = std::mem::take(&mut self.statuses);
-        self.statuses = statuses.collect();
+        let before = self.judged();
         self.allowed = [Vec::new(), Vec::new()];
-        for (question, status) in &self.statuses {
+        for (question, (status, admissible)) in &self.statuses {
             if *status == 200 {
                 self.allowed[usize::from(question.is_watch)].push(*question);
             }
-            if before.get(question) != Some(status) {
-                let unrest = Unrest {
-                    until: now + deadline,
-                    not_before: now + unrest,
-                };
-                self.unrest.insert(*question, unrest);
+            let before = before.get(question);
+            if before.map(|(before, _)| before) != Some(status) {
                 self.changed_at.insert(*question, now);
+            }
+            let is_new = |(_, before): &(u16, BTreeSet<u16>)| !before.is_subset(admissible);
+            if before.is_some_and(is_new) {
+                self.unrest.insert(*question, now + DEADLINE);
             }
         }
         for stream in &mut self.streams {
-            let status = self.statuses[&stream.question];
-            if before.get(&stream.question) == Some(&status) {
+            let (status, _) = self.statuses[&stream.question];
+            if before[&stream.question].0 == status {
                 continue;
             }
             stream.may_end_until = stream.may_end_until.max(Some(now + DEADLINE));
@@ -495,16 +541,16 @@ impl<'a> Run<'a> {
     fn change_token(&mut self) {
         let user = self.dice.below(USERS);
         // Whoever is out comes back; one in three loses the token, others change their groups.
-        if self.model.tokens.contains_key(&user) && self.dice.one_in(3) {
-            self.model.tokens.remove(&user);
+        if self.model.groups(user).is_some() && self.dice.one_in(3) {
+            self.model.set_token(user, None);
             self.stage.apiserver.tokens().remove(&token(user));
         } else {
             let groups = (0..GROUPS).filter(|_| self.dice.one_in(2)).collect();
             self.set_token(user, groups);
         }
-        self.changed(TOKEN_DEADLINE, TOKEN_UNREST);
+        self.changed();
         // The token is another user's, who may do the same.
-        let until = Instant::now() + TOKEN_DEADLINE;
+        let until = Instant::now() + TOKEN_MEMORY;
         let own = self.streams.iter_mut();
         for stream in own.filter(|stream| stream.question.caller == user) {
             stream.may_end_until = Some(until);
@@ -517,7 +563,7 @@ impl<'a> Run<'a> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let known = TokenUser::new(&name(user), &names);
         self.stage.apiserver.tokens().put(&token(user), known);
-        self.model.tokens.insert(user, groups);
+        self.model.set_token(user, Some(groups));
     }
 
     async fn write(&mut self) {
