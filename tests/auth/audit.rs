@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::HeaderMap;
+use kube_fanout::apiserver::faults::{Fault, Order};
 use kube_fanout::config::{AuditLog, AuditSettings, AuthMode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -167,6 +168,38 @@ async fn who_asks_and_what_authorization_says_is_recorded_and_no_secret_is() {
             assert_eq!(events[3]["responseStatus"][field], told[field], "{field}");
         }
         assert!(!files.text().contains("secret-of"), "{}", files.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorded() {
+    for (mode, reviews) in [
+        (AuthMode::Review, "subjectaccessreviews"),
+        (AuthMode::SelfCheck, "selfsubjectaccessreviews"),
+    ] {
+        let files = Files::new(&format!("failed-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        stage.user("secret-of-ann", "ann", &[]);
+        let order = Order {
+            fault: Fault::Refuse {
+                code: 503,
+                retry_after_seconds: 1,
+            },
+            verb: None,
+            resource: Some(reviews.to_owned()),
+            count: 1_000,
+        };
+        stage.apiserver.order(order).unwrap();
+        assert_eq!(stage.get("secret-of-ann", PODS).await.status(), 500);
+        stage.ended().await;
+        assert_eq!(
+            files.outline(),
+            ["RequestReceived list null", "ResponseComplete list 500"]
+        );
+        let event = &files.events()[1];
+        assert_eq!(event["user"]["username"], "ann");
+        let annotations = json!({"authorization.k8s.io/reason": "internal error"});
+        assert_eq!(event["annotations"], annotations);
     }
 }
 
