@@ -189,7 +189,9 @@ impl AuthStage {
 
     /// The sum of a metric's samples whose labels contain all of `labels`.
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let page = self.ask_with(self.admin, "GET", "/metrics", &[]).await;
+        // The gateway ends connections to this port after five minutes, also those that are about to be used again.
+        let close = [("connection", "close")];
+        let page = self.ask_with(self.admin, "GET", "/metrics", &close).await;
         let page = std::str::from_utf8(page.body()).unwrap();
         let samples = page.lines().filter(|line| {
             let named = line.strip_prefix(name);
