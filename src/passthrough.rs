@@ -2,6 +2,8 @@
 
 mod active;
 mod body;
+mod ends;
+mod guarded;
 mod headers;
 mod lanes;
 mod orderly;
@@ -9,7 +11,6 @@ mod proven;
 mod refusal;
 mod tunnel;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,21 +19,23 @@ use http::response::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
-use crate::upstream::client::{Client, Identity, RequestBody, ResponseBody, SendError};
+use crate::upstream::client::{Client, Identity, Interest, RequestBody, ResponseBody, SendError};
 
 use active::Active;
 use headers::Upgrade;
 use lanes::{Lane, Lanes};
-use orderly::{Boundary, OrderlyEnd};
+use orderly::Boundary;
 use proven::{ProvenTokens, TokenHash};
 use refusal::Refusal;
 use tunnel::Tunnels;
 
 pub use body::{BodyError, PassthroughBody};
+pub use ends::Ends;
 pub use headers::{ProxyHeaders, impersonates};
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
@@ -52,6 +55,21 @@ pub struct Passthrough {
     proven: ProvenTokens,
     tunnels: Tunnels,
     answer_wait_max: Duration,
+    event_grace: Duration,
+}
+
+/// What came of a request.
+enum Exchange {
+    Answer(Response<PassthroughBody>),
+    Switch(Box<Switch>),
+}
+
+/// Upstream has changed protocols.
+struct Switch {
+    response: Response<ResponseBody>,
+    upgrade: Upgrade,
+    downstream: OnUpgrade,
+    active: Active,
 }
 
 /// Whose credentials a request carries upstream.
@@ -64,6 +82,9 @@ enum Sender {
 
 /// kube-apiserver ends what is not long-running after 60 s; a little more, so that its own words come first.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(65);
+
+/// For the rest of an event when its watch is to end. It is on its way already, so this is for slow links.
+const EVENT_GRACE: Duration = Duration::from_secs(10);
 
 impl Passthrough {
     /// Forwards over `client`. `identity` is that of requests whose extensions do not tell.
@@ -82,6 +103,7 @@ impl Passthrough {
             metrics: Arc::new(metrics),
             tunnels: Tunnels::new(),
             answer_wait_max: ANSWER_WAIT_MAX,
+            event_grace: EVENT_GRACE,
         }
     }
 
@@ -103,6 +125,15 @@ impl Passthrough {
         }
     }
 
+    /// The same, with another grace for an event that has begun when its watch is to end.
+    #[must_use]
+    pub fn with_event_grace(self, event_grace: Duration) -> Self {
+        Self {
+            event_grace,
+            ..self
+        }
+    }
+
     /// The same, within these bounds and files.
     #[must_use]
     pub fn bounded(self, limits: ForwardLimits, files: OpenFiles) -> Self {
@@ -117,14 +148,27 @@ impl Passthrough {
     ///
     /// Each client has a share of what is forwarded at once; its `Peer` is an extension of the request. For upgrades the
     /// connection of `request` must be served with upgrades enabled.
-    pub async fn forward(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        let answer = self.answered_in(Lane::Requests, request).await;
-        answer.map(|body| body.silent_for(self.answer_wait_max))
+    pub async fn forward(
+        &self,
+        request: Request<Incoming>,
+        mut ends: Ends,
+    ) -> Response<PassthroughBody> {
+        let answer = self.answered_in(Lane::Requests, request, &mut ends).await;
+        let silence_max = self.answer_wait_max;
+        answer.map(|body| {
+            let body = body.silent_for(silence_max);
+            body.ending(ends, None, self.event_grace)
+        })
     }
 
     /// The same for a request that may last as long as it likes, and be silent meanwhile: a log that is followed, a proxied service.
-    pub async fn forward_long(&self, request: Request<Incoming>) -> Response<PassthroughBody> {
-        self.forward_in(Lane::Watches, request).await
+    pub async fn forward_long(
+        &self,
+        request: Request<Incoming>,
+        mut ends: Ends,
+    ) -> Response<PassthroughBody> {
+        let answer = self.forward_in(Lane::Watches, request, &mut ends).await;
+        answer.map(|body| body.ending(ends, None, self.event_grace))
     }
 
     /// Forwards a request whose answer must begin in time.
@@ -132,9 +176,10 @@ impl Passthrough {
         &self,
         lane: Lane,
         request: Request<Incoming>,
+        ends: &mut Ends,
     ) -> Response<PassthroughBody> {
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let answer = self.forward_in(lane, request);
+        let answer = self.forward_in(lane, request, ends);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
         answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
     }
@@ -143,14 +188,23 @@ impl Passthrough {
         &self,
         lane: Lane,
         request: Request<Incoming>,
+        ends: &mut Ends,
     ) -> Response<PassthroughBody> {
-        let active = Active::begin(&self.metrics);
+        let active = Active::begin(&self.metrics, ends.take_permit());
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let outcome = match self.refuse(&request) {
+        let exchange = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
-            None => self.exchange(lane, request, active).await,
+            // Cancelled, the request upstream is given up.
+            None => tokio::select! {
+                exchange = self.exchange(lane, request, active) => exchange,
+                () = ends.limit() => Err(Refusal::Ended),
+            },
         };
-        outcome.unwrap_or_else(|refusal| self.refused(refusal, audit_id))
+        match exchange {
+            Ok(Exchange::Answer(answer)) => answer,
+            Ok(Exchange::Switch(switch)) => self.switch(*switch, std::mem::take(ends)),
+            Err(refusal) => self.refused(refusal, audit_id),
+        }
     }
 
     fn refused(
@@ -166,22 +220,17 @@ impl Passthrough {
         response
     }
 
-    /// Forwards a watch, and ends it between two events once `begun` is done, so that a drain needs not cut it. Upstream says at once
-    /// whether it watches, and then nothing for as long as nothing happens.
+    /// Forwards a watch. Upstream says at once whether it watches, and then nothing for as long as nothing happens.
     pub async fn forward_watch(
         &self,
         request: Request<Incoming>,
-        begun: impl Future<Output = ()> + Send + 'static,
+        mut ends: Ends,
     ) -> Response<PassthroughBody> {
-        let response = self.answered_in(Lane::Watches, request).await;
+        let response = self.answered_in(Lane::Watches, request, &mut ends).await;
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
-        match boundary {
-            Some(boundary) if response.status() == StatusCode::OK => {
-                response.map(|body| body.ending(OrderlyEnd::new(boundary, begun)))
-            }
-            _ => response,
-        }
+        let boundary = boundary.filter(|_| response.status() == StatusCode::OK);
+        response.map(|body| body.ending(ends, boundary, self.event_grace))
     }
 
     /// Ends the upgraded connections: no new ones, those open may go on for `grace` and are cut then.
@@ -203,7 +252,7 @@ impl Passthrough {
         lane: Lane,
         mut request: Request<Incoming>,
         active: Active,
-    ) -> Result<Response<PassthroughBody>, Refusal> {
+    ) -> Result<Exchange, Refusal> {
         let upgrade = match request.version() {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
             _ => None,
@@ -211,14 +260,14 @@ impl Passthrough {
         let sender = self.sender(&request);
         let lane = match (&upgrade, lane) {
             (Some(_), _) => Lane::Tunnels,
-            (None, Lane::Requests) if !self.may_share(sender) => Lane::Unproven,
+            (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
-        let permit = self.lanes.enter(lane, &request).map_err(|shortage| {
+        let places = self.lanes.enter(lane, &request).map_err(|shortage| {
             self.metrics.shortages.inc(lane.place(), shortage);
             lane.full()
         });
-        let active = active.holding(permit?);
+        let active = active.holding(places?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
         let identity = self.identify(&mut request)?;
         match upgrade {
@@ -226,14 +275,17 @@ impl Passthrough {
                 let exchange = self.exchange_upgrade(identity, request, upgrade, active);
                 exchange.await
             }
-            None => self.exchange_plain(sender, lane, request, active).await,
+            None => {
+                let answer = self.exchange_plain(sender, lane, request, active).await;
+                answer.map(Exchange::Answer)
+            }
         }
     }
 
     /// Whose credentials upstream will see.
     fn sender<B>(&self, request: &Request<B>) -> Sender {
         match (self.identity, request.extensions().get()) {
-            (Identity::Gateway, _) | (Identity::Caller, Some(Forwarding::Impersonating(_))) => {
+            (Identity::Gateway, _) | (Identity::Caller, Some(Forwarding::Impersonating { .. })) => {
                 Sender::Gateway
             }
             (Identity::Caller, Some(Forwarding::AsCaller) | None) => {
@@ -260,7 +312,7 @@ impl Passthrough {
                 headers::make_anonymous(request.headers_mut());
                 Ok(Identity::Gateway)
             }
-            (Identity::Caller, Some(Forwarding::Impersonating(caller))) => {
+            (Identity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
                 headers::impersonate(request.headers_mut(), &caller.user)?;
                 Ok(Identity::Gateway)
             }
@@ -281,14 +333,16 @@ impl Passthrough {
             Sender::Gateway => Identity::Gateway,
             Sender::Caller(_) => Identity::Caller,
         };
-        let request = self.outgoing(request);
+        let (request, interest) = self.outgoing(request);
+        let active = active.interested(interest);
         let response = match lane {
             Lane::Watches => self.client.forward_watch(identity, request).await,
             Lane::Unproven => self.client.forward_apart(request).await,
+            Lane::UnprovenWatches => self.client.forward_watch_apart(request).await,
             Lane::Requests | Lane::Tunnels => self.client.forward(identity, request).await,
         };
         let response = response.map_err(|error| failed(&error, lane, repeatable))?;
-        if lane != Lane::Unproven {
+        if lane.is_negotiated() {
             self.lanes.learn(response.version());
         }
         if let Sender::Caller(Some(token)) = sender {
@@ -297,7 +351,7 @@ impl Passthrough {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Unasked);
         }
-        if lane == Lane::Unproven && !is_head && is_short(&response) {
+        if lane.reads_at_once(response.status()) && !is_head && is_short(&response) {
             return short_answer(response, active, repeatable).await;
         }
         Ok(incoming(response, active))
@@ -309,43 +363,61 @@ impl Passthrough {
         mut request: Request<Incoming>,
         upgrade: Upgrade,
         active: Active,
-    ) -> Result<Response<PassthroughBody>, Refusal> {
+    ) -> Result<Exchange, Refusal> {
         if !self.tunnels.are_open() {
             return Err(Lane::Tunnels.full());
         }
         let downstream = hyper::upgrade::on(&mut request);
         let repeatable = is_repeatable(request.method());
-        let mut request = self.outgoing(request);
+        let (mut request, interest) = self.outgoing(request);
+        let active = active.interested(interest);
         upgrade.ask(request.headers_mut());
-        let mut response = self
+        let response = self
             .client
             .send_upgrade(identity, request)
             .await
             .map_err(|error| failed(&error, Lane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(incoming(response, active));
+            return Ok(Exchange::Answer(incoming(response, active)));
         }
+        Ok(Exchange::Switch(Box::new(Switch {
+            response,
+            upgrade,
+            downstream,
+            active,
+        })))
+    }
+
+    /// Changes protocols downstream as upstream has, and connects the two.
+    fn switch(&self, switch: Switch, ends: Ends) -> Response<PassthroughBody> {
+        let Switch {
+            mut response,
+            upgrade,
+            downstream,
+            active,
+        } = switch;
         let granted = Upgrade::asked_by(response.headers()).unwrap_or(upgrade);
         let upstream = hyper::upgrade::on(&mut response);
         self.metrics.upgrades.inc();
-        self.tunnels.open(active, (downstream, upstream));
+        self.tunnels.open(active, (downstream, upstream), ends);
         let mut switching = Response::new(PassthroughBody::empty());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());
         headers::clear_response(switching.headers_mut());
         granted.ask(switching.headers_mut());
-        Ok(switching)
+        switching
     }
 
     /// Keeps method, path with query, headers and body; leaves behind what belongs to the caller's connection.
-    fn outgoing(&self, request: Request<Incoming>) -> Request<RequestBody> {
+    fn outgoing(&self, request: Request<Incoming>) -> (Request<RequestBody>, Option<Interest>) {
         let (parts, body) = request.into_parts();
         let body = RequestBody::counted(body, &self.metrics.bytes_sent);
+        let (body, interest) = body.while_wanted();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = parts.uri;
         *request.headers_mut() = parts.headers;
-        request
+        (request, interest)
     }
 }
 

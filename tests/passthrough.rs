@@ -6,6 +6,8 @@
 
 #[path = "passthrough/certificates.rs"]
 mod certificates;
+#[path = "passthrough/ends.rs"]
+mod ends;
 #[path = "passthrough/front.rs"]
 mod front;
 #[path = "passthrough/identity.rs"]

@@ -16,7 +16,7 @@ use super::digest::CredentialHasher;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
-use super::question::{Asker, Manner, Question};
+use super::question::{Asker, Manner, Question, QuestionKey};
 use super::rechecks::Rechecks;
 use super::upstream::ReviewError;
 use crate::metrics::AuthorizationMetrics;
@@ -55,7 +55,12 @@ pub enum Forwarding {
     /// With the caller's own `Authorization` and `Impersonate-*` headers, untouched, and without any credential of the gateway.
     AsCaller,
     /// With the gateway's credentials, impersonating this caller. Headers by which the client says who it is do not travel.
-    Impersonating(Caller),
+    Impersonating {
+        /// Who sends the request.
+        caller: Caller,
+        /// Revoked when the caller's certificate no longer counts: upstream, which never sees it, cannot tell.
+        lease: Lease,
+    },
 }
 
 /// A caller may do what it asks for.
@@ -196,7 +201,8 @@ impl Guard {
             None => Ok(Forwarding::AsCaller),
             Some(caller) => {
                 let caller = self.impersonated(caller, headers).await?;
-                Ok(Forwarding::Impersonating(caller))
+                let lease = self.credential_lease(&caller);
+                Ok(Forwarding::Impersonating { caller, lease })
             }
         }
     }
@@ -297,6 +303,32 @@ impl Guard {
             }
         }
         Ok(requirements)
+    }
+
+    /// A lease that lasts as long as the caller's certificate counts, whatever it is used for.
+    fn credential_lease(&self, caller: &Caller) -> Lease {
+        let Some(requirement) = self.of_credential(caller) else {
+            return Lease::new();
+        };
+        let nothing = Access::Path {
+            verb: String::new(),
+            path: String::new(),
+        };
+        let key = LeaseKey {
+            credential: requirement.credential(),
+            impersonator: None,
+            question: QuestionKey {
+                credentials: None,
+                user: Arc::default(),
+                access: nothing,
+            },
+        };
+        let now = Confirmation {
+            at: Instant::now(),
+            is_doubtful: false,
+        };
+        let rechecks = &self.0.rechecks;
+        rechecks.lease(key, || vec![(requirement, now)])
     }
 
     fn of_credential(&self, caller: &Caller) -> Option<Requirement> {

@@ -42,15 +42,19 @@ pub enum Availability {
 /// The right to be forwarded although a cache would answer soon. Goes with the request, as an extension, and is held until
 /// its answer is over.
 #[derive(Clone, Debug)]
-pub struct ForwardPermit {
-    _permit: Arc<Permit>,
+pub struct ForwardPermit(Arc<Permit>);
+
+impl ForwardPermit {
+    /// For whoever holds it until the answer is over.
+    #[must_use]
+    pub fn into_inner(self) -> Arc<Permit> {
+        self.0
+    }
 }
 
 impl From<Permit> for ForwardPermit {
     fn from(permit: Permit) -> Self {
-        Self {
-            _permit: Arc::new(permit),
-        }
+        Self(Arc::new(permit))
     }
 }
 
@@ -80,9 +84,10 @@ impl Permission {
     pub fn forwarding(&self) -> Forwarding {
         match &self.caller.credential {
             Credential::Anonymous | Credential::Token(_) => Forwarding::AsCaller,
-            Credential::Certificate(_) | Credential::FrontProxy(_) => {
-                Forwarding::Impersonating((*self.caller).clone())
-            }
+            Credential::Certificate(_) | Credential::FrontProxy(_) => Forwarding::Impersonating {
+                caller: (*self.caller).clone(),
+                lease: self.lease.clone(),
+            },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The body of an answer that no cache gives, with the permit under which its request was forwarded.
+//! The body of an answer that no cache gives, and how long what is forwarded may last.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::tables::TableBody;
 use crate::auth::guard::Forwarding;
 use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
 use crate::downstream::resources::{ForwardPermit, Lasting, Permission, expiry};
-use crate::passthrough::PassthroughBody;
+use crate::passthrough::{Ends, PassthroughBody};
 use crate::resource::fraction;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
@@ -55,26 +55,47 @@ impl Body for ForwardedBody {
     }
 }
 
-/// Done when a forwarded watch must end though upstream goes on with it: its caller's permission is revoked, or its credential has
-/// expired. Never for callers whom upstream alone knows.
-pub(super) fn forbidden(extensions: &Extensions) -> impl Future<Output = ()> + Send + use<> {
-    let permission = extensions.get::<Permission>();
-    let expires_at = match (permission, extensions.get()) {
-        (Some(permission), _) => permission.expires_at,
-        (None, Some(Forwarding::Impersonating(caller))) => expiry(caller),
-        (None, Some(Forwarding::AsCaller) | None) => None,
+/// When a request ends that is forwarded, by who sends it and what it is.
+pub(super) fn ends<B>(
+    request: &Request<B>,
+    lasting: Lasting,
+    permit: Option<ForwardPermit>,
+) -> Ends {
+    let forbidden = forbidden(request.extensions(), lasting);
+    let ends = match (lasting, permit.is_some()) {
+        (Lasting::Watch, true) => Ends::default().limited_by(async move {
+            first_of(if_any(forbidden), handed_over()).await;
+        }),
+        (Lasting::Watch | Lasting::Long | Lasting::Short, _) => match forbidden {
+            Some(forbidden) => Ends::default().limited_by(forbidden),
+            None => Ends::default(),
+        },
     };
-    let revoked = permission.map(|permission| permission.lease.revoked());
-    let expired = expires_at.map(tokio::time::sleep_until);
-    async move { first_of(if_any(revoked), if_any(expired)).await }
+    ends.holding(permit.map(ForwardPermit::into_inner))
 }
 
-/// Done when a watch has been forwarded long enough that was only forwarded for want of its events in memory (`is_fallback`).
-/// Its client goes on in memory, from its last event or bookmark.
-pub(super) async fn handed_over(is_fallback: bool) {
-    if !is_fallback {
-        std::future::pending().await
-    }
+/// Done when a forwarded request must end though upstream goes on with it. Whom the gateway impersonates, upstream does not know: for
+/// whatever such a caller has open, when its certificate expires or its authority is removed. For a watch that was authorized here,
+/// also when the permission is revoked. `None` if upstream alone decides.
+pub(super) fn forbidden(
+    extensions: &Extensions,
+    lasting: Lasting,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let (lease, expires_at) = match (extensions.get(), extensions.get::<Permission>()) {
+        (Some(Forwarding::Impersonating { caller, lease }), _) => (lease, expiry(caller)),
+        (Some(Forwarding::AsCaller) | None, Some(permission)) if lasting == Lasting::Watch => {
+            (&permission.lease, permission.expires_at)
+        }
+        (Some(Forwarding::AsCaller) | None, _) => return None,
+    };
+    let revoked = lease.revoked();
+    let expired = expires_at.map(tokio::time::sleep_until);
+    Some(async move { first_of(revoked, if_any(expired)).await })
+}
+
+/// Done when a watch has been forwarded long enough that was only forwarded for want of its events in memory. Its client goes on in
+/// memory, from its last event or bookmark.
+async fn handed_over() {
     tokio::time::sleep(FALLBACK_MIN.mul_f64(1.0 + FALLBACK_SPREAD * fraction())).await;
 }
 
@@ -87,7 +108,7 @@ async fn if_any(waiting: Option<impl Future<Output = ()>>) {
 }
 
 /// Done when either is.
-pub(super) async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     // Both only wait, and are safe to cancel.
     tokio::select! {
         () = one => {}

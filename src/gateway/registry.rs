@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source, first_of, forbidden, handed_over, lasting};
+use super::forwarded::{ForwardedBody, Source, ends, lasting};
 use super::operators::Places;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
@@ -489,17 +489,17 @@ impl Resources for Registry {
             return answer;
         }
         let lasting = lasting(&request);
+        let ends = ends(&request, lasting, permit);
         let passthrough = self.passthrough_of(peer_of(&request));
         let answer = match lasting {
             Lasting::Watch => {
-                let ended = first_of(self.draining.begun(), forbidden(request.extensions()));
-                let ended = first_of(ended, handed_over(permit.is_some()));
-                passthrough.forward_watch(request, ended).await
+                let ends = ends.drained_by(self.draining.begun());
+                passthrough.forward_watch(request, ends).await
             }
-            Lasting::Long => passthrough.forward_long(request).await,
-            Lasting::Short => passthrough.forward(request).await,
+            Lasting::Long => passthrough.forward_long(request, ends).await,
+            Lasting::Short => passthrough.forward(request, ends).await,
         };
-        let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), permit));
+        let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), None));
         answer.extensions_mut().insert(lasting);
         answer
     }

@@ -547,6 +547,8 @@ pub enum PassthroughError {
     Refused,
     /// Too much is being forwarded, for all clients or for one.
     Saturated,
+    /// It was cut because its caller's credential or permission had ended.
+    Ended,
 }
 
 impl Label for PassthroughError {
@@ -556,6 +558,7 @@ impl Label for PassthroughError {
         Self::Broken,
         Self::Refused,
         Self::Saturated,
+        Self::Ended,
     ];
 
     fn as_str(self) -> &'static str {
@@ -565,6 +568,7 @@ impl Label for PassthroughError {
             Self::Broken => "broken",
             Self::Refused => "refused",
             Self::Saturated => "saturated",
+            Self::Ended => "ended",
         }
     }
 }

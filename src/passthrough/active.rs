@@ -2,34 +2,48 @@
 
 use std::sync::Arc;
 
+use super::lanes::Places;
 use crate::fairness::Permit;
 use crate::metrics::PassthroughMetrics;
+use crate::upstream::client::Interest;
 
 /// Held by whatever the request waits for: the exchange, then the body or the tunnel.
 #[derive(Debug)]
 pub(super) struct Active {
     metrics: Arc<PassthroughMetrics>,
-    /// Its client's place among forwarded requests, once it has one.
-    permit: Option<Permit>,
+    /// Its client's places among forwarded requests, once it has them.
+    _places: Option<Places>,
+    /// A place under which it is forwarded at all.
+    _permit: Option<Arc<Permit>>,
+    /// In its answer, while its body is being sent.
+    _interest: Option<Interest>,
 }
 
 impl Active {
-    pub(super) fn begin(metrics: &Arc<PassthroughMetrics>) -> Self {
+    pub(super) fn begin(metrics: &Arc<PassthroughMetrics>, permit: Option<Arc<Permit>>) -> Self {
         metrics.requests.inc();
         metrics.requests_active.inc();
         Self {
             metrics: Arc::clone(metrics),
-            permit: None,
+            _places: None,
+            _permit: permit,
+            _interest: None,
         }
     }
 
-    /// The same, with a place that is given back with it.
-    pub(super) fn holding(mut self, permit: Permit) -> Self {
-        self.permit = Some(permit);
+    /// The same, with places that are given back with it.
+    pub(super) fn holding(mut self, places: Places) -> Self {
+        self._places = Some(places);
         self
     }
 
-    pub(super) fn metrics(&self) -> &PassthroughMetrics {
+    /// The same, with whose end the request's body ends.
+    pub(super) fn interested(mut self, interest: Option<Interest>) -> Self {
+        self._interest = interest;
+        self
+    }
+
+    pub(super) const fn metrics(&self) -> &Arc<PassthroughMetrics> {
         &self.metrics
     }
 }

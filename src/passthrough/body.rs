@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::active::Active;
-use super::orderly::OrderlyEnd;
+use super::ends::Ends;
+use super::guarded::{Cut, Guarded};
+use super::orderly::Boundary;
 use crate::metrics::PassthroughError;
 use crate::upstream::client::ResponseBody;
 
@@ -28,6 +31,9 @@ pub enum BodyError {
     /// Nothing came from upstream for so long as its whole answer may take.
     #[error("the API server did not go on with its answer in time")]
     Silent,
+    /// It was to end: whoever reads it may no longer do so.
+    #[error("the answer was ended by the gateway")]
+    Ended,
 }
 
 impl PassthroughBody {
@@ -36,44 +42,33 @@ impl PassthroughBody {
     }
 
     pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
-        Self(Kind::Upstream {
+        Self(Kind::Upstream(Source {
             body,
             active,
-            end: None,
             silence: None,
-        })
+        }))
     }
 
     /// The same, given up when upstream says nothing for `limit`.
     pub(super) fn silent_for(self, limit: Duration) -> Self {
         match self.0 {
-            Kind::Upstream {
-                body, active, end, ..
-            } => Self(Kind::Upstream {
-                body,
-                active,
-                end,
+            Kind::Upstream(source) => Self(Kind::Upstream(Source {
                 silence: Some(Silence { limit, timer: None }),
-            }),
-            own @ Kind::Own(_) => Self(own),
+                ..source
+            })),
+            other @ (Kind::Guarded(_) | Kind::Own(_)) => Self(other),
         }
     }
 
-    /// The same, ended between two events once `end` is due.
-    pub(super) fn ending(self, orderly: OrderlyEnd) -> Self {
+    /// The same, ended as these say: with a boundary between two events, for which one that has begun has `grace`.
+    pub(super) fn ending(self, ends: Ends, boundary: Option<Boundary>, grace: Duration) -> Self {
         match self.0 {
-            Kind::Upstream {
-                body,
-                active,
-                silence,
-                ..
-            } => Self(Kind::Upstream {
-                body,
-                active,
-                end: Some(Box::new(orderly)),
-                silence,
-            }),
-            own @ Kind::Own(_) => Self(own),
+            Kind::Upstream(source) if ends.concern(boundary.is_some()) => {
+                let metrics = Arc::clone(source.active.metrics());
+                let cut = Cut { grace, metrics };
+                Self(Kind::Guarded(Guarded::new(source, boundary, ends, cut)))
+            }
+            other @ (Kind::Upstream(_) | Kind::Guarded(_) | Kind::Own(_)) => Self(other),
         }
     }
 }
@@ -86,14 +81,18 @@ impl From<Bytes> for PassthroughBody {
 
 #[derive(Debug)]
 enum Kind {
-    Upstream {
-        body: ResponseBody,
-        active: Active,
-        end: Option<Box<OrderlyEnd>>,
-        /// Of an answer that ends soon.
-        silence: Option<Silence>,
-    },
+    Upstream(Source),
+    Guarded(Guarded<Source>),
     Own(Bytes),
+}
+
+/// What comes from upstream.
+#[derive(Debug)]
+struct Source {
+    body: ResponseBody,
+    active: Active,
+    /// Of an answer that ends soon.
+    silence: Option<Silence>,
 }
 
 /// How long upstream may say nothing, and since when it does.
@@ -118,6 +117,46 @@ impl Silence {
     }
 }
 
+impl Body for Source {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self {
+            body,
+            active,
+            silence,
+        } = self.get_mut();
+        let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
+        if let Some(silence) = silence
+            && silence.is_over(polled.is_pending(), cx)
+        {
+            active.metrics().errors.inc(PassthroughError::Timeout);
+            return Poll::Ready(Some(Err(BodyError::Silent)));
+        }
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let len = frame.data_ref().map_or(0, Bytes::len);
+                active.metrics().bytes_received.add(len as u64);
+            }
+            Poll::Ready(Some(Err(_))) => active.metrics().errors.inc(PassthroughError::Broken),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 impl Body for PassthroughBody {
     type Data = Bytes;
     type Error = BodyError;
@@ -127,57 +166,34 @@ impl Body for PassthroughBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        match &mut this.0 {
-            Kind::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Kind::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Upstream {
-                body,
-                active,
-                end,
-                silence,
-            } => {
-                if end.as_mut().is_some_and(|end| end.is_due(cx)) {
-                    return Poll::Ready(None);
-                }
-                let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
-                if silence
-                    .as_mut()
-                    .is_some_and(|silence| silence.is_over(polled.is_pending(), cx))
-                {
-                    active.metrics().errors.inc(PassthroughError::Timeout);
-                    // The request upstream is given up, and its place given back.
-                    *this = Self::empty();
-                    return Poll::Ready(Some(Err(BodyError::Silent)));
-                }
-                match &polled {
-                    Poll::Ready(Some(Ok(frame))) => {
-                        let data = frame.data_ref().map_or(&[][..], |data| data);
-                        active.metrics().bytes_received.add(data.len() as u64);
-                        if let Some(end) = end {
-                            end.pass(data);
-                        }
-                    }
-                    Poll::Ready(Some(Err(_))) => {
-                        active.metrics().errors.inc(PassthroughError::Broken);
-                    }
-                    Poll::Ready(None) | Poll::Pending => {}
-                }
-                polled
+        let polled = match &mut this.0 {
+            Kind::Own(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Kind::Own(bytes) => {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
             }
+            Kind::Upstream(source) => Pin::new(source).poll_frame(cx),
+            Kind::Guarded(guarded) => guarded.poll_frame(cx),
+        };
+        if let Poll::Ready(Some(Err(_))) = &polled {
+            // The request upstream is given up, and its place given back.
+            *this = Self::empty();
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Own(bytes) => bytes.is_empty(),
-            Kind::Upstream { body, .. } => body.is_end_stream(),
+            Kind::Upstream(source) => source.is_end_stream(),
+            Kind::Guarded(guarded) => guarded.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Upstream { body, .. } => body.size_hint(),
+            Kind::Upstream(source) => source.size_hint(),
+            Kind::Guarded(guarded) => guarded.size_hint(),
         }
     }
 }

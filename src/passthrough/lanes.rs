@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-use http::{Request, Version};
+use http::{Request, StatusCode, Version};
 
 use super::refusal::Refusal;
 use crate::config::{ForwardLimits, OpenFiles};
@@ -18,6 +18,8 @@ pub(super) enum Lane {
     Unproven,
     /// Watches, logs, proxied services: they may last for hours.
     Watches,
+    /// The same of callers whose credentials upstream may not take. Each has a connection to itself for as long as it lasts.
+    UnprovenWatches,
     /// Upgraded connections.
     Tunnels,
 }
@@ -30,12 +32,42 @@ const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 /// Requests that need a connection each, because upstream may close it after them. They end soon.
 const UNPROVEN_MAX: usize = 128;
 
+/// The places of one request, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Places {
+    _permit: Permit,
+    /// Of a watch with a connection to itself, which is one of all watches, too.
+    _apart: Option<Permit>,
+}
+
 impl Lane {
+    /// The lane of a request in this one whose credentials upstream may not take.
+    pub(super) const fn unproven(self) -> Self {
+        match self {
+            Self::Requests | Self::Unproven => Self::Unproven,
+            Self::Watches | Self::UnprovenWatches => Self::UnprovenWatches,
+            // They share no connection anyway.
+            Self::Tunnels => Self::Tunnels,
+        }
+    }
+
+    /// Whether its connections tell which version of HTTP upstream prefers.
+    pub(super) const fn is_negotiated(self) -> bool {
+        matches!(self, Self::Requests | Self::Watches)
+    }
+
+    /// Whether a short answer is read before it is passed on, so that a client which does not read it holds no place. Those of proxied
+    /// services may be slow on purpose.
+    pub(super) fn reads_at_once(self, status: StatusCode) -> bool {
+        let is_refusal = status.is_client_error() || status.is_server_error();
+        self == Self::Unproven || self == Self::UnprovenWatches && is_refusal
+    }
+
     /// What its places are counted as.
     pub(super) const fn place(self) -> Place {
         match self {
             Self::Requests | Self::Unproven => Place::ForwardedRequests,
-            Self::Watches => Place::ForwardedWatches,
+            Self::Watches | Self::UnprovenWatches => Place::ForwardedWatches,
             Self::Tunnels => Place::Tunnels,
         }
     }
@@ -44,7 +76,7 @@ impl Lane {
     pub(super) fn full(self) -> Refusal {
         let range = match self {
             Self::Requests | Self::Unproven => REQUEST_RETRY_SECONDS,
-            Self::Watches | Self::Tunnels => WATCH_RETRY_SECONDS,
+            Self::Watches | Self::UnprovenWatches | Self::Tunnels => WATCH_RETRY_SECONDS,
         };
         let seconds = range.start + (range.end - range.start) * crate::resource::fraction();
         Refusal::TooMany {
@@ -59,6 +91,7 @@ pub(super) struct Lanes {
     requests: Permits,
     unproven: Permits,
     watches: Permits,
+    unproven_watches: Permits,
     tunnels: Permits,
     files: OpenFiles,
     /// Done when upstream turned out to speak HTTP/1.1.
@@ -76,6 +109,7 @@ impl Lanes {
                     .min(files.forwarded_requests),
             ),
             watches: Permits::new(limits.watches_max),
+            unproven_watches: Permits::new(limits.watches_max.min(files.forwarded_watches)),
             tunnels: Permits::new(limits.tunnels_max.min(files.tunnels)),
             files,
             http1: Once::new(),
@@ -87,14 +121,20 @@ impl Lanes {
     }
 
     /// A place for the client that sent the request, if its share allows one.
-    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Result<Permit, Shortage> {
+    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Result<Places, Shortage> {
         let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
-        match lane {
-            Lane::Requests => self.requests.acquire(peer),
-            Lane::Unproven => self.unproven.acquire(peer),
-            Lane::Watches => self.watches.acquire(peer),
-            Lane::Tunnels => self.tunnels.acquire(peer),
-        }
+        let permits = match lane {
+            Lane::Requests => &self.requests,
+            Lane::Unproven => &self.unproven,
+            Lane::Watches | Lane::UnprovenWatches => &self.watches,
+            Lane::Tunnels => &self.tunnels,
+        };
+        let is_apart = lane == Lane::UnprovenWatches;
+        let apart = is_apart.then(|| self.unproven_watches.acquire(peer));
+        Ok(Places {
+            _apart: apart.transpose()?,
+            _permit: permits.acquire(peer)?,
+        })
     }
 
     /// Whether upstream is known to speak HTTP/1.1.

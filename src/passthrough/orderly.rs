@@ -1,9 +1,4 @@
-//! A forwarded watch that is ended between two events when the gateway drains, as the gateway's own watches are.
-
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+//! Where the events of a forwarded watch end, so that it can be ended between two of them as the gateway's own watches are.
 
 use crate::resource::Encoding;
 
@@ -73,46 +68,6 @@ impl Length {
     }
 }
 
-/// Ends a stream once the drain has begun and the stream stands between two events.
-pub(super) struct OrderlyEnd {
-    boundary: Boundary,
-    /// Waits for the drain; `None` once it has begun.
-    begun: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl fmt::Debug for OrderlyEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let begun = self.begun.is_none();
-        write!(f, "OrderlyEnd({:?}, begun: {begun})", self.boundary)
-    }
-}
-
-impl OrderlyEnd {
-    pub(super) fn new(
-        boundary: Boundary,
-        begun: impl Future<Output = ()> + Send + 'static,
-    ) -> Self {
-        Self {
-            boundary,
-            begun: Some(Box::pin(begun)),
-        }
-    }
-
-    /// Whether the stream is to end here. Arranges to be woken when the drain begins.
-    pub(super) fn is_due(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(begun) = &mut self.begun
-            && begun.as_mut().poll(context) == Poll::Ready(())
-        {
-            self.begun = None;
-        }
-        self.begun.is_none() && self.boundary.is_here()
-    }
-
-    pub(super) fn pass(&mut self, bytes: &[u8]) {
-        self.boundary.pass(bytes);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,22 +98,5 @@ mod tests {
             }
         }
         assert!(Boundary::of("application/cbor-seq").is_none());
-    }
-
-    #[test]
-    fn it_is_due_when_the_drain_has_begun_and_an_event_is_over() {
-        let (begin, begun) = tokio::sync::oneshot::channel::<()>();
-        let begun = async move {
-            // Sent or given up, it has begun.
-            let _ = begun.await;
-        };
-        let mut end = OrderlyEnd::new(Boundary::Newline(true), begun);
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        assert!(!end.is_due(&mut context));
-        end.pass(b"half");
-        drop(begin);
-        assert!(!end.is_due(&mut context));
-        end.pass(b" and whole\n");
-        assert!(end.is_due(&mut context));
     }
 }

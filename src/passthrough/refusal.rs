@@ -24,6 +24,8 @@ pub(super) enum Refusal {
     Unasked,
     /// Upstream did not answer in time.
     Timeout,
+    /// The caller's credential or permission ended before upstream had answered.
+    Ended,
     /// No connection, or it broke. `may_repeat`: the request has had no effect.
     Unreachable {
         reason: String,
@@ -42,6 +44,7 @@ impl Refusal {
             Self::TooMany { .. } => PassthroughError::Saturated,
             Self::Unasked => PassthroughError::Broken,
             Self::Timeout => PassthroughError::Timeout,
+            Self::Ended => PassthroughError::Ended,
             Self::Unreachable { label, .. } => *label,
         }
     }
@@ -83,6 +86,7 @@ impl Refusal {
                 "Timeout",
                 "the API server did not answer in time",
             ),
+            Self::Ended => (StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"),
             Self::Unreachable { reason, .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ServiceUnavailable",
@@ -128,6 +132,7 @@ impl Refusal {
             | Self::Target
             | Self::Unasked
             | Self::Timeout
+            | Self::Ended
             | Self::Unreachable { .. } => None,
         }
     }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::task::JoinSet;
 
 use super::active::Active;
+use super::ends::Ends;
 use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
@@ -37,10 +38,14 @@ impl Tunnels {
     }
 
     /// Connects the two ends, downstream first, as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
-    /// user, and dead peers are found by TCP keep-alive.
-    pub(super) fn open(&self, active: Active, ends: (OnUpgrade, OnUpgrade)) {
+    /// user, and dead peers are found by TCP keep-alive. What may not last longer is closed, both ways at once.
+    pub(super) fn open(&self, active: Active, sides: (OnUpgrade, OnUpgrade), mut ends: Ends) {
         let tunnel = async move {
-            connect(ends, active.metrics()).await;
+            // What it holds is closed when it is dropped.
+            tokio::select! {
+                () = connect(sides, active.metrics()) => {}
+                () = ends.limit() => active.metrics().errors.inc(PassthroughError::Ended),
+            }
         };
         // What comes after a drain took the tasks would have no owner.
         if let Some(tasks) = &mut *self.tasks() {
@@ -63,10 +68,10 @@ impl Tunnels {
 }
 
 /// Carries bytes until both sides have ended.
-async fn connect(ends: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
-    let both = async { tokio::try_join!(ends.0, ends.1) };
+async fn connect(sides: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
+    let both = async { tokio::try_join!(sides.0, sides.1) };
     let (downstream, upstream) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
-        Ok(Ok(ends)) => ends,
+        Ok(Ok(sides)) => sides,
         Ok(Err(error)) => {
             tracing::debug!(%error, "upgrade not completed");
             return metrics.errors.inc(PassthroughError::Broken);

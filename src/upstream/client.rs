@@ -26,7 +26,7 @@ use credentials::Credentials;
 use secrets::{Expiry, TransportKey};
 use transport::{Lane, Purpose, TransportSettings};
 
-pub use body::{RequestBody, ResponseBody};
+pub use body::{Interest, RequestBody, RequestBodyError, ResponseBody};
 pub use renewal::{REBUILD_INTERVAL_MIN, Rebuild};
 pub use send_error::SendError;
 pub use source::{ConnectError, UpstreamSource};
@@ -168,6 +168,19 @@ impl Client {
         let stack = self.shared.stack.load_full();
         let lane = &stack.lanes(identity).forwarded_watches;
         self.pass_on(&stack, lane, identity, request).await
+    }
+
+    /// Passes on a watch, or another request that lasts, as [`Client::forward_apart`] does short ones.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn forward_watch_apart(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        let lane = &stack.caller.forwarded_watches_apart;
+        self.pass_on(&stack, lane, Identity::Caller, request).await
     }
 
     /// Whether the server is reached without TLS, so that HTTP/2 is never spoken and each request in flight holds a connection.
@@ -319,6 +332,7 @@ struct Lanes {
     forwards: Lane,
     forwards_apart: Lane,
     forwarded_watches: Lane,
+    forwarded_watches_apart: Lane,
     upgrades: Lane,
 }
 
@@ -337,6 +351,7 @@ impl Lanes {
             forwards: Lane::new(&settings, Purpose::Forward)?,
             forwards_apart: Lane::new(&settings, Purpose::ForwardApart)?,
             forwarded_watches: Lane::new(&settings, Purpose::ForwardWatch)?,
+            forwarded_watches_apart: Lane::new(&settings, Purpose::ForwardWatchApart)?,
             upgrades: Lane::new(&settings, Purpose::Upgrade)?,
         })
     }

@@ -26,6 +26,8 @@ use crate::rotation::made;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WATCH: &str = "/api/v1/namespaces/default/pods?watch=1";
 
+const SECRETS: &str = "/api/v1/namespaces/default/secrets?watch=1";
+
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -114,7 +116,8 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
         settings.auth.client_ca = Some(paths[2].clone());
     })
     .await;
-    let rule = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+    let rule =
+        json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods", "secrets"]});
     stage.allow("alice-pods", "alice", rule, "default").await;
 
     let mut old = Caller::connect(stage.address, &server, first.sign("alice")).await;
@@ -131,6 +134,10 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     let mut watcher = Caller::connect(stage.address, &server, first.sign("alice")).await;
     let watch = watcher.begin(WATCH).await;
     assert_eq!(watch.status(), StatusCode::OK);
+    // Secrets are forwarded: upstream does not know on whose behalf but by the gateway's word.
+    let mut forwarded = Caller::connect(stage.address, &server, first.sign("alice")).await;
+    let forwarded = forwarded.begin(SECRETS).await;
+    assert_eq!(forwarded.status(), StatusCode::OK);
 
     fs::write(folder.join("next"), second.0.pem()).unwrap();
     fs::rename(folder.join("next"), &paths[2]).unwrap();
@@ -152,6 +159,7 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     // Alice may still watch, but not whoever holds this certificate.
     let events = read_to_end(watch.into_body()).await;
     assert!(!events.contains("ERROR"), "{events}");
+    assert_eq!(read_to_end(forwarded.into_body()).await, "");
 
     fs::write(&paths[2], "nothing").unwrap();
     let labels = ["file=\"client_authority\"", "outcome=\"failed\""];

@@ -76,6 +76,10 @@ users: [{{name: gateway, user: {{client-certificate: tls.crt, client-key: tls.ke
     (peer, files, source)
 }
 
+fn own_request() -> Request<RequestBody> {
+    Request::get("/any").body(RequestBody::from(())).unwrap()
+}
+
 const SHOWN: &str = "client certificates: 1";
 
 #[tokio::test]
@@ -85,7 +89,7 @@ async fn callers_never_travel_under_the_gateways_certificate() {
     // The second round could resume sessions of the first, or use its connections; the third follows new credentials.
     for round in 0..3 {
         for identity in [Identity::Gateway, Identity::Caller] {
-            let request = || Request::get("/any").body(RequestBody::from(())).unwrap();
+            let request = own_request;
             for (way, answer) in [
                 ("forward", client.forward(identity, request()).await),
                 ("watch", client.forward_watch(identity, request()).await),
@@ -101,6 +105,15 @@ async fn callers_never_travel_under_the_gateways_certificate() {
                     "{round} {way}: {text}"
                 );
             }
+        }
+        // Apart go requests of callers alone.
+        for answer in [
+            client.forward_apart(own_request()).await,
+            client.forward_watch_apart(own_request()).await,
+        ] {
+            let body = answer.unwrap().into_body().collect().await.unwrap();
+            let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();
+            assert!(text.contains("HTTP/1.1") && !text.contains(SHOWN), "{text}");
         }
         if round == 1 {
             client.rebuild().await.unwrap();

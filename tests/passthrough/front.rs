@@ -16,12 +16,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use kube_fanout::auth::caller::{Caller, Credential};
 use kube_fanout::auth::guard::Forwarding;
+use kube_fanout::auth::lease::Lease;
 use kube_fanout::auth::user::User;
+use kube_fanout::config::{ForwardLimits, OpenFiles};
 use kube_fanout::metrics::{Metrics, PassthroughMetrics};
-use kube_fanout::passthrough::{Passthrough, PassthroughBody};
+use kube_fanout::passthrough::{Ends, Passthrough, PassthroughBody};
 use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::peer::{self, Peer, PeerBody};
@@ -40,6 +43,8 @@ pub(crate) struct Row {
     pub(crate) address: SocketAddr,
     pub(crate) peer: Peer,
     pub(crate) client: legacy::Client<HttpConnector, PeerBody>,
+    /// Dropped, all that is [`LIMITED`] ends.
+    pub(crate) limit: Option<watch::Sender<()>>,
 }
 
 impl Row {
@@ -107,6 +112,26 @@ impl Row {
         .await
     }
 
+    /// A row to an upstream of HTTP/2 whose forwarded watches may take so many files.
+    pub(crate) async fn with_files(forwarded_watches: usize) -> Self {
+        let (acceptor, ca_file) = certificate();
+        let peer = peer::start(Some(acceptor)).await;
+        let url = format!("https://localhost:{}", peer.address.port());
+        let source = UpstreamSource::Url {
+            url: url.parse().unwrap(),
+            ca_file: Some(ca_file),
+        };
+        let files = OpenFiles {
+            forwarded_watches,
+            ..OpenFiles::of_process(0)
+        };
+        Self::made(peer, source, Http::One, |client, metrics| {
+            let passthrough = Passthrough::new(client, Identity::Caller, metrics);
+            passthrough.bounded(ForwardLimits::default(), files)
+        })
+        .await
+    }
+
     /// A row whose pass-through waits so long for answers.
     pub(crate) async fn answered_within(limit: Duration) -> Self {
         let peer = peer::start(None).await;
@@ -126,7 +151,8 @@ impl Row {
         let client = Client::connect(source).await.unwrap();
         let metrics = Metrics::new().unwrap().passthrough();
         let passthrough = Arc::new(make(client, metrics.clone()));
-        let address = listen(passthrough.clone()).await;
+        let (limit, limited) = watch::channel(());
+        let address = listen(passthrough.clone(), limited).await;
         let client = legacy::Client::builder(TokioExecutor::new())
             .http2_only(down == Http::Two)
             .build_http();
@@ -136,6 +162,7 @@ impl Row {
             address,
             peer,
             client,
+            limit: Some(limit),
         }
     }
 
@@ -208,16 +235,19 @@ pub(crate) fn certificate() -> (TlsAcceptor, PathBuf) {
     (TlsAcceptor::from(Arc::new(config)), path)
 }
 
-async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
+async fn listen(passthrough: Arc<Passthrough>, limited: watch::Receiver<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let passthrough = passthrough.clone();
+            let (passthrough, limited) = (passthrough.clone(), limited.clone());
             let service = service_fn(move |request| {
-                let passthrough = passthrough.clone();
-                async move { Ok::<_, std::convert::Infallible>(forward(&passthrough, request).await) }
+                let (passthrough, limited) = (passthrough.clone(), limited.clone());
+                async move {
+                    let answer = forward(&passthrough, request, limited).await;
+                    Ok::<_, std::convert::Infallible>(answer)
+                }
             });
             tokio::spawn(async move {
                 let _ = auto::Builder::new(TokioExecutor::new())
@@ -231,6 +261,9 @@ async fn listen(passthrough: Arc<Passthrough>) -> SocketAddr {
 
 /// The query of requests by callers whose own credentials cannot travel.
 pub(crate) const AS_JANE: &str = "as-jane";
+
+/// The query of requests that end when the test says so.
+pub(crate) const LIMITED: &str = "limited";
 
 fn jane() -> Caller {
     let user = User {
@@ -252,19 +285,26 @@ fn jane() -> Caller {
 async fn forward(
     passthrough: &Passthrough,
     mut request: Request<Incoming>,
+    mut limited: watch::Receiver<()>,
 ) -> Response<PassthroughBody> {
-    match request.uri().query() {
-        Some(AS_JANE) => {
-            request
-                .extensions_mut()
-                .insert(Forwarding::Impersonating(jane()));
-            passthrough.forward(request).await
-        }
-        Some("long") => passthrough.forward_long(request).await,
-        Some("watch") => {
-            let begun = std::future::pending();
-            passthrough.forward_watch(request, begun).await
-        }
-        _ => passthrough.forward(request).await,
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let says = |word| query.split('&').any(|part| part == word);
+    if says(AS_JANE) {
+        request.extensions_mut().insert(Forwarding::Impersonating {
+            caller: jane(),
+            lease: Lease::new(),
+        });
+    }
+    let mut ends = Ends::default();
+    if says(LIMITED) {
+        // Until the sender is dropped.
+        ends = ends.limited_by(async move { while limited.changed().await.is_ok() {} });
+    }
+    if says("long") {
+        passthrough.forward_long(request, ends).await
+    } else if says("watch") {
+        passthrough.forward_watch(request, ends).await
+    } else {
+        passthrough.forward(request, ends).await
     }
 }

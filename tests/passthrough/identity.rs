@@ -3,6 +3,8 @@
 use http::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use kube_fanout::fairness::Shortage;
+use kube_fanout::metrics::Place;
 use kube_fanout::upstream::client::Identity;
 
 use crate::ALL;
@@ -197,9 +199,43 @@ async fn nobody_shares_a_connection_whose_token_upstream_has_not_taken() {
         ("/any", "good", "HTTP/1.1"),
         ("/any", "", "HTTP/1.1"),
         ("/any", "", "HTTP/1.1"),
+        // What lasts is proven by its own answer, too.
+        ("/any?watch", "watcher", "HTTP/1.1"),
+        ("/any?watch", "watcher", "HTTP/2.0"),
+        ("/any?long", "reader", "HTTP/1.1"),
+        ("/any?long", "reader", "HTTP/2.0"),
+        ("/unauthorized?watch", "reader", "{\"code\":401}"),
+        ("/any?long", "reader", "HTTP/1.1"),
+        ("/any?watch", "", "HTTP/1.1"),
         (&format!("/any?{AS_JANE}"), "", "HTTP/2.0"),
     ] {
         assert_eq!(version(target, token).await, expected, "{target} {token}");
+    }
+}
+
+/// A watch that was begun apart stays there, and takes a file: there are so many and no more.
+#[tokio::test]
+async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are() {
+    for target in ["/silent?watch", "/silent?long"] {
+        let mut row = Row::with_files(2).await;
+        let send = |token: String| {
+            let request = Request::get(row.uri(target)).header("authorization", token);
+            row.client.request(request.body(empty()).unwrap())
+        };
+        let status = async |token: &str| send(format!("Bearer {token}")).await.unwrap();
+        let open = [status("a").await, status("b").await];
+        assert!(open.iter().all(|answer| answer.status() == StatusCode::OK));
+        assert_eq!(status("c").await.status(), StatusCode::TOO_MANY_REQUESTS);
+        let place = (Place::ForwardedWatches, Shortage::Total);
+        assert_eq!(row.metrics.shortages.count(place.0, place.1), 1);
+        // Who has been taken shares a connection of HTTP/2, and takes no file of its own.
+        assert_eq!(status("a").await.status(), StatusCode::OK, "{target}");
+        drop(open);
+        for _ in 0..3 {
+            assert_eq!(row.peer.seen.recv().await, Some("silent dropped"));
+        }
+        let request = Request::get(row.uri(target)).body(empty()).unwrap();
+        assert_eq!(row.send(request).await.status(), StatusCode::OK);
     }
 }
 

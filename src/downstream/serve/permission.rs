@@ -146,7 +146,7 @@ impl<R: Resources> Service<R> {
     fn forwarded_peer(&self, request: &Request<Incoming>, forwarding: &Forwarding) -> Peer {
         let peer = request.extensions().get().copied();
         let peer = peer.unwrap_or(Peer::UNKNOWN);
-        if let Forwarding::Impersonating(caller) = forwarding {
+        if let Forwarding::Impersonating { caller, .. } = forwarding {
             return self.known(peer, caller);
         }
         let token = match bearer::authorization(request.headers()) {

@@ -4,13 +4,21 @@ use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::task::{Context, Waker};
 
-use tokio::net::TcpListener;
+use futures::FutureExt;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
+use super::super::forwarded::forbidden;
 use super::*;
 use crate::apiserver::faults::{Fault, Order};
 use crate::apiserver::{self, Apiserver, Options};
+use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
 use crate::config::ResourcePattern;
+use crate::fairness::Permits;
 use crate::upstream::client::{Identity, UpstreamSource};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -210,7 +218,7 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     let begin = |permission: Permission| {
         let mut extensions = http::Extensions::new();
         extensions.insert(permission);
-        forbidden(&extensions)
+        forbidden(&extensions, Lasting::Watch).unwrap()
     };
     let open = permission();
     let mut ended = std::pin::pin!(begin(open.clone()));
@@ -225,8 +233,39 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     tokio::time::timeout(PATIENCE, begin(expired))
         .await
         .unwrap();
-    let unknown = std::pin::pin!(forbidden(&http::Extensions::new()));
-    assert!(unknown.poll(&mut context).is_pending());
+    assert!(forbidden(&http::Extensions::new(), Lasting::Watch).is_none());
+}
+
+/// Upstream sees tokens itself, and certificates not at all.
+#[tokio::test]
+async fn all_that_is_forwarded_ends_with_a_certificate_and_only_authorized_watches_with_a_token() {
+    let Permission { caller, lease, .. } = permission();
+    let impersonating = Forwarding::Impersonating {
+        caller: (*caller).clone(),
+        lease: lease.clone(),
+    };
+    lease.revoke();
+    for (forwarding, is_authorized, expected) in [
+        (impersonating.clone(), false, [true, true, true]),
+        (impersonating, true, [true, true, true]),
+        (Forwarding::AsCaller, false, [false, false, false]),
+        (Forwarding::AsCaller, true, [true, false, false]),
+    ] {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(forwarding);
+        if is_authorized {
+            let permission = permission();
+            permission.lease.revoke();
+            extensions.insert(permission);
+        }
+        let ended = [Lasting::Watch, Lasting::Long, Lasting::Short]
+            .map(|lasting| forbidden(&extensions, lasting).and_then(FutureExt::now_or_never));
+        assert_eq!(
+            ended.map(|ended| ended.is_some()),
+            expected,
+            "{extensions:?}"
+        );
+    }
 }
 
 fn permission() -> Permission {
@@ -242,5 +281,80 @@ fn permission() -> Permission {
         caller: Arc::new(caller),
         lease: crate::auth::lease::Lease::new(),
         expires_at: None,
+    }
+}
+
+/// An API server that agrees to each watch, and says no more. The embedded one knows no WebSocket.
+async fn silent_upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let answer = match head.contains("websocket") {
+                true => "101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket",
+                false => "200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked",
+            };
+            let answer = format!("HTTP/1.1 {answer}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            tokio::spawn(async move { while stream.read_u8().await.is_ok() {} });
+        }
+    });
+    address
+}
+
+/// A client of what the registry forwards under this permit.
+async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+    let (stream, _) = listener.accept().await.unwrap();
+    let registry = Arc::clone(registry);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(permit.clone());
+        let registry = Arc::clone(&registry);
+        async move { Ok::<_, std::convert::Infallible>(registry.forward(request).await) }
+    });
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::spawn(connection.with_upgrades());
+    client.unwrap()
+}
+
+/// Whatever form it has: 32 of them are all that a resource without a cache is allowed.
+#[tokio::test]
+async fn a_watch_without_a_cache_holds_its_place_until_its_client_is_to_come_back() {
+    let apiserver = apiserver().await;
+    let mut registry = registry(apiserver.address()).await;
+    let source = UpstreamSource::url(&format!("http://{}", silent_upstream().await));
+    let client = Client::connect(source.unwrap()).await.unwrap();
+    let metrics = registry.metrics.passthrough();
+    registry.passthrough = Passthrough::new(client, Identity::Gateway, metrics);
+    let registry = Arc::new(registry);
+    let socket = "Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (headers, code) in [("Connection: close\r\n", "200"), (socket, "101")] {
+        let places = Permits::new(1);
+        let permit = places.try_acquire(Peer::UNKNOWN).unwrap();
+        let mut client = client_of(&registry, permit.into()).await;
+        let head = format!("GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut came = Vec::new();
+        while !came.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert!(client.read_buf(&mut came).await.unwrap() > 0);
+        }
+        let head = String::from_utf8_lossy(&came);
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{head}");
+        assert!(places.try_acquire(Peer::UNKNOWN).is_none(), "{code}");
+
+        tokio::time::pause();
+        let begun = tokio::time::Instant::now();
+        client.read_to_end(&mut came).await.unwrap();
+        let lasted = begun.elapsed().as_secs();
+        tokio::time::resume();
+        assert!((80..=100).contains(&lasted), "{code}: {lasted} s");
+        assert!(places.try_acquire(Peer::UNKNOWN).is_some(), "{code}");
     }
 }

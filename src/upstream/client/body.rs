@@ -1,12 +1,13 @@
 //! Bodies of requests to the API server and of its responses. They stream; nothing is collected here.
 
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::metrics::ShardedCounter;
 
@@ -23,7 +24,26 @@ pub enum RequestBody {
         body: Incoming,
         /// Where its bytes are counted.
         sent: Option<ShardedCounter>,
+        /// Done when the request is given up.
+        given_up: Option<oneshot::Receiver<()>>,
     },
+}
+
+/// Why there is no more of a caller's body.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestBodyError {
+    /// The caller broke off.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// Nobody wants the answer any more.
+    #[error("the request was given up")]
+    GivenUp,
+}
+
+/// Whoever wants the answer to a request. Once this is dropped, nothing more of the request's body is sent.
+#[derive(Debug)]
+pub struct Interest {
+    _sender: oneshot::Sender<()>,
 }
 
 impl RequestBody {
@@ -31,11 +51,30 @@ impl RequestBody {
     #[must_use]
     pub fn counted(body: Incoming, counter: &ShardedCounter) -> Self {
         match Self::from(body) {
-            Self::Stream { body, .. } => Self::Stream {
+            Self::Stream { body, given_up, .. } => Self::Stream {
                 body,
                 sent: Some(counter.clone()),
+                given_up,
             },
             ended @ (Self::Empty | Self::Full(_)) => ended,
+        }
+    }
+
+    /// The same, sent while somebody wants the answer; `None` if all of it is at hand. Over HTTP/2 a body goes on by itself otherwise,
+    /// for as long as its caller likes.
+    #[must_use]
+    pub fn while_wanted(self) -> (Self, Option<Interest>) {
+        match self {
+            Self::Stream { body, sent, .. } => {
+                let (sender, given_up) = oneshot::channel();
+                let body = Self::Stream {
+                    body,
+                    sent,
+                    given_up: Some(given_up),
+                };
+                (body, Some(Interest { _sender: sender }))
+            }
+            ended @ (Self::Empty | Self::Full(_)) => (ended, None),
         }
     }
 
@@ -67,25 +106,38 @@ impl From<Incoming> for RequestBody {
         if body.is_end_stream() {
             Self::Empty
         } else {
-            Self::Stream { body, sent: None }
+            Self::Stream {
+                body,
+                sent: None,
+                given_up: None,
+            }
         }
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = RequestBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Stream { body, sent } => {
-                let polled = Pin::new(body).poll_frame(cx);
+            Self::Stream {
+                body,
+                sent,
+                given_up,
+            } => {
+                if let Some(given_up) = given_up
+                    && Pin::new(given_up).poll(cx).is_ready()
+                {
+                    return Poll::Ready(Some(Err(RequestBodyError::GivenUp)));
+                }
+                let polled = Pin::new(body).poll_frame(cx).map_err(Into::into);
                 if let (Poll::Ready(Some(Ok(frame))), Some(sent)) = (&polled, sent) {
                     sent.add(frame.data_ref().map_or(0, Bytes::len) as u64);
                 }

@@ -32,6 +32,8 @@ pub(super) enum Purpose {
     ForwardApart,
     /// Callers' watches, logs and other requests that last.
     ForwardWatch,
+    /// The same, each over a connection of its own: HTTP/1.1 only.
+    ForwardWatchApart,
     /// Callers' upgrades: HTTP/1.1 only.
     Upgrade,
 }
@@ -46,6 +48,7 @@ impl Purpose {
             | Self::Forward
             | Self::ForwardApart
             | Self::ForwardWatch
+            | Self::ForwardWatchApart
             | Self::Upgrade => 90,
             Self::Watch => 8,
         }
@@ -58,7 +61,38 @@ impl Purpose {
         match self {
             Self::Call | Self::Watch => 16 << 20,
             Self::Forward | Self::ForwardApart | Self::Upgrade => 512 << 10,
-            Self::ForwardWatch => 128 << 10,
+            Self::ForwardWatch | Self::ForwardWatchApart => 128 << 10,
+        }
+    }
+
+    /// Connections of a pool that are kept while nothing is sent on them. Watches of their own connections may be as many as there
+    /// are files for: none is kept that carries none.
+    const fn idle_connections_max(self) -> usize {
+        match self {
+            Self::Call
+            | Self::Watch
+            | Self::Forward
+            | Self::ForwardApart
+            | Self::ForwardWatch
+            | Self::Upgrade => 32,
+            Self::ForwardWatchApart => 0,
+        }
+    }
+
+    /// Whether HTTP/2 is not even offered.
+    const fn is_http1_only(self) -> bool {
+        match self {
+            Self::ForwardApart | Self::ForwardWatchApart | Self::Upgrade => true,
+            Self::Call | Self::Watch | Self::Forward | Self::ForwardWatch => false,
+        }
+    }
+
+    /// Whether what comes is read as slowly as a client, or a pod, likes.
+    #[cfg(target_os = "linux")]
+    const fn may_pause(self) -> bool {
+        match self {
+            Self::ForwardWatch | Self::ForwardWatchApart | Self::Upgrade => true,
+            Self::Call | Self::Watch | Self::Forward | Self::ForwardApart => false,
         }
     }
 }
@@ -140,7 +174,7 @@ impl Lane {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_max_idle_per_host(self.purpose.idle_connections_max())
             .http1_max_headers(HEADERS_MAX)
             .http2_initial_stream_window_size(self.purpose.stream_window_len())
             .http2_initial_connection_window_size(CONNECTION_WINDOW_LEN)
@@ -175,13 +209,9 @@ impl Connector {
                 .map_err(|_| ConnectError::BadServerName { name: name.clone() })?;
             builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server_name));
         }
-        let https = match purpose {
-            Purpose::Upgrade | Purpose::ForwardApart => {
-                builder.enable_http1().wrap_connector(tcp(purpose))
-            }
-            Purpose::Call | Purpose::Watch | Purpose::Forward | Purpose::ForwardWatch => {
-                builder.enable_all_versions().wrap_connector(tcp(purpose))
-            }
+        let https = match purpose.is_http1_only() {
+            true => builder.enable_http1().wrap_connector(tcp(purpose)),
+            false => builder.enable_all_versions().wrap_connector(tcp(purpose)),
         };
         Ok(Self { https })
     }
@@ -216,7 +246,7 @@ fn tcp(purpose: Purpose) -> HttpConnector {
     tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
     tcp.set_keepalive_retries(Some(3));
     #[cfg(target_os = "linux")]
-    if !matches!(purpose, Purpose::Upgrade | Purpose::ForwardWatch) {
+    if !purpose.may_pause() {
         tcp.set_tcp_user_timeout(Some(PING_INTERVAL + PING_TIMEOUT));
     }
     tcp
@@ -244,7 +274,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Below the 90 s after which the server closes idle connections, so that it is we who close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-const IDLE_CONNECTIONS_MAX: usize = 32;
 
 const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 
@@ -275,6 +304,7 @@ mod tests {
         for (purpose, expected) in [
             (Purpose::Upgrade, None),
             (Purpose::ForwardWatch, None),
+            (Purpose::ForwardWatchApart, None),
             (Purpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
         ] {
             let mut connector = Connector::new(&settings(), purpose).unwrap();

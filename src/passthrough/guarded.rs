@@ -1,0 +1,170 @@
+//! A stream that can be ended from outside, whether its client takes what comes or not.
+//!
+//! A body is asked for nothing while its client does not read, so it could not end itself. A task of the stream's own, its guardian,
+//! waits for its end instead: it gives up the request upstream, and the place that the stream holds.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::task::AbortHandle;
+
+use super::body::BodyError;
+use super::ends::Ends;
+use super::orderly::Boundary;
+use crate::metrics::{PassthroughError, PassthroughMetrics};
+
+/// A body `B` and its guardian. The guardian ends with it.
+#[derive(Debug)]
+pub(super) struct Guarded<B> {
+    stream: Arc<Mutex<Stream<B>>>,
+    guardian: AbortHandle,
+}
+
+/// How a stream is cut that cannot end well.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// For an event that has begun when the stream is to end.
+    pub(super) grace: Duration,
+    /// Where it is counted.
+    pub(super) metrics: Arc<PassthroughMetrics>,
+}
+
+#[derive(Debug)]
+struct Stream<B> {
+    /// `None` once it was ended.
+    body: Option<B>,
+    /// Where it may end; without, it ends anywhere.
+    boundary: Option<Boundary>,
+    /// It is to end at the next boundary.
+    is_due: bool,
+    /// It ended between two events.
+    is_whole: bool,
+    /// Of whoever reads it.
+    waker: Option<Waker>,
+}
+
+impl<B> Guarded<B>
+where
+    B: Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
+{
+    /// Begins its guardian.
+    pub(super) fn new(body: B, boundary: Option<Boundary>, mut ends: Ends, cut: Cut) -> Self {
+        let is_divided = boundary.is_some();
+        let stream = Arc::new(Mutex::new(Stream {
+            body: Some(body),
+            boundary,
+            is_due: false,
+            is_whole: false,
+            waker: None,
+        }));
+        let weak = Arc::downgrade(&stream);
+        let guardian = tokio::spawn(async move {
+            if is_divided {
+                ends.any().await;
+                change(&weak, |stream| {
+                    stream.is_due = true;
+                    None
+                });
+                tokio::time::sleep(cut.grace).await;
+            } else {
+                ends.limit().await;
+            }
+            change(&weak, |stream| {
+                let body = stream.end();
+                if body.is_some() && !stream.is_whole {
+                    cut.metrics.errors.inc(PassthroughError::Ended);
+                }
+                body
+            });
+        });
+        Self {
+            stream,
+            guardian: guardian.abort_handle(),
+        }
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut stream = lock(&self.stream);
+        let ended = match stream.is_due && stream.is_between_events() {
+            true => stream.end(),
+            false => None,
+        };
+        let Some(body) = &mut stream.body else {
+            let is_whole = std::mem::replace(&mut stream.is_whole, true);
+            drop(stream);
+            drop(ended);
+            return Poll::Ready((!is_whole).then_some(Err(BodyError::Ended)));
+        };
+        let polled = Pin::new(body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(boundary), Some(data)) = (&mut stream.boundary, frame.data_ref()) {
+                    boundary.pass(data);
+                }
+            }
+            Poll::Pending => stream.waker = Some(context.waker().clone()),
+            Poll::Ready(Some(Err(_)) | None) => {}
+        }
+        polled
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        let stream = lock(&self.stream);
+        let body = stream.body.as_ref();
+        body.map_or(stream.is_whole, Body::is_end_stream)
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        let stream = lock(&self.stream);
+        let body = stream.body.as_ref();
+        body.map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+impl<B> Stream<B> {
+    fn is_between_events(&self) -> bool {
+        self.boundary.as_ref().is_some_and(Boundary::is_here)
+    }
+
+    /// What is to be dropped outside the lock.
+    fn end(&mut self) -> Option<B> {
+        let body = self.body.take()?;
+        self.is_whole = self.is_between_events();
+        Some(body)
+    }
+}
+
+impl<B> Drop for Guarded<B> {
+    fn drop(&mut self) {
+        self.guardian.abort();
+    }
+}
+
+/// Changes the stream, if it is still there, and wakes whoever reads it.
+fn change<B>(stream: &Weak<Mutex<Stream<B>>>, change: impl FnOnce(&mut Stream<B>) -> Option<B>) {
+    let Some(stream) = stream.upgrade() else {
+        return;
+    };
+    let (body, waker) = {
+        let mut stream = lock(&stream);
+        (change(&mut stream), stream.waker.take())
+    };
+    drop(body);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+fn lock<B>(stream: &Mutex<Stream<B>>) -> MutexGuard<'_, Stream<B>> {
+    stream.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;
