@@ -192,6 +192,11 @@ pub trait Resources: Send + Sync + 'static {
         None
     }
 
+    /// Whether a client may have this version of a resource without a cache from a history that upstream no longer has.
+    fn may_be_lost(&self, _: &CacheKey, _: ResourceVersion) -> bool {
+        false
+    }
+
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
     /// who ask meanwhile.
     fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;

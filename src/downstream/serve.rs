@@ -5,6 +5,7 @@ mod asked;
 mod body;
 mod deadline;
 mod fresh;
+mod lost;
 mod permission;
 mod record;
 mod state;
@@ -27,7 +28,7 @@ use super::request::{
     Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
     WatchPlan, WatchStart, WatchTimeout,
 };
-use super::resources::{Answered, Availability, ForwardPermit, Resources};
+use super::resources::{Answered, Availability, Resources};
 use super::status::{NO_CACHE, Status};
 use super::watch::{Timing, WatchBody};
 use crate::audit::Audit;
@@ -43,6 +44,7 @@ use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::overdue;
 pub use fresh::wait_until;
+use lost::{lost_start, stream_of};
 pub use record::response_status;
 use state::is_at_hand;
 use steps::in_steps;
@@ -287,15 +289,9 @@ impl<R: Resources> Service<R> {
         let Some(first) = wishes.first_choice() else {
             return Err(Refusal::Forward);
         };
-        asked.key.encoding = first;
-        let served = match self.served(asked).await? {
-            Some(served) => served,
-            // Custom resources have no protobuf, but their metadata can be written in it.
-            None if first == Encoding::Protobuf => {
-                asked.key.encoding = Encoding::Json;
-                self.served(asked).await?.ok_or(Refusal::Forward)?
-            }
-            None => return Err(Refusal::Forward),
+        let served = match self.cache(asked, first).await {
+            Err(Refusal::Forward) => return self.lost_watch(asked).ok_or(Refusal::Forward),
+            served => served?,
         };
         let kind = served.cache.kind();
         let warnings = kind.warnings.iter();
@@ -304,6 +300,20 @@ impl<R: Resources> Service<R> {
         asked.is_indented = wishes.are_indented(kind);
         let read = decide(asked, kind)?;
         self.answer_read(asked, read, &served).await
+    }
+
+    /// The cache that is read from.
+    async fn cache(&self, asked: &mut Asked, first: Encoding) -> Result<Served, Refusal> {
+        asked.key.encoding = first;
+        match self.served(asked).await? {
+            Some(served) => Ok(served),
+            // Custom resources have no protobuf, but their metadata can be written in it.
+            None if first == Encoding::Protobuf => {
+                asked.key.encoding = Encoding::Json;
+                self.served(asked).await?.ok_or(Refusal::Forward)
+            }
+            None => Err(Refusal::Forward),
+        }
     }
 
     /// The cache of this key; `None` if upstream has the resource in another encoding only.
@@ -465,23 +475,6 @@ impl<R: Resources> Service<R> {
         Ok(typed(media_type, body))
     }
 
-    /// The right to have a watch forwarded instead of telling its client to list again, where it begins before the history.
-    fn permit_before_history(
-        &self,
-        asked: &Asked,
-        (start, served): (WatchStart, &Served),
-        status: &Status,
-    ) -> Option<ForwardPermit> {
-        let WatchStart::After(version) = start else {
-            return None;
-        };
-        // Upstream would not notice that a version is of another history.
-        let is_known = status.code == 410 && !served.cache.may_be_lost(version);
-        is_known
-            .then(|| self.resources.before_history(&asked.key, asked.peer))
-            .flatten()
-    }
-
     async fn watch(
         &self,
         asked: &mut Asked,
@@ -529,10 +522,13 @@ impl<R: Resources> Service<R> {
                     return Err(Refusal::Forward);
                 }
                 // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
-                let error = status.error_event(rendition.encoding);
-                streamed(AnswerBody::Stream(Some(error.into())))
+                streamed(stream_of(&status, rendition.encoding))
             }
-            Err(Refusal::Forward) => Err(Refusal::Forward),
+            // It found no room.
+            Err(Refusal::Forward) => match lost_start(plan.start, served) {
+                Some(status) => streamed(stream_of(&status, rendition.encoding)),
+                None => Err(Refusal::Forward),
+            },
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::downstream::watch::WatchTally;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
-use crate::resource::{CacheKey, Gates, Gvr};
+use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
@@ -460,13 +460,18 @@ impl Resources for Registry {
             }
         }
         Availability::Filling {
-            retry_after_seconds: retry_after_seconds(slot.age()),
+            retry_after_seconds: slot.retry_after_seconds(),
         }
     }
 
     fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
         let slot = self.state().slots.get(key).cloned();
         slot?.forward_again(peer).map(Into::into)
+    }
+
+    fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
+        let slot = self.state().slots.get(key).cloned();
+        slot.is_some_and(|slot| slot.loss.covers(version))
     }
 
     async fn latest(&self, served: &Served) -> Latest {
@@ -533,18 +538,6 @@ impl Resources for Registry {
             slot.streams.metrics.requests.inc(verb, answered.code);
         }
     }
-}
-
-/// As kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30 (protocol.md §6.9).
-fn retry_after_seconds(age: Duration) -> u32 {
-    let seconds = (0.06 * age.as_secs_f64()).exp().clamp(1.0, 30.0);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "clamped to 1..=30 just above"
-    )]
-    let whole = seconds as u32;
-    whole
 }
 
 impl Readiness for Registry {

@@ -15,7 +15,7 @@ use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
-use crate::resource::Encoding;
+use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
 use crate::view::{Hub, Served};
@@ -27,6 +27,41 @@ const FORWARDS_MAX: usize = 32;
 
 /// So long after a list was forwarded its client may come with its version to watch: it has to read a large list first.
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// So long after upstream's history was lost clients may come with versions of it. Their watches have ended, and client-go waits 30 s at
+/// most before it comes again. For ever is too long: where no new cache can be filled, versions of the new history may stay below those
+/// of the lost one for days, and whoever begins at one would list again and again.
+const LOSS_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Up to which version clients may know a history that upstream no longer has.
+#[derive(Debug, Default)]
+pub(super) struct Loss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
+
+impl Loss {
+    /// Another history is lost, of which clients may know this version.
+    fn note(&self, newest: ResourceVersion) {
+        let version = self.version().max(newest);
+        *self.state() = Some((version, Instant::now()));
+    }
+
+    /// The newest version that clients may know; zero if none was lost.
+    fn version(&self) -> ResourceVersion {
+        self.state()
+            .map_or_else(Default::default, |(version, _)| version)
+    }
+
+    /// Whether a client may have this version from a history that was lost lately.
+    pub(super) fn covers(&self, version: ResourceVersion) -> bool {
+        let is_covered = |(lost, at): (_, Instant)| version <= lost && at.elapsed() < LOSS_AGE_MAX;
+        self.state().is_some_and(is_covered)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
 
 /// How far a cache is.
 #[derive(Clone, Debug)]
@@ -75,6 +110,7 @@ pub(super) struct Slot {
     pub(super) freshness: Freshness,
     pub(super) streams: Arc<StreamTally>,
     pub(super) tally: Arc<ResourceTally>,
+    pub(super) loss: Arc<Loss>,
     /// Places for requests that are forwarded because there is no cache yet.
     forwards: Permits,
     /// When a request was forwarded last because there was no cache yet.
@@ -95,7 +131,8 @@ impl Slot {
         let filling = watch::Sender::new(Filling::Waiting("starting"));
         let tally = Arc::clone(&parts.tally);
         let relief = watch::Sender::new(());
-        let keeper = Keeper::new(parts, filling.clone(), relief.clone());
+        let loss = Arc::new(Loss::default());
+        let keeper = Keeper::new(parts, filling.clone(), relief.clone(), Arc::clone(&loss));
         let task = tasks.spawn(keeper.run());
         let now = Instant::now();
         Self {
@@ -103,6 +140,7 @@ impl Slot {
             freshness: Freshness::default(),
             streams,
             tally,
+            loss,
             forwards: Permits::new(FORWARDS_MAX),
             forwarded_at: std::sync::Mutex::default(),
             relief,
@@ -215,9 +253,18 @@ impl Slot {
         }
     }
 
-    /// Seconds since it was started, for Retry-After (protocol.md §6.9).
-    pub(super) fn age(&self) -> Duration {
-        self.started_at.elapsed()
+    /// When to come again, as kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30
+    /// (protocol.md §6.9).
+    pub(super) fn retry_after_seconds(&self) -> u32 {
+        let age = self.started_at.elapsed();
+        let seconds = (0.06 * age.as_secs_f64()).exp().clamp(1.0, 30.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to 1..=30 just above"
+        )]
+        let whole = seconds as u32;
+        whole
     }
 
     /// Ends its watches and its task. A cache that becomes ready at this moment is served to nobody.

@@ -226,7 +226,18 @@ const TIERS: [Option<&str>; 4] = [None, Some("x"), Some("y"), Some("rare")];
 impl World {
     /// Empty, listed at version 10.
     pub(crate) fn new(seed: u64, events_max: usize, observer: Arc<dyn Observer>) -> Self {
-        let mut writer = Writer::new(kind(Layout::Typed), keep(events_max), observer);
+        Self::after_loss(seed, events_max, observer, 0)
+    }
+
+    /// The same, where clients may know versions up to `lost` from another history.
+    pub(crate) fn after_loss(
+        seed: u64,
+        events_max: usize,
+        observer: Arc<dyn Observer>,
+        lost: u64,
+    ) -> Self {
+        let (kind, lost) = (kind(Layout::Typed), ResourceVersion(lost));
+        let mut writer = Writer::after_loss(kind, keep(events_max), observer, lost);
         let now = Instant::now();
         writer
             .replace(Vec::new(), ResourceVersion(10), now)

@@ -17,9 +17,9 @@ use super::unhandled::is_escaped_well;
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
-use crate::downstream::resources::{FillWait, Latest};
+use crate::downstream::resources::{FillWait, ForwardPermit, Latest};
 use crate::downstream::watch::{WatchTally, WatchTotals};
-use crate::fairness::Peer;
+use crate::fairness::{Peer, Permits};
 use crate::resource::{CacheKey, Layout, ResourceVersion};
 use crate::view::selector::{LabelSelector, Selector};
 use crate::view::{Hub, Rendition};
@@ -36,6 +36,12 @@ impl WatchTally for Untold {
 struct Stage {
     served: Served,
     filling: bool,
+    /// There is no cache, nor will there be one soon.
+    is_given_up: bool,
+    /// Clients may know versions up to this one from another history.
+    lost: ResourceVersion,
+    /// Places for watches that begin before the history.
+    before_history: Permits,
     latest: Mutex<Option<Latest>>,
 }
 
@@ -43,7 +49,7 @@ impl Resources for Stage {
     type Forwarded = Full<Bytes>;
 
     async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
-        if key.gvr != self.served.cache.kind().gvr {
+        if key.gvr != self.served.cache.kind().gvr || self.is_given_up {
             Availability::Forwarded(None)
         } else if self.filling {
             Availability::Filling {
@@ -52,6 +58,14 @@ impl Resources for Stage {
         } else {
             Availability::Ready(self.served.clone())
         }
+    }
+
+    fn before_history(&self, _: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
+        self.before_history.try_acquire(peer).map(Into::into)
+    }
+
+    fn may_be_lost(&self, _: &CacheKey, version: ResourceVersion) -> bool {
+        version <= self.lost
     }
 
     async fn latest(&self, _: &Served) -> Latest {
@@ -93,7 +107,12 @@ async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
 
 impl Scene {
     async fn with(events_max: usize, filling: bool) -> Self {
-        Self::staged(events_max, filling, None).await
+        Self::staged((events_max, 0), None, |stage| stage.filling = filling).await
+    }
+
+    /// After a history was lost of which clients may know this version.
+    async fn after_loss(lost: u64, adjust: impl FnOnce(&mut Stage)) -> Self {
+        Self::staged((1 << 20, lost), None, adjust).await
     }
 
     /// So many lists run at once, and none waits.
@@ -107,18 +126,28 @@ impl Scene {
             list_stall_max: Duration::from_secs(2),
             memory_max: 0,
         };
-        Self::staged(1 << 20, false, Some(Admission::new(limits, None))).await
+        let admission = Some(Admission::new(limits, None));
+        Self::staged((1 << 20, 0), admission, |_| {}).await
     }
 
-    async fn staged(events_max: usize, filling: bool, admission: Option<Admission>) -> Self {
+    async fn staged(
+        (events_max, lost): (usize, u64),
+        admission: Option<Admission>,
+        adjust: impl FnOnce(&mut Stage),
+    ) -> Self {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let world = World::new(5, events_max, Arc::clone(&hub) as _);
+        let world = World::after_loss(5, events_max, Arc::clone(&hub) as _, lost);
         let cache = Arc::clone(world.writer.cache());
-        let stage = Arc::new(Stage {
+        let mut stage = Stage {
             served: Served { cache, hub },
-            filling,
+            filling: false,
+            is_given_up: false,
+            lost: ResourceVersion(lost),
+            before_history: Permits::new(0),
             latest: Mutex::default(),
-        });
+        };
+        adjust(&mut stage);
+        let stage = Arc::new(stage);
         let mut service = Service::new(Arc::clone(&stage));
         if let Some(admission) = admission {
             service = service.bounded(admission);
@@ -444,6 +473,44 @@ async fn watches_begin_where_they_were_asked_to() {
     }
 }
 
+fn watch_from(version: u64) -> String {
+    format!("/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}")
+}
+
+/// Upstream would take a version of the lost history for one of its own, and leave out events.
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_before_the_history_is_forwarded_unless_a_lost_one_has_its_version() {
+    let places = |stage: &mut Stage| stage.before_history = Permits::new(10);
+    // The cache begins at version 10.
+    let mut scene = Scene::after_loss(8, places).await;
+    assert_eq!(scene.get(&watch_from(9)).await.1, "forwarded");
+    let (code, body) = scene.get(&watch_from(8)).await;
+    assert_eq!(
+        (code, &*told(body.as_bytes())),
+        (200, &["ERROR 410".to_owned()][..])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_cache_is_forwarded_unless_a_lost_history_has_its_version() {
+    let mut scene = Scene::after_loss(9, |stage| stage.is_given_up = true).await;
+    let (code, body) = scene.get(&watch_from(9)).await;
+    assert_eq!(
+        (code, &*told(body.as_bytes())),
+        (200, &["ERROR 410".to_owned()][..])
+    );
+    for path in [
+        watch_from(10),
+        "/api/v1/configmaps?resourceVersion=9".to_owned(),
+        format!(
+            "{}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            watch_from(9)
+        ),
+    ] {
+        assert_eq!(scene.get(&path).await.1, "forwarded", "{path}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_lasts_as_long_as_it_was_asked_to_and_its_connection_stays() {
     let mut scene = Scene::new().await;
@@ -569,7 +636,7 @@ fn every_percent_sign_begins_an_escape() {
 /// A client refused here would be answered by the API server.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
-    let mut scene = Scene::new().await;
+    let mut scene = Scene::after_loss(9, |_| {}).await;
     let version = scene.put("a/x");
     let hub = Arc::clone(&scene.stage.served.hub);
     let absent = |index: usize| Selector {
@@ -589,6 +656,9 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
         )
     };
     assert_eq!(scene.get(&path("!new")).await.1, "forwarded");
+    let lost = path("!new").replace(&format!("={version}"), "=9");
+    let (_, body) = scene.get(&lost).await;
+    assert_eq!(told(body.as_bytes()), ["ERROR 410"]);
     for selector in ["!k0", "app=x", ""] {
         assert_eq!(scene.get(&path(selector)).await, (200, String::new()));
     }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use super::{Filling, SlotParts};
+use super::{Filling, Loss, SlotParts};
 use crate::cache::Writer;
 use crate::downstream::admission::resident;
 use crate::gateway::consistency::contradiction;
@@ -51,8 +51,7 @@ pub(super) struct Keeper {
     brisk: Backoff,
     patient: Backoff,
     went_back_at: Option<Instant>,
-    /// The newest version of a history that upstream no longer has.
-    lost: ResourceVersion,
+    loss: Arc<Loss>,
     /// Bytes that were freed when it was given up for memory: so much room must there be before it is filled again.
     room: usize,
 }
@@ -62,6 +61,7 @@ impl Keeper {
         parts: SlotParts,
         filling: watch::Sender<Filling>,
         relief: watch::Sender<()>,
+        loss: Arc<Loss>,
     ) -> Self {
         Self {
             parts,
@@ -70,7 +70,7 @@ impl Keeper {
             brisk: Backoff::brisk(),
             patient: Backoff::patient(),
             went_back_at: None,
-            lost: ResourceVersion::default(),
+            loss,
             room: 0,
         }
     }
@@ -92,7 +92,7 @@ impl Keeper {
         if self.is_memory_short() {
             return Outcome::GivenUp(GiveUpReason::Memory);
         }
-        let attempt = caught(attempt(&self.parts, &self.filling, self.lost));
+        let attempt = caught(attempt(&self.parts, &self.filling, self.loss.version()));
         let attempt = tokio::select! {
             attempt = Box::pin(attempt) => attempt,
             // What the attempt owns goes with it.
@@ -182,9 +182,9 @@ impl Keeper {
     }
 
     /// Remembers up to where clients may know the history that is no longer upstream's.
-    fn note_loss(&mut self) {
+    fn note_loss(&self) {
         if let Filling::Ready(served) = &*self.filling.borrow() {
-            self.lost = self.lost.max(served.cache.newest_version());
+            self.loss.note(served.cache.newest_version());
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::cache::tests::samples::keep;
 use crate::cache::{Dispatched, Event, Sequence};
 use crate::gateway::tally::Draining;
 use crate::metrics::Metrics;
-use crate::resource::{CacheKey, Gvr, ResourceVersion};
+use crate::resource::{CacheKey, Gvr};
 use crate::upstream::cache_sink::{FillState, FillTally};
 use crate::upstream::client::{RequestBody, UpstreamSource};
 
@@ -272,6 +272,12 @@ async fn another_history_at_lower_versions_is_noticed_and_the_lost_versions_are_
     assert!(reached < lost);
     assert!(new.cache.resume_after(lost).is_err(), "it has never been");
     assert!(new.cache.resume_after(reached).is_ok());
+    // The same is known should the cache be given up.
+    let loss = &histories.stage.slot.loss;
+    assert!(loss.covers(lost) && !loss.covers(ResourceVersion(lost.0 + 1)));
+    tokio::time::pause();
+    tokio::time::advance(LOSS_AGE_MAX).await;
+    assert!(!loss.covers(lost));
 }
 
 #[tokio::test]
