@@ -65,3 +65,27 @@ impl ProvenTokens {
 const TOKENS_MAX: u64 = 65_536;
 /// As long as a token's review is remembered.
 const PROVEN_FOR: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else whoever makes up many tokens that are taken would keep new callers apart for as long as it likes.
+    #[tokio::test]
+    async fn a_full_memory_still_takes_new_tokens() {
+        let tokens = ProvenTokens::new();
+        for token in 0..TOKENS_MAX {
+            let token = TokenHash(token);
+            tokens.learn(token, StatusCode::OK).await;
+            // Known ones come again and again.
+            assert!(tokens.has(token) && tokens.has(token));
+        }
+        tokens.tokens.run_pending_tasks().await;
+        assert_eq!(tokens.tokens.entry_count(), TOKENS_MAX);
+        let new = TokenHash(TOKENS_MAX);
+        tokens.learn(new, StatusCode::OK).await;
+        tokens.tokens.run_pending_tasks().await;
+        assert!(tokens.has(new));
+        assert!(tokens.tokens.entry_count() <= TOKENS_MAX);
+    }
+}
