@@ -59,6 +59,7 @@ pub struct Passthrough {
 }
 
 /// What came of a request.
+#[expect(clippy::large_enum_variant, reason = "most of them are answers")]
 enum Exchange {
     Answer(Response<PassthroughBody>),
     Switch(Box<Switch>),

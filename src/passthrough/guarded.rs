@@ -88,7 +88,7 @@ where
     }
 
     pub(super) fn poll_frame(
-        &mut self,
+        &self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut stream = lock(&self.stream);
