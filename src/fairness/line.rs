@@ -1,6 +1,7 @@
 //! A bounded number of places, and a bounded line of those who wait for one. Pure: no clock, no waking.
 //!
-//! First come, first served, but that no peer takes all: both the places and the line are shared.
+//! No peer takes all: places and line are shared, and peers with room take turns, each in the order of its coming. So nobody
+//! waits for all that another one, or many at one address, have put into the line before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,58 +16,66 @@ pub struct Line<T> {
     waiting: Share,
     /// Who waits, by group. Of nobody there would be room.
     groups: HashMap<Peer, Group<T>, foldhash::fast::RandomState>,
-    /// The first of each group. Few of these are without room while a place is free, because then each holds several places: so
-    /// finding the next one takes few steps, however long the line is.
-    firsts: BTreeMap<u64, Peer>,
-    next_id: u64,
+    /// Groups in the order of their turns. Few of these are without room while a place is free, because then each holds several
+    /// places: so finding the next one takes few steps, however long the line is.
+    turns: BTreeMap<u64, Peer>,
+    next_number: u64,
 }
 
 /// Who waits of a group of peers: the users of an address. An address that has its share is passed over as one, however many users
 /// wait there.
 #[derive(Debug)]
 struct Group<T> {
-    /// In the order of their coming.
-    queues: HashMap<Peer, VecDeque<Waiter<T>>, foldhash::fast::RandomState>,
-    /// The first of each queue; few are without room, as above.
-    firsts: BTreeMap<u64, Peer>,
+    turn: u64,
+    queues: HashMap<Peer, Queue<T>, foldhash::fast::RandomState>,
+    /// Peers in the order of their turns; few are without room, as above.
+    turns: BTreeMap<u64, Peer>,
+}
+
+/// Who waits of a peer, in the order of their coming. Never empty.
+#[derive(Debug)]
+struct Queue<T> {
+    turn: u64,
+    waiters: VecDeque<Waiter<T>>,
 }
 
 impl<T> Group<T> {
-    fn new() -> Self {
+    fn new(turn: u64) -> Self {
         Self {
+            turn,
             queues: HashMap::default(),
-            firsts: BTreeMap::new(),
+            turns: BTreeMap::new(),
         }
-    }
-
-    /// The number of the one who waits longest.
-    fn first(&self) -> Option<u64> {
-        self.firsts.keys().next().copied()
     }
 
     fn push(&mut self, peer: Peer, waiter: Waiter<T>) {
-        let queue = self.queues.entry(peer).or_default();
-        if queue.is_empty() {
-            self.firsts.insert(waiter.id, peer);
-        }
-        queue.push_back(waiter);
+        let queue = self.queues.entry(peer).or_insert_with(|| {
+            self.turns.insert(waiter.id, peer);
+            Queue {
+                turn: waiter.id,
+                waiters: VecDeque::new(),
+            }
+        });
+        queue.waiters.push_back(waiter);
     }
 
     fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
         let queue = self.queues.get_mut(&peer)?;
-        let waiter = queue.remove(at)?;
-        if at == 0 {
-            self.firsts.remove(&waiter.id);
-            match queue.front() {
-                Some(next) => {
-                    self.firsts.insert(next.id, peer);
-                }
-                None => {
-                    self.queues.remove(&peer);
-                }
-            }
+        let waiter = queue.waiters.remove(at)?;
+        if queue.waiters.is_empty() {
+            self.turns.remove(&queue.turn);
+            self.queues.remove(&peer);
         }
         Some(waiter)
+    }
+
+    /// The peer's next turn is this one, if it still waits.
+    fn put_off(&mut self, peer: Peer, turn: u64) {
+        if let Some(queue) = self.queues.get_mut(&peer) {
+            self.turns.remove(&queue.turn);
+            queue.turn = turn;
+            self.turns.insert(turn, peer);
+        }
     }
 }
 
@@ -98,13 +107,13 @@ impl<T> Ticket<'_, T> {
     /// Stands there; the number is for giving up.
     pub fn wait(self, tell: T) -> u64 {
         let Self { line, peer } = self;
-        let id = line.next_id;
-        line.next_id += 1;
+        let id = line.number();
         line.waiting.take(peer);
-        let group = line.groups.entry(peer.group()).or_insert_with(Group::new);
-        if group.first().is_none() {
-            line.firsts.insert(id, peer.group());
-        }
+        let key = peer.group();
+        let group = line.groups.entry(key).or_insert_with(|| {
+            line.turns.insert(id, key);
+            Group::new(id)
+        });
         group.push(peer, Waiter { id, tell });
         id
     }
@@ -118,8 +127,8 @@ impl<T> Line<T> {
             running: Share::new(running_max),
             waiting: Share::new(waiting_max),
             groups: HashMap::default(),
-            firsts: BTreeMap::new(),
-            next_id: 0,
+            turns: BTreeMap::new(),
+            next_number: 0,
         }
     }
 
@@ -171,29 +180,38 @@ impl<T> Line<T> {
         }
         let peer = self.next()?;
         let waiter = self.remove(peer, 0)?;
+        self.put_off(peer);
         self.running.take(peer);
         Some((peer, waiter.tell))
     }
 
-    /// Of whom there is room for, the one who waits longest.
+    /// Of those for whom there is room, the one whose turn it is.
     fn next(&self) -> Option<Peer> {
-        let mut found: Option<(u64, Peer)> = None;
-        for (first, group) in &self.firsts {
-            if found.is_some_and(|(id, _)| id < *first) {
-                break;
-            }
-            if self.running.is_closed_to(*group) {
-                continue;
-            }
-            let mut firsts = self.groups.get(group)?.firsts.iter();
-            let next = firsts.find(|(_, peer)| self.running.has_room_for(**peer));
-            if let Some((id, peer)) = next
-                && found.is_none_or(|(earlier, _)| *id < earlier)
-            {
-                found = Some((*id, *peer));
-            }
+        let open = |group: &&Peer| !self.running.is_closed_to(**group);
+        self.turns.values().filter(open).find_map(|group| {
+            let mut peers = self.groups.get(group)?.turns.values();
+            peers
+                .find(|peer| self.running.has_room_for(**peer))
+                .copied()
+        })
+    }
+
+    /// The peer has had its turn, and its group, too.
+    fn put_off(&mut self, peer: Peer) {
+        let turn = self.number();
+        if let Some(group) = self.groups.get_mut(&peer.group()) {
+            group.put_off(peer, turn);
+            self.turns.remove(&group.turn);
+            group.turn = turn;
+            self.turns.insert(turn, peer.group());
         }
-        found.map(|(_, peer)| peer)
+    }
+
+    /// Numbers grow along the line.
+    const fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
     }
 
     /// Somebody who waits does so no longer; false if their turn has come meanwhile.
@@ -202,8 +220,8 @@ impl<T> Line<T> {
         let Some(queue) = group.and_then(|group| group.queues.get(&peer)) else {
             return false;
         };
-        // Numbers grow along the line.
-        let Ok(at) = queue.binary_search_by_key(&id, |waiter| waiter.id) else {
+        let at = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id);
+        let Ok(at) = at else {
             return false;
         };
         self.remove(peer, at).is_some()
@@ -212,19 +230,11 @@ impl<T> Line<T> {
     fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
         let key = peer.group();
         let group = self.groups.get_mut(&key)?;
-        let first = group.first()?;
         let waiter = group.remove(peer, at)?;
         self.waiting.give_back(peer);
-        match group.first() {
-            Some(next) if next == first => {}
-            Some(next) => {
-                self.firsts.remove(&first);
-                self.firsts.insert(next, key);
-            }
-            None => {
-                self.firsts.remove(&first);
-                self.groups.remove(&key);
-            }
+        if group.queues.is_empty() {
+            self.turns.remove(&group.turn);
+            self.groups.remove(&key);
         }
         Some(waiter)
     }

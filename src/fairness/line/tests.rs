@@ -132,7 +132,7 @@ fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
 }
 
 #[test]
-fn of_one_address_the_user_whose_turn_it_is_comes_before_one_who_came_later() {
+fn who_has_its_share_keeps_no_other_user_of_its_address_from_a_place() {
     let (mut line, users) = (Line::new(16, 16), Users::default());
     let user = |name: &str| users.known(peer(1), name, &[]);
     while matches!(line.enter(user("a")), Entry::Runs) {}
@@ -141,13 +141,49 @@ fn of_one_address_the_user_whose_turn_it_is_comes_before_one_who_came_later() {
     come(&mut line, user("a"), 0).unwrap();
     come(&mut line, peer(4), 1).unwrap();
     come(&mut line, user("b"), 2).unwrap();
-    // The first of all has most places: it goes on waiting, and keeps nobody else.
-    line.leave(peer(2));
-    assert_eq!(line.admit_next(), Some((peer(4), 1)));
+    // The first of all has most places: it goes on waiting, and keeps nobody else, not even at its address.
     line.leave(peer(2));
     assert_eq!(line.admit_next(), Some((user("b"), 2)));
+    line.leave(peer(2));
+    assert_eq!(line.admit_next(), Some((peer(4), 1)));
     line.leave(user("a"));
     assert_eq!(line.admit_next(), None, "twelve held, one free");
+}
+
+/// Who waits for one thing does not wait for all that others, at its address or elsewhere, have put into the line before.
+#[test]
+fn those_who_wait_take_turns_however_much_each_waits_for() {
+    let users = Users::default();
+    let greedy: Vec<Peer> = (0..20)
+        .map(|name| users.known(peer(1), &name.to_string(), &[]))
+        .chain((3..20).map(peer))
+        .collect();
+    // Eighteen addresses take turns, and the users of each among themselves.
+    for (late, turns_max) in [(peer(2), 19), (users.known(peer(1), "late", &[]), 19 * 21)] {
+        let mut line = Line::new(32, 1 << 12);
+        let mut running = Vec::new();
+        for number in 0..50 {
+            for by in &greedy {
+                match line.enter(*by) {
+                    Entry::Runs => running.push(*by),
+                    Entry::MayWait(ticket) => drop(ticket.wait(number)),
+                    Entry::Full(_) => panic!("the line is long enough"),
+                }
+            }
+        }
+        come(&mut line, late, 0).unwrap();
+        let mut turns = 0;
+        let mut is_served = false;
+        while !is_served {
+            line.leave(running.remove(0));
+            while let Some((by, _)) = line.admit_next() {
+                running.push(by);
+                turns += 1;
+                is_served |= by == late;
+            }
+        }
+        assert!(turns <= turns_max, "after {turns} others");
+    }
 }
 
 /// How many places of so many `peer` may hold at most, with so many free.
@@ -162,6 +198,44 @@ fn model_has_room(running: &[Peer], running_max: usize, peer: Peer) -> bool {
         at_address < 4 * free
     } else {
         at_address < 16 * free && own < 4 * free
+    }
+}
+
+/// Who waits, in the order of their turns.
+#[derive(Default)]
+struct Turns {
+    groups: Vec<Peer>,
+    peers: Vec<Peer>,
+}
+
+impl Turns {
+    fn join(&mut self, peer: Peer) {
+        if !self.groups.contains(&peer.group()) {
+            self.groups.push(peer.group());
+        }
+        if !self.peers.contains(&peer) {
+            self.peers.push(peer);
+        }
+    }
+
+    fn next(&self, has_room: impl Fn(Peer) -> bool) -> Option<Peer> {
+        self.groups.iter().find_map(|group| {
+            let mut peers = self.peers.iter().copied();
+            peers.find(|peer| peer.group() == *group && has_room(*peer))
+        })
+    }
+
+    fn put_off(&mut self, peer: Peer) {
+        self.groups.retain(|group| *group != peer.group());
+        self.peers.retain(|other| *other != peer);
+        self.join(peer);
+    }
+
+    fn retain(&mut self, waiting: &[(u64, Peer, usize)]) {
+        let waits = |is: &dyn Fn(Peer) -> bool| waiting.iter().any(|(_, by, _)| is(*by));
+        self.groups
+            .retain(|group| waits(&|by| by.group() == *group));
+        self.peers.retain(|peer| waits(&|by| by == *peer));
     }
 }
 
@@ -187,6 +261,7 @@ proptest! {
         // The same in plain lists: peers with a place; id, peer and number of who waits.
         let mut running: Vec<Peer> = Vec::new();
         let mut waiting: Vec<(u64, Peer, usize)> = Vec::new();
+        let mut turns = Turns::default();
         for (number, act) in acts.into_iter().enumerate() {
             match act {
                 Act::Come(by) => match line.enter(peer(by)) {
@@ -194,22 +269,28 @@ proptest! {
                         prop_assert!(waiting.iter().all(|(_, other, _)| *other != peer(by)), "jumped the line");
                         running.push(peer(by));
                     }
-                    Entry::MayWait(ticket) => waiting.push((ticket.wait(number), peer(by), number)),
+                    Entry::MayWait(ticket) => {
+                        waiting.push((ticket.wait(number), peer(by), number));
+                        turns.join(peer(by));
+                    }
                     Entry::Full(_) => prop_assert!(!running.is_empty()),
                 },
                 Act::Leave(at) if !running.is_empty() => {
                     line.leave(running.remove(at % running.len()));
                     while let Some((_, turn)) = line.admit_next() {
-                        let has_room = |by| model_has_room(&running, running_max, by);
-                        let next = waiting.iter().position(|(_, by, _)| has_room(*by));
-                        let (_, by, next) = waiting.remove(next.unwrap());
-                        prop_assert_eq!(turn, next, "not the first for whom there is room");
+                        let by = turns.next(|by| model_has_room(&running, running_max, by)).unwrap();
+                        let next = waiting.iter().position(|(_, other, _)| *other == by);
+                        let (_, _, next) = waiting.remove(next.unwrap());
+                        prop_assert_eq!(turn, next, "not the one whose turn it is");
+                        turns.put_off(by);
+                        turns.retain(&waiting);
                         running.push(by);
                     }
                 }
                 Act::GiveUp(at) if !waiting.is_empty() => {
                     let (id, by, _) = waiting.remove(at % waiting.len());
                     prop_assert!(line.give_up(by, id));
+                    turns.retain(&waiting);
                 }
                 Act::Leave(_) | Act::GiveUp(_) => {}
             }
