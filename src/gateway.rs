@@ -131,7 +131,9 @@ impl Gateway {
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_some();
         let files = open_files(settings.admission.connections_max);
-        let callers = callers::callers(&settings.auth, &client, &metrics)?;
+        let users = std::mem::take(&mut settings.exempt);
+        let users = Users::new(users.users, users.groups);
+        let callers = callers::callers(&settings.auth, &client, &metrics, users.clone())?;
         callers::report(&settings.auth);
         let identity = callers::forwarding_identity(settings.auth.mode);
         operators::set_apart(&mut settings);
@@ -145,8 +147,6 @@ impl Gateway {
         });
         let operators = operators.zip(places.as_ref().map(|places| places.admission.clone()));
         let passthrough = passthrough().bounded(settings.forwards, files);
-        let users = std::mem::take(&mut settings.exempt);
-        let users = Users::new(users.users, users.groups);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
             registry_settings(settings, admission.clone()),

@@ -20,7 +20,7 @@ use super::token_cache::{TokenCache, WallClock};
 use super::upstream::ReviewError;
 use super::user::User;
 use crate::config::{AuthSettings, FrontProxySettings};
-use crate::fairness::Peer;
+use crate::fairness::{Peer, Users};
 use crate::metrics::{AuthenticationMetrics, AuthenticationOutcome};
 
 use verdicts::CertificateVerifier;
@@ -84,6 +84,7 @@ pub struct Authenticator {
     client_ca: CertificateVerifier,
     front_proxy: Option<FrontProxyAuthenticator>,
     tokens: TokenCache,
+    users: Users,
     clock: WallClock,
     metrics: AuthenticationMetrics,
 }
@@ -127,9 +128,16 @@ impl Authenticator {
                 verifier: CertificateVerifier::new(Some(authorities)),
             }),
             tokens,
+            users: Users::default(),
             clock,
             metrics,
         }
+    }
+
+    /// The same, with users whom shares do not limit.
+    #[must_use]
+    pub fn shared_among(self, users: Users) -> Self {
+        Self { users, ..self }
     }
 
     /// Who is calling.
@@ -158,7 +166,7 @@ impl Authenticator {
             }
             has_failed = true;
         }
-        self.without_credentials(has_failed)
+        self.without_credentials(has_failed, peer.peer)
     }
 
     /// The caller, if the connection's certificate says who it is: such callers cannot show it upstream themselves. `None` if the
@@ -199,6 +207,12 @@ impl Authenticator {
                 Some(proxy) => matches!(proxy.certificate(chain, now).await, Some(Ok(_))),
             },
         }
+    }
+
+    /// Tells apart those whose places questions take.
+    #[must_use]
+    pub const fn users(&self) -> &Users {
+        &self.users
     }
 
     /// The memory of tokens, for those who ask about open streams again.
@@ -246,7 +260,8 @@ impl Authenticator {
                 Ok(Some((user, certificate))) => {
                     self.metrics.front_proxy.inc(AuthenticationOutcome::Success);
                     let credential = Credential::FrontProxy(Arc::clone(&peer.certificates));
-                    return Local::Known(certified(Arc::new(user), credential, &certificate));
+                    let user = Arc::new(user);
+                    return Local::Known(self.certified(user, credential, peer, &certificate));
                 }
                 // A proxy of ours that names nobody.
                 Ok(None) => {}
@@ -265,7 +280,7 @@ impl Authenticator {
                 if let Some(user) = certificate.user.clone() {
                     self.metrics.certificate.inc(AuthenticationOutcome::Success);
                     let credential = Credential::Certificate(Arc::clone(&peer.certificates));
-                    return Local::Known(certified(user, credential, &certificate));
+                    return Local::Known(self.certified(user, credential, peer, &certificate));
                 }
             }
             Some(Err(error)) => {
@@ -294,6 +309,7 @@ impl Authenticator {
             Ok(None) | Err(_) => return Ok(None),
         };
         Ok(Some(Caller {
+            peer: self.users.known(peer, &user.name, &user.groups),
             user,
             impersonator: None,
             impersonation: Arc::default(),
@@ -302,7 +318,7 @@ impl Authenticator {
         }))
     }
 
-    fn without_credentials(&self, has_failed: bool) -> Result<Caller, Refusal> {
+    fn without_credentials(&self, has_failed: bool, peer: Peer) -> Result<Caller, Refusal> {
         if has_failed {
             return Err(Refusal::Unauthorized);
         }
@@ -316,18 +332,27 @@ impl Authenticator {
             impersonator: None,
             impersonation: Arc::default(),
             credential: Credential::Anonymous,
+            // Those who are nobody have nothing in common but their address.
+            peer,
             expires_at: None,
         })
     }
-}
 
-fn certified(user: Arc<User>, credential: Credential, certificate: &VerifiedCertificate) -> Caller {
-    Caller {
-        user,
-        impersonator: None,
-        impersonation: Arc::default(),
-        credential,
-        expires_at: Some(certificate.expires_at),
+    fn certified(
+        &self,
+        user: Arc<User>,
+        credential: Credential,
+        peer: &PeerIdentity,
+        certificate: &VerifiedCertificate,
+    ) -> Caller {
+        Caller {
+            peer: self.users.known(peer.peer, &user.name, &user.groups),
+            user,
+            impersonator: None,
+            impersonation: Arc::default(),
+            credential,
+            expires_at: Some(certificate.expires_at),
+        }
     }
 }
 

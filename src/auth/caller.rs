@@ -35,6 +35,8 @@ pub struct Caller {
     pub impersonation: Arc<HeaderMap>,
     /// How the caller was authenticated.
     pub credential: Credential,
+    /// Whose places the questions take that are asked because of it: its connection's peer, known as the authenticated user.
+    pub peer: Peer,
     /// When the credential expires, if that is known. Streams end then.
     pub expires_at: Option<SystemTime>,
 }

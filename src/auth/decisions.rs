@@ -1,23 +1,24 @@
 //! Decisions of authorizers, remembered for a while. A question is in flight once, however many wait for its answer.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use moka::future::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::access_review::Verdict;
 use super::changes::{Changes, Moment, ScopeSet};
 use super::digest::Digest;
+use super::places::{Place, Places};
 use super::question::{Asker, Question, QuestionKey};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
+use crate::fairness::Peer;
 use crate::metrics::{AuthorizationMetrics, ReviewOutcome};
 
 /// Whoever decides questions; tests have their own.
@@ -56,9 +57,10 @@ pub struct Decisions {
     shared: Arc<Shared>,
     /// Questions in flight. They end with the memory.
     tasks: Mutex<JoinSet<()>>,
-    /// Who may ask, so that one user's questions do not delay those of others. Users share a semaphore by chance.
-    places: Vec<Arc<Semaphore>>,
-    hasher: RandomState,
+    /// Those of questions, shared among callers so that nobody's questions delay those of others.
+    places: Places,
+    /// The same for callers on the listener for operators.
+    operator_places: Places,
     is_remembering: bool,
 }
 
@@ -129,7 +131,6 @@ impl Decisions {
             .max_capacity(FORBIDDEN_ASKERS_LEN_MAX)
             .time_to_live(FORBIDDEN_ASKERS_TTL)
             .build_with_hasher(RandomState::default());
-        let places = std::iter::repeat_with(|| Arc::new(Semaphore::new(IN_FLIGHT_OF_USER_MAX)));
         Self {
             shared: Arc::new(Shared {
                 authorizer,
@@ -140,8 +141,8 @@ impl Decisions {
                 metrics,
             }),
             tasks: Mutex::default(),
-            places: places.take(PLACE_GROUPS).collect(),
-            hasher: RandomState::default(),
+            places: Places::new(IN_FLIGHT_MAX, WAITING_MAX),
+            operator_places: Places::new(OPERATOR_IN_FLIGHT_MAX, OPERATOR_WAITING_MAX),
             is_remembering: true,
         }
     }
@@ -205,7 +206,7 @@ impl Decisions {
         let mut outcome = match joined {
             Some(outcome) => outcome,
             None => {
-                let place = self.place(&question.payer).await?;
+                let place = self.place(question.payer).await?;
                 // Somebody else may have asked meanwhile.
                 if let Some(outcome) = self.shared.known(key).await {
                     return outcome;
@@ -218,19 +219,21 @@ impl Decisions {
         outcome.unwrap_or_else(|| Err(unavailable("the question was interrupted")))
     }
 
-    async fn place(&self, payer: &User) -> Result<OwnedSemaphorePermit, ReviewError> {
-        let hash = self.hasher.hash_one(&payer.name);
-        let index = usize::try_from(hash % PLACE_GROUPS as u64).unwrap_or_default();
-        let place = Arc::clone(&self.places[index]).acquire_owned().await;
-        place.map_err(|_closed| unavailable("no places"))
+    async fn place(&self, payer: Peer) -> Result<Place, ReviewError> {
+        let places = match payer.is_operator() {
+            true => &self.operator_places,
+            false => &self.places,
+        };
+        let turn = places.turn(payer).ok_or_else(|| {
+            self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
+            unavailable("too many questions wait for their turn")
+        });
+        let place = turn?.come().await;
+        place.ok_or_else(|| unavailable("no place for a question"))
     }
 
     /// Joins the question's flight, or begins it. It goes on when nobody waits for it any more.
-    fn flight(
-        &self,
-        question: &Question,
-        place: OwnedSemaphorePermit,
-    ) -> watch::Receiver<Option<Outcome>> {
+    fn flight(&self, question: &Question, place: Place) -> watch::Receiver<Option<Outcome>> {
         let mut flights = self.shared.flights();
         if let Some(outcome) = flights.joined(&question.key) {
             return outcome;
@@ -431,10 +434,13 @@ const FORBIDDEN_ASKERS_LEN_MAX: u64 = 4 << 20;
 /// What an entry takes beside its strings, about.
 const ENTRY_LEN: usize = 512;
 
-/// Questions of one user in flight; others of its wait.
-const IN_FLIGHT_OF_USER_MAX: usize = 8;
+/// Questions in flight: 52 of a user that is alone, and some for others at any time. The API server runs 200 writes at once by default.
+const IN_FLIGHT_MAX: usize = 64;
+/// Questions that wait: 16,384 of a user that is alone, such as a service account of a pod on each of so many nodes.
+const WAITING_MAX: usize = 20_480;
 
-const PLACE_GROUPS: usize = 256;
+const OPERATOR_IN_FLIGHT_MAX: usize = 10;
+const OPERATOR_WAITING_MAX: usize = 80;
 
 #[cfg(test)]
 pub(in crate::auth) mod tests;

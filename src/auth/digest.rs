@@ -10,6 +10,14 @@ use super::caller::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
+impl Digest {
+    /// Its bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
 /// Makes digests of credentials, with a key of this process.
 pub struct CredentialHasher(hmac::Key);
 

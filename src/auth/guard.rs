@@ -340,13 +340,19 @@ impl Guard {
                     token: token.clone(),
                     digest: hasher.token(token),
                     user: Arc::clone(caller.authenticated()),
+                    payer: caller.peer,
                 });
             }
             Credential::Certificate(chain) => hasher.certificates("client", chain),
             Credential::FrontProxy(chain) => hasher.certificates("front proxy", chain),
         };
-        let credential = caller.credential.clone();
-        Some(Requirement::Certificate { credential, digest })
+        // Users of one front proxy have this in common: none of them is to be waited for.
+        let users = self.0.authenticator.users();
+        Some(Requirement::Certificate {
+            credential: caller.credential.clone(),
+            payer: users.bearing(caller.peer, digest.as_bytes()),
+            digest,
+        })
     }
 
     fn requirement(&self, question: Question, decision: &Decision) -> (Requirement, Confirmation) {

@@ -13,6 +13,7 @@ use super::digest::Digest;
 use super::lease::{Lease, WeakLease};
 use super::question::{Question, QuestionKey};
 use super::user::User;
+use crate::fairness::Peer;
 
 /// Streams with equal keys have the same lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +40,8 @@ pub enum Requirement {
         digest: Digest,
         /// The user.
         user: Arc<User>,
+        /// Whose places its checks take.
+        payer: Peer,
     },
     /// The certificate of a client or a front proxy counts.
     Certificate {
@@ -46,6 +49,8 @@ pub enum Requirement {
         credential: Credential,
         /// Its keyed hash.
         digest: Digest,
+        /// Whose places its checks take.
+        payer: Peer,
     },
 }
 
@@ -68,6 +73,22 @@ impl Requirement {
         match self {
             Self::Access(_) => None,
             Self::Token { digest, .. } | Self::Certificate { digest, .. } => Some(*digest),
+        }
+    }
+
+    /// Whose places its checks take.
+    #[must_use]
+    pub const fn payer(&self) -> Peer {
+        match self {
+            Self::Access(question) => question.payer,
+            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer,
+        }
+    }
+
+    fn set_payer(&mut self, to: Peer) {
+        match self {
+            Self::Access(question) => question.payer = to,
+            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer = to,
         }
     }
 
@@ -117,7 +138,7 @@ struct Standing {
     due_at: Instant,
     /// The last check failed.
     is_failing: bool,
-    /// It is being checked.
+    /// It is being checked, or waits for that.
     is_in_flight: bool,
     /// A change was seen while it was being checked.
     is_doubtful: bool,
@@ -127,8 +148,6 @@ struct Standing {
 /// What a scan has found.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// To be checked now, the longest unconfirmed first.
-    pub due: Vec<Requirement>,
     /// Leases that were revoked because their grace is over.
     pub revoked: usize,
     /// Leases that streams have.
@@ -162,8 +181,14 @@ impl Leases {
             self.sweep();
         }
         let lease = Lease::new();
+        let is_own = key.impersonator.is_none();
         for (requirement, confirmation) in requirements() {
+            let payer = requirement.payer();
             let standing = self.standing(requirement, confirmation, now);
+            if is_own {
+                // Nobody waits for somebody who impersonates it, or did.
+                standing.requirement.set_payer(payer);
+            }
             if standing.leases.len() == standing.leases.capacity() {
                 standing.leases.retain(is_valid);
             }
@@ -207,11 +232,10 @@ impl Leases {
             .mul_f64(0.5 + 0.35 * crate::resource::fraction())
     }
 
-    /// Finds what is to be checked now, revokes what could not be for too long, and lets go of what nobody needs.
+    /// Revokes what could not be checked for too long, and lets go of what nobody needs.
     pub fn scan(&mut self, now: Instant) -> Scan {
         let mut scan = Scan::default();
         let grace = self.times.grace;
-        let mut due = Vec::new();
         self.requirements.retain(|_, standing| {
             standing.leases.retain(is_valid);
             if standing.leases.is_empty() {
@@ -225,20 +249,26 @@ impl Leases {
                 scan.revoked += standing.revoke();
                 return false;
             }
-            if standing.due_at <= now && has_streams && !standing.is_in_flight {
-                standing.is_in_flight = true;
-                due.push((standing.confirmed_at, standing.requirement.clone()));
-            }
             true
         });
-        due.sort_by_key(|(confirmed_at, _)| *confirmed_at);
-        scan.due = due
-            .into_iter()
-            .map(|(_, requirement)| requirement)
-            .collect();
         scan.held = self.leases.values().filter(|lease| is_held(lease)).count();
         self.sweep();
         scan
+    }
+
+    /// Offers what is to be checked now, the longest unconfirmed first. What is accepted is in flight until it is known what came of
+    /// it; the rest stays due.
+    pub fn offer_due(&mut self, now: Instant, mut accept: impl FnMut(&Requirement) -> bool) {
+        let is_due = |standing: &Standing| {
+            let is_free = standing.due_at <= now && !standing.is_in_flight;
+            is_free && standing.leases.iter().any(is_held)
+        };
+        let all = self.requirements.values_mut();
+        let mut due: Vec<_> = all.filter(|standing| is_due(standing)).collect();
+        due.sort_by_key(|standing| standing.confirmed_at);
+        for standing in due {
+            standing.is_in_flight = accept(&standing.requirement);
+        }
     }
 
     /// A requirement was met when it was checked.

@@ -8,14 +8,15 @@ use super::access::Access;
 use super::caller::{Caller, Credential, Token};
 use super::digest::{CredentialHasher, Digest};
 use super::user::User;
+use crate::fairness::Peer;
 
 /// A question to an authorizer.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// In whose name it is asked.
     pub asker: Asker,
-    /// On whose account: the authenticated caller, whoever it acts as.
-    pub payer: Arc<User>,
+    /// Whose places it takes: those of the authenticated caller, whoever it acts as.
+    pub payer: Peer,
     /// What makes it the same as another one.
     pub key: QuestionKey,
 }
@@ -107,7 +108,7 @@ impl Manner {
         hasher: &CredentialHasher,
     ) -> Option<Question> {
         let user = Arc::clone(&caller.user);
-        let payer = Arc::clone(caller.authenticated());
+        let payer = caller.peer;
         let (asker, credentials) = match (self, &caller.credential) {
             (Self::Review, _) => (Asker::Gateway, None),
             (Self::SelfCheck, Credential::Anonymous) => return None,

@@ -1,12 +1,12 @@
 //! Checks again what open streams stand on: at an interval, and at once after changes of roles.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::authenticator::Authenticator;
@@ -19,6 +19,8 @@ use super::question::{Asker, Question};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
 use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
+
+use queue::CheckQueue;
 
 /// Knows whether credentials count; tests have their own.
 pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
@@ -121,22 +123,15 @@ impl Rechecks {
 
     /// Has no end.
     pub async fn run(self: &Arc<Self>) {
-        let mut queue = VecDeque::new();
-        let mut in_flight = JoinSet::new();
+        let mut queue = CheckQueue::new();
         let mut tick = tokio::time::interval(self.tick());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut settled_at = None;
         loop {
-            while in_flight.len() < IN_FLIGHT_MAX
-                && let Some(check) = queue.pop_front()
-            {
-                let check: Check = check;
-                in_flight.spawn(check.run());
-            }
             // All of these may be cancelled.
             tokio::select! {
                 _ = tick.tick() => self.scan(&mut queue),
-                Some(_ended) = in_flight.join_next() => {}
+                Some(()) = queue.end_one() => {}
                 () = self.change.notified() => {
                     settled_at.get_or_insert_with(|| Instant::now() + SETTLING_TIME);
                 }
@@ -159,18 +154,24 @@ impl Rechecks {
         self.leases().doubt(&scopes, Instant::now());
     }
 
-    fn scan(self: &Arc<Self>, queue: &mut VecDeque<Check>) {
-        let scan = self.leases().scan(Instant::now());
+    fn scan(self: &Arc<Self>, queue: &mut CheckQueue) {
+        let now = Instant::now();
+        let mut leases = self.leases();
+        let scan = leases.scan(now);
+        leases.offer_due(now, |requirement| {
+            queue.accept(requirement.payer(), || Check {
+                key: requirement.key(),
+                requirement: requirement.clone(),
+                rechecks: Arc::clone(self),
+                is_done: false,
+            })
+        });
+        drop(leases);
+        queue.start();
         self.revoked(Revocation::GraceOver, scan.revoked);
         self.metrics
             .leases
             .set(i64::try_from(scan.held).unwrap_or(i64::MAX));
-        queue.extend(scan.due.into_iter().map(|requirement| Check {
-            key: requirement.key(),
-            requirement,
-            rechecks: Arc::clone(self),
-            is_done: false,
-        }));
     }
 
     fn tick(&self) -> Duration {
@@ -287,9 +288,6 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
-
-/// Checks in flight. What upstream does for others is not to suffer.
-const IN_FLIGHT_MAX: usize = 32;
 
 /// Changes of roles come in batches.
 const SETTLING_TIME: Duration = Duration::from_secs(1);

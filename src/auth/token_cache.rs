@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::bearer;
 use super::caller::Token;
 use super::digest::{CredentialHasher, Digest, NoRandomness};
-use super::review_places::{ReviewPlaces, ReviewTurn};
+use super::places::{Places, Turn};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -42,9 +42,9 @@ struct Shared {
     storing: tokio::sync::Mutex<()>,
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
     /// Those of reviews of new tokens. Open streams are checked so many at a time that they need none.
-    places: ReviewPlaces,
+    places: Places,
     /// The same for callers on the listener for operators.
-    operator_places: ReviewPlaces,
+    operator_places: Places,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,8 +88,8 @@ impl TokenCache {
                 bad: memory(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
-                places: ReviewPlaces::new(REVIEWS_MAX, WAITING_MAX),
-                operator_places: ReviewPlaces::new(OPERATOR_REVIEWS_MAX, OPERATOR_WAITING_MAX),
+                places: Places::new(REVIEWS_MAX, WAITING_MAX),
+                operator_places: Places::new(OPERATOR_REVIEWS_MAX, OPERATOR_WAITING_MAX),
             }),
             tasks: Mutex::default(),
         })
@@ -174,17 +174,12 @@ impl TokenCache {
 }
 
 impl Shared {
-    async fn fly(&self, key: FlightKey, token: &Token, turn: Option<ReviewTurn>) -> TokenVerdict {
+    async fn fly(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
         let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, turn)).await;
         verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")))
     }
 
-    async fn review(
-        &self,
-        key: FlightKey,
-        token: &Token,
-        turn: Option<ReviewTurn>,
-    ) -> TokenVerdict {
+    async fn review(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
         let _place = match turn {
             None => None,
             Some(turn) => {
@@ -211,7 +206,7 @@ impl Shared {
         verdict
     }
 
-    const fn places_of(&self, peer: Peer) -> &ReviewPlaces {
+    const fn places_of(&self, peer: Peer) -> &Places {
         match peer.is_operator() {
             true => &self.operator_places,
             false => &self.places,

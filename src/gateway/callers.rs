@@ -20,6 +20,7 @@ use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
 use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
 use crate::config::{AuthMode, AuthSettings};
+use crate::fairness::Users;
 use crate::metrics::{Metrics, Task};
 use crate::passthrough::ProxyHeaders;
 use crate::upstream::client::{Client, Identity};
@@ -70,6 +71,7 @@ pub(super) fn callers(
     settings: &AuthSettings,
     client: &Client,
     metrics: &Metrics,
+    users: Users,
 ) -> Result<Option<Callers>, CallersError> {
     let token_review = TokenReviewMethod::TokenReview {
         audiences: settings.token_audiences.clone(),
@@ -88,12 +90,13 @@ pub(super) fn callers(
         Arc::clone(&clock),
         metrics.authentication(),
     )?;
-    let authenticator = Arc::new(Authenticator::new(
+    let authenticator = Authenticator::new(
         AuthenticatorSettings::read(settings)?,
         tokens,
         clock,
         metrics.authentication(),
-    ));
+    );
+    let authenticator = Arc::new(authenticator.shared_among(users));
     let policy = (mode == Mode::Rbac).then(|| Arc::new(PolicyStore::default()));
     let authorizer: Arc<dyn Authorizer> = match &policy {
         Some(policy) => Arc::clone(policy) as _,
@@ -178,7 +181,12 @@ mod tests {
         let source = UpstreamSource::url("http://127.0.0.1:1").unwrap();
         let client = Client::connect(source).await.unwrap();
         let guarded = |mode| {
-            let callers = callers(&AuthSettings::of_mode(mode), &client, &metrics);
+            let callers = callers(
+                &AuthSettings::of_mode(mode),
+                &client,
+                &metrics,
+                Users::default(),
+            );
             callers.unwrap().is_some()
         };
         for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {

@@ -104,10 +104,18 @@ pub enum ReviewOutcome {
     Unasked,
     /// No answer that makes sense.
     Failed,
+    /// Not put: too many wait for their turn.
+    QueueFull,
 }
 
 impl Label for ReviewOutcome {
-    const ALL: &'static [Self] = &[Self::Allowed, Self::Denied, Self::Unasked, Self::Failed];
+    const ALL: &'static [Self] = &[
+        Self::Allowed,
+        Self::Denied,
+        Self::Unasked,
+        Self::Failed,
+        Self::QueueFull,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -115,6 +123,7 @@ impl Label for ReviewOutcome {
             Self::Denied => "denied",
             Self::Unasked => "may_not_ask",
             Self::Failed => "failed",
+            Self::QueueFull => "queue_full",
         }
     }
 }

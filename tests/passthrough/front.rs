@@ -277,6 +277,7 @@ fn jane() -> Caller {
         impersonator: None,
         impersonation: Arc::default(),
         credential: Credential::Certificate(Arc::default()),
+        peer: kube_fanout::fairness::Peer::default(),
         expires_at: None,
     }
 }

@@ -1,12 +1,14 @@
 //! Decisions with a scripted authorizer, under tokio's paused clock.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 use super::super::access::{Access, ResourceAccess};
 use super::super::caller::Token;
 use super::super::changes::RoleScope;
 use super::super::digest::CredentialHasher;
 use super::*;
+use crate::fairness::Users;
 use crate::metrics::Metrics;
 
 /// An authorizer that answers as it is told.
@@ -167,10 +169,16 @@ pub(in crate::auth) fn user(name: &str) -> Arc<User> {
     })
 }
 
+/// The places of a user.
+pub(in crate::auth) fn payer(name: &str) -> Peer {
+    static USERS: LazyLock<Users> = LazyLock::new(Users::default);
+    USERS.known(Peer::UNKNOWN, name, &[])
+}
+
 pub(in crate::auth) fn question(name: &str, access: Access) -> Question {
     Question {
         asker: Asker::Gateway,
-        payer: user(name),
+        payer: payer(name),
         key: QuestionKey {
             credentials: None,
             user: user(name),
@@ -434,52 +442,101 @@ async fn an_authorizer_that_does_not_answer_is_given_up() {
     assert_eq!(started.elapsed(), WAIT_MAX);
 }
 
+/// Of so many places one caller alone gets these.
+fn alone(places: usize) -> usize {
+    places * 4 / 5 + 1
+}
+
+/// Decides questions of this caller, as many as there are names.
+fn ask_as(
+    decisions: &Arc<Decisions>,
+    peer: Peer,
+    names: impl Iterator<Item = String>,
+) -> Vec<tokio::task::JoinHandle<Outcome>> {
+    let ask = |name: String| {
+        let question = Question {
+            payer: peer,
+            ..question(&name, pods("a"))
+        };
+        let decisions = Arc::clone(decisions);
+        tokio::spawn(async move { decisions.decide(&question).await })
+    };
+    names.map(ask).collect()
+}
+
+async fn all_allowed(asked: impl IntoIterator<Item = tokio::task::JoinHandle<Outcome>>) {
+    for one in asked {
+        assert!(one.await.unwrap().unwrap().verdict.is_allowed);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_users_questions_wait_for_each_other_and_not_for_others() {
     let script = Script::always(allowed());
     script.close();
     let decisions = decisions(&script);
-    let ask = |name: &str, namespace: String| {
-        let (decisions, question) = (Arc::clone(&decisions), question(name, pods(&namespace)));
-        tokio::spawn(async move { is_allowed(&decisions, &question).await })
-    };
-    let own: Vec<_> = (0..50).map(|n| ask("greedy", n.to_string())).collect();
+    let names = (0..1_000).map(|n| format!("role-{n}"));
+    // Whoever acts as many has the places of one.
+    let greedy = ask_as(&decisions, payer("greedy"), names);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(script.asked_count(), IN_FLIGHT_OF_USER_MAX);
-    // Two users share their places with a probability of 1 to 256; of so many, some do not.
-    let others: Vec<_> = (0..8)
-        .map(|n| ask(&format!("user-{n}"), String::new()))
+    assert_eq!(script.asked_count(), alone(IN_FLIGHT_MAX));
+    let others: Vec<_> = ["jane", "joe", "sue"]
+        .into_iter()
+        .flat_map(|name| ask_as(&decisions, payer(name), [name.to_owned()].into_iter()))
         .collect();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(script.asked_count() > 0);
+    assert_eq!(script.asked_count(), 3);
     script.open();
-    for asked in own.into_iter().chain(others) {
-        assert!(asked.await.unwrap());
-    }
-    assert!(script.in_flight_max() <= IN_FLIGHT_OF_USER_MAX + 8);
+    all_allowed(greedy.into_iter().chain(others)).await;
+    assert!(script.in_flight_max() <= IN_FLIGHT_MAX);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_acts_as_many_has_the_places_of_one() {
+async fn questions_in_flight_and_in_line_are_bounded_however_many_users_ask() {
+    let script = Script::always(allowed());
+    script.close();
+    let metrics = Metrics::new().unwrap().authorization();
+    let mut decisions = Decisions::new(Arc::clone(&script) as _, TTLS, metrics.clone());
+    decisions.places = Places::new(IN_FLIGHT_MAX, 100);
+    let decisions = Arc::new(decisions);
+    let asked: Vec<_> = (0..300)
+        .map(|number| format!("user-{number}"))
+        .flat_map(|name| ask_as(&decisions, payer(&name), [name].into_iter()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(script.asked_count() <= IN_FLIGHT_MAX);
+    script.open();
+    let mut refused = 0;
+    for one in asked {
+        match one.await.unwrap() {
+            Ok(decision) => assert!(decision.verdict.is_allowed),
+            Err(error) => {
+                assert!(matches!(error, ReviewError::Unavailable { .. }), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 300 - IN_FLIGHT_MAX as u64 - 100, "{refused}");
+    assert_eq!(metrics.reviews.count(ReviewOutcome::QueueFull), refused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_have_places_of_their_own() {
     let script = Script::always(allowed());
     script.close();
     let decisions = decisions(&script);
-    let asked: Vec<_> = (0..50)
-        .map(|number| {
-            let question = Question {
-                payer: user("actor"),
-                ..question(&format!("role-{number}"), pods("a"))
-            };
-            let decisions = Arc::clone(&decisions);
-            tokio::spawn(async move { is_allowed(&decisions, &question).await })
-        })
+    let callers = (0..200).map(|number| format!("user-{number}"));
+    let callers: Vec<_> = callers
+        .flat_map(|name| ask_as(&decisions, payer(&name), [name].into_iter()))
         .collect();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(script.asked_count(), IN_FLIGHT_OF_USER_MAX);
+    script.asked();
+    let operator = payer("user-0").operator();
+    let operator = ask_as(&decisions, operator, ["operator".to_owned()].into_iter());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(script.asked_count(), 1);
     script.open();
-    for one in asked {
-        assert!(one.await.unwrap());
-    }
+    all_allowed(callers.into_iter().chain(operator)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -303,7 +303,8 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     assert_eq!(caller.user.name, "joe");
     assert_eq!(stage.script.asked_count(), 0);
     let question = stage.guard.question(&caller, pods("a")).unwrap();
-    assert_eq!(question.payer.name, "jane");
+    let jane = stage.authenticate(&[JANE]).await.unwrap();
+    assert_eq!(question.payer, jane.peer);
     match &question.asker {
         Asker::Caller {
             token,

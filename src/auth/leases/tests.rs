@@ -1,7 +1,7 @@
 //! Leases under a clock that tests set.
 
 use super::super::changes::RoleScope;
-use super::super::decisions::tests::{namespace, pods, question, user};
+use super::super::decisions::tests::{namespace, payer, pods, question, user};
 use super::super::lease::LeaseHold;
 use super::*;
 
@@ -40,8 +40,13 @@ fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, Le
 }
 
 fn due(leases: &mut Leases, now: Instant) -> Vec<RequirementKey> {
-    let scan = leases.scan(now);
-    scan.due.iter().map(Requirement::key).collect()
+    leases.scan(now);
+    let mut due = Vec::new();
+    leases.offer_due(now, |requirement| {
+        due.push(requirement.key());
+        true
+    });
+    due
 }
 
 fn access(name: &str, space: &str) -> RequirementKey {
@@ -201,8 +206,8 @@ fn an_old_decision_is_asked_again_before_its_age_counts() {
     };
     let lease = leases.lease(key("jane", "a"), requirements, now);
     let _hold = lease.hold();
-    let scan = leases.scan(now);
-    assert_eq!((scan.revoked, scan.due.len()), (0, 1));
+    assert_eq!(leases.scan(now).revoked, 0);
+    assert_eq!(due(&mut leases, now).len(), 1);
 }
 
 #[test]
@@ -248,7 +253,7 @@ fn leases_without_streams_are_not_asked_about_and_take_no_memory() {
     assert_eq!(due(&mut leases, start + seconds(31)).len(), 1);
     leases.confirm(&access("jane", "a"), start, start);
     drop((lease, hold));
-    leases.scan(start + seconds(31));
+    due(&mut leases, start + seconds(31));
     assert!(leases.is_empty());
     for number in 0..100_000 {
         held(&mut leases, "jane", &number.to_string(), start);
@@ -347,4 +352,37 @@ fn what_was_not_confirmed_for_longest_is_checked_first() {
         .map(|age| access("jane", &age.to_string()))
         .collect();
     assert_eq!(due(&mut leases, start + seconds(200)), expected);
+}
+
+/// Whoever impersonates somebody may have much to be checked.
+#[test]
+fn checks_of_a_users_own_streams_take_its_own_places() {
+    let start = Instant::now();
+    let mut leases = Leases::new(TIMES);
+    let mut hold_for = |impersonator: Option<&str>| {
+        let mut own = question("jane", pods("a"));
+        own.payer = payer(impersonator.unwrap_or("jane"));
+        let confirmation = Confirmation {
+            at: start,
+            is_doubtful: false,
+        };
+        let key = LeaseKey {
+            impersonator: impersonator.map(user),
+            ..key("jane", "a")
+        };
+        let lease = leases.lease(
+            key,
+            || vec![(Requirement::Access(own), confirmation)],
+            start,
+        );
+        let hold = lease.hold();
+        (lease, hold)
+    };
+    let _held = [Some("admin"), None, Some("root")].map(&mut hold_for);
+    let mut payers = Vec::new();
+    leases.offer_due(start + seconds(30), |requirement| {
+        payers.push(requirement.payer());
+        true
+    });
+    assert_eq!(payers, [payer("jane")]);
 }

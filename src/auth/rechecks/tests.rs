@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::HeaderValue;
 use rustls_pki_types::CertificateDer;
+use tokio::task::JoinSet;
 
 use super::super::caller::CertificateChain;
 use super::super::decisions::tests::{
-    Script, allowed, decisions, denied, down, pods, question, user,
+    Script, allowed, decisions, denied, down, payer, pods, question, user,
 };
 use super::super::digest::CredentialHasher;
 use super::super::lease::LeaseHold;
+use super::queue::{IN_FLIGHT_MAX, WAITING_MAX};
 use super::*;
 use crate::metrics::Metrics;
 
@@ -287,6 +289,7 @@ async fn a_deleted_token_ends_its_streams_and_no_others() {
             token: token.clone(),
             digest,
             user: user("jane"),
+            payer: payer("jane"),
         };
         let key = LeaseKey {
             credential: Some(digest),
@@ -325,6 +328,7 @@ async fn a_token_that_has_become_another_users_ends_streams() {
         token: token(),
         digest,
         user: user("jane"),
+        payer: payer("jane"),
     };
     let (lease, _hold) = stage.lease(key, vec![requirement]);
     let mut regrouped = (*user("jane")).clone();
@@ -387,14 +391,84 @@ async fn checks_in_flight_are_bounded() {
     let stage = Stage::new();
     stage.script.close();
     let held: Vec<_> = (0..200)
-        .map(|n| stage.held(question("jane", pods(&n.to_string()))))
+        .map(|n| stage.held(question(&format!("user-{}", n % 50), pods(&n.to_string()))))
         .collect();
     pass(40).await;
-    assert_eq!(stage.script.asked_count(), IN_FLIGHT_MAX);
+    // All are at one address, which leaves a place to others.
+    let in_flight = IN_FLIGHT_MAX - 1;
+    assert_eq!(stage.script.asked_count(), in_flight);
     stage.script.open();
     pass(1).await;
-    assert_eq!(stage.script.asked_count(), held.len() - IN_FLIGHT_MAX);
-    assert_eq!(stage.script.in_flight_max(), IN_FLIGHT_MAX);
+    assert_eq!(stage.script.asked_count(), held.len() - in_flight);
+    assert_eq!(stage.script.in_flight_max(), in_flight);
+}
+
+/// Its namespaces are told apart by their numbers.
+fn hold_many(stage: &Stage, name: &str, count: usize) -> Vec<(Lease, LeaseHold)> {
+    let questions = (0..count).map(|number| question(name, pods(&number.to_string())));
+    questions.map(|question| stage.held(question)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_of_one_user_that_hang_keep_no_other_user_from_being_checked() {
+    let stage = Stage::new();
+    stage.script.close();
+    let _greedy = hold_many(&stage, "greedy", 1_000);
+    // Due later than all of these.
+    pass(15).await;
+    let _jane = stage.held(question("jane", pods("a")));
+    pass(30).await;
+    let asked = stage.script.asked();
+    assert_eq!(asked.len(), IN_FLIGHT_MAX * 4 / 5 + 1 + 1);
+    assert!(asked.iter().any(|(key, _)| key.user.name == "jane"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_take_turns_however_much_each_has_to_be_checked() {
+    let stage = Stage::new();
+    stage.script.close();
+    let _many: Vec<_> = (0..40)
+        .flat_map(|number| hold_many(&stage, &format!("user-{number}"), 50))
+        .collect();
+    pass(15).await;
+    let _jane = stage.held(question("jane", pods("a")));
+    pass(30).await;
+    stage.script.open();
+    pass(1).await;
+    let mut asked = stage.script.asked().into_iter();
+    let turn = asked.position(|(key, _)| key.user.name == "jane");
+    let turn = turn.expect("asked at all");
+    assert!(turn <= IN_FLIGHT_MAX + 40, "after {turn} others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_user_the_longest_unconfirmed_is_checked_first() {
+    let stage = Stage::new();
+    stage.script.close();
+    let mut held = Vec::new();
+    for number in 0..100 {
+        held.push(stage.held(question("jane", pods(&number.to_string()))));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stage.rechecks.roles_changed(RoleScope::Cluster);
+    pass(5).await;
+    stage.script.open();
+    pass(1).await;
+    let asked = stage.script.asked().into_iter().map(|(key, _)| key.access);
+    let expected = (0..100).map(|number: usize| pods(&number.to_string()));
+    assert!(asked.eq(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_find_no_room_in_the_line_are_made_all_the_same() {
+    let stage = Stage::new();
+    stage.script.close();
+    let held = hold_many(&stage, "jane", WAITING_MAX + 100);
+    pass(40).await;
+    stage.script.open();
+    stage.script.then_always(denied());
+    pass(5).await;
+    assert!(held.iter().all(|(lease, _)| lease.is_revoked()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,6 +504,7 @@ async fn a_certificate_that_no_longer_counts_ends_the_streams_that_stand_on_it()
         let certificate = digest.map(|digest| Requirement::Certificate {
             credential: Credential::Certificate(Arc::clone(&chain)),
             digest,
+            payer: payer("jane"),
         });
         let access = Requirement::Access(question);
         stage.lease(key, certificate.into_iter().chain([access]).collect())

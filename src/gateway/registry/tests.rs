@@ -275,6 +275,7 @@ fn permission() -> Permission {
         impersonator: None,
         impersonation: Arc::default(),
         credential: Credential::Certificate(Arc::default()),
+        peer: Peer::default(),
         expires_at: None,
     };
     Permission {

@@ -32,7 +32,7 @@ async fn waiting_for_a_place_counts_as_waiting_for_the_answer() {
     let decisions = decisions(&script);
     script.close();
     let begun = Instant::now();
-    let waiting: Vec<_> = (0..2 * IN_FLIGHT_OF_USER_MAX)
+    let waiting: Vec<_> = (0..2 * IN_FLIGHT_MAX)
         .map(|number| decide(&decisions, &question("jane", pods(&number.to_string()))))
         .collect();
     for one in waiting {

@@ -1,5 +1,5 @@
-//! Places of token reviews, and the line of those who wait for one, both shared among addresses: whoever sends unknown tokens in masses
-//! waits for itself.
+//! Places of reviews, and the line of those who wait for one, both shared among callers: whoever causes reviews in masses waits for
+//! itself.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,15 +10,15 @@ use crate::fairness::line::{Entry, Line};
 
 /// So many reviews at once, and so many that wait. Clones are the same places.
 #[derive(Clone, Debug)]
-pub(super) struct ReviewPlaces(Arc<Mutex<Line<oneshot::Sender<ReviewPlace>>>>);
+pub(super) struct Places(Arc<Mutex<Line<oneshot::Sender<Place>>>>);
 
-impl ReviewPlaces {
+impl Places {
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self(Arc::new(Mutex::new(Line::new(running_max, waiting_max))))
     }
 
     /// A turn for the peer; `None` if its part of the line is full, or all of it.
-    pub(super) fn turn(&self, peer: Peer) -> Option<ReviewTurn> {
+    pub(super) fn turn(&self, peer: Peer) -> Option<Turn> {
         let (sender, place) = oneshot::channel();
         let mut line = self.line();
         let waiting = match line.enter(peer) {
@@ -34,20 +34,20 @@ impl ReviewPlaces {
             }),
             Entry::Full(_) => return None,
         };
-        Some(ReviewTurn {
+        Some(Turn {
             place,
             _waiting: waiting,
         })
     }
 
-    fn place(&self, peer: Peer) -> ReviewPlace {
-        ReviewPlace {
+    fn place(&self, peer: Peer) -> Place {
+        Place {
             places: self.clone(),
             peer,
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line<oneshot::Sender<ReviewPlace>>> {
+    fn line(&self) -> MutexGuard<'_, Line<oneshot::Sender<Place>>> {
         // The line is whole between its methods, and these do not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,22 +55,22 @@ impl ReviewPlaces {
 
 /// A place that was given, or that is waited for until this is dropped.
 #[derive(Debug)]
-pub(super) struct ReviewTurn {
+pub(super) struct Turn {
     /// Dropped first: a place that lies in it goes to the next one.
-    place: oneshot::Receiver<ReviewPlace>,
+    place: oneshot::Receiver<Place>,
     _waiting: Option<Waiting>,
 }
 
-impl ReviewTurn {
+impl Turn {
     /// The place, when its turn has come; `None` if it never comes.
-    pub(super) async fn come(mut self) -> Option<ReviewPlace> {
+    pub(super) async fn come(mut self) -> Option<Place> {
         (&mut self.place).await.ok()
     }
 }
 
 #[derive(Debug)]
 struct Waiting {
-    places: ReviewPlaces,
+    places: Places,
     peer: Peer,
     id: u64,
 }
@@ -83,12 +83,12 @@ impl Drop for Waiting {
 
 /// The right to one review, until it is dropped.
 #[derive(Debug)]
-pub(super) struct ReviewPlace {
-    places: ReviewPlaces,
+pub(super) struct Place {
+    places: Places,
     peer: Peer,
 }
 
-impl Drop for ReviewPlace {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut turns = Vec::new();
         let mut line = self.places.line();
