@@ -14,6 +14,8 @@ mod front;
 mod identity;
 #[path = "passthrough/peer.rs"]
 mod peer;
+#[path = "passthrough/reviews.rs"]
+mod reviews;
 
 use std::time::Duration;
 

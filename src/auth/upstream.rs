@@ -11,7 +11,6 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::Resource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 
 use super::caller::{Caller, Credential, Token};
 use super::impersonation;
@@ -53,7 +52,8 @@ impl<'a> ReviewIdentity<'a> {
     }
 }
 
-/// What a review is for. Each purpose has its own places, so that a flood of unknown tokens delays nobody who is known.
+/// What a review is for. Whoever asks has places for its purpose (the token cache, the memory of decisions, the checks of open
+/// streams), so that a flood of unknown tokens delays nobody who is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewPurpose {
     /// To learn who is calling.
@@ -99,8 +99,6 @@ pub enum ReviewError {
 /// Sends reviews.
 pub struct Reviewer {
     upstream: Client,
-    authorization: Semaphore,
-    recheck: Semaphore,
 }
 
 impl std::fmt::Debug for Reviewer {
@@ -112,13 +110,8 @@ impl std::fmt::Debug for Reviewer {
 impl Reviewer {
     /// Sends them to this API server.
     #[must_use]
-    pub fn new(upstream: Client) -> Self {
-        let places = || Semaphore::new(IN_FLIGHT_MAX);
-        Self {
-            upstream,
-            authorization: places(),
-            recheck: places(),
-        }
+    pub const fn new(upstream: Client) -> Self {
+        Self { upstream }
     }
 
     /// Creates a review and returns it as the API server has filled it in.
@@ -141,31 +134,25 @@ impl Reviewer {
         read(&answer)
     }
 
-    /// Waiting for a place counts towards the time-out.
     async fn exchange(
         &self,
         purpose: ReviewPurpose,
         identity: ReviewIdentity<'_>,
         request: Request<Bytes>,
     ) -> Result<Bytes, ReviewError> {
-        let places = match purpose {
-            // The token cache has places for these, and shares them among addresses.
-            ReviewPurpose::Authentication => None,
-            ReviewPurpose::Authorization => Some(&self.authorization),
-            ReviewPurpose::Recheck => Some(&self.recheck),
-        };
-        let _place = match places {
-            None => None,
-            Some(places) => {
-                let place = places.acquire().await;
-                Some(place.map_err(|_closed| unavailable("no places".to_owned()))?)
-            }
-        };
-        let response = match identity {
-            ReviewIdentity::Gateway | ReviewIdentity::Impersonated(_) => {
+        let response = match (identity, purpose) {
+            (ReviewIdentity::Gateway | ReviewIdentity::Impersonated(_), _) => {
                 self.upstream.send(request).await
             }
-            ReviewIdentity::Caller { .. } => {
+            // API servers close an HTTP/2 connection after credentials that they do not take, with the reviews of others on it.
+            (ReviewIdentity::Caller { .. }, ReviewPurpose::Authentication) => {
+                let request = request.map(RequestBody::Full);
+                self.upstream.send_as_caller_apart(request).await
+            }
+            (
+                ReviewIdentity::Caller { .. },
+                ReviewPurpose::Authorization | ReviewPurpose::Recheck,
+            ) => {
                 let request = request.map(RequestBody::Full);
                 self.upstream.send_as_caller(request).await
             }
@@ -271,9 +258,6 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// As the API server's own webhooks have it by default.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Reviews in flight for one purpose; others wait. The API server runs 200 writes at once by default.
-const IN_FLIGHT_MAX: usize = 64;
 
 /// A user has some groups, a reason some words. What is longer is no answer.
 const ANSWER_LEN_MAX: usize = 1 << 20;

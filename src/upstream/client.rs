@@ -114,13 +114,24 @@ impl Client {
     /// As [`Client::send`].
     pub async fn send_as_caller(
         &self,
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let own = HeaderValue::from_static(OWN_USER_AGENT);
-        request.headers_mut().entry(USER_AGENT).or_insert(own);
+        let request = named(request);
         let stack = self.shared.stack.load_full();
         self.pass_on(&stack, &stack.caller.calls, Identity::Caller, request)
             .await
+    }
+
+    /// The same with credentials that the server may not take: over a connection that no other request shares, as
+    /// [`Client::forward_apart`].
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send_as_caller_apart(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        self.forward_apart(named(request)).await
     }
 
     /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
@@ -219,11 +230,7 @@ impl Client {
     where
         B: Into<RequestBody>,
     {
-        let mut request = request.map(Into::into);
-        request
-            .headers_mut()
-            .entry(USER_AGENT)
-            .or_insert(HeaderValue::from_static(OWN_USER_AGENT));
+        let request = named(request.map(Into::into));
         tokio::time::timeout(
             RESPONSE_HEAD_TIMEOUT,
             self.pass_on(stack, lane, Identity::Gateway, request),
@@ -410,6 +417,13 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
+}
+
+/// A request of the gateway's own says so.
+fn named(mut request: Request<RequestBody>) -> Request<RequestBody> {
+    let own = HeaderValue::from_static(OWN_USER_AGENT);
+    request.headers_mut().entry(USER_AGENT).or_insert(own);
+    request
 }
 
 /// Times that a request is sent which the server does not look at.

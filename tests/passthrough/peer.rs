@@ -86,6 +86,7 @@ async fn answer(
         "/swallow" => swallow(request, seen).await,
         "/hang" => hang(seen.clone()).await,
         "/upgrade" => upgrade(request),
+        path if path.starts_with("/apis/auth") => review(&request),
         "/redirect" => {
             let mut response = plain(StatusCode::FOUND, "");
             let location = HeaderValue::from_static("/upgrade");
@@ -103,6 +104,22 @@ async fn answer(
         }
         _ => describe(&request),
     }
+}
+
+/// Tells in what is to be the user's name, or the reason, how the review has come.
+fn review(request: &Request<Incoming>) -> Response<PeerBody> {
+    let version = format!("{:?}", request.version());
+    let review = match request.uri().path().ends_with("/selfsubjectreviews") {
+        true => serde_json::json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {},
+            "status": {"userInfo": {"username": version}},
+        }),
+        false => serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {},
+            "spec": {}, "status": {"allowed": true, "reason": version},
+        }),
+    };
+    plain(StatusCode::CREATED, review.to_string())
 }
 
 fn describe(request: &Request<Incoming>) -> Response<PeerBody> {

@@ -1,0 +1,58 @@
+//! Over which connections reviews travel.
+
+use std::sync::Arc;
+
+use kube_fanout::auth::access::Access;
+use kube_fanout::auth::authorizer::UpstreamAuthorizer;
+use kube_fanout::auth::caller::Token;
+use kube_fanout::auth::decisions::Authorizer as _;
+use kube_fanout::auth::digest::CredentialHasher;
+use kube_fanout::auth::question::{Asker, Question, QuestionKey};
+use kube_fanout::auth::token_review::{TokenAuthenticator as _, TokenReviewMethod, UpstreamTokens};
+use kube_fanout::auth::upstream::{ReviewPurpose, Reviewer};
+use kube_fanout::fairness::Peer;
+use kube_fanout::metrics::Metrics;
+use kube_fanout::upstream::client::{Client, UpstreamSource};
+
+use crate::front::certificate;
+use crate::peer;
+
+/// API servers close a connection after credentials that they do not take, with the reviews of others on it.
+#[tokio::test]
+async fn a_new_token_is_reviewed_over_a_connection_that_no_other_review_shares() {
+    let (acceptor, ca_file) = certificate();
+    let peer = peer::start(Some(acceptor)).await;
+    let url = format!("https://localhost:{}", peer.address.port());
+    let source = UpstreamSource::Url {
+        url: url.parse().unwrap(),
+        ca_file: Some(ca_file),
+    };
+    let client = Client::connect(source).await.unwrap();
+    let reviewer = Arc::new(Reviewer::new(client));
+    let metrics = Metrics::new().unwrap().authentication();
+    let method = TokenReviewMethod::SelfSubjectReview;
+    let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics);
+    let token = Token::new("of-somebody").unwrap();
+    let authorizer = UpstreamAuthorizer::new(reviewer);
+    let question = Question {
+        asker: Asker::Caller {
+            token: token.clone(),
+            impersonation: Arc::default(),
+        },
+        payer: Peer::default(),
+        key: QuestionKey {
+            credentials: Some(CredentialHasher::new(&[7; 32]).token(&token)),
+            user: Arc::default(),
+            access: Access::Path {
+                verb: "get".to_owned(),
+                path: "/version".to_owned(),
+            },
+        },
+    };
+    for _ in 0..2 {
+        let user = tokens.authenticate(&token, ReviewPurpose::Authentication);
+        assert_eq!(user.await.unwrap().unwrap().name, "HTTP/1.1");
+        let verdict = authorizer.decide(&question, ReviewPurpose::Authorization);
+        assert_eq!(verdict.await.unwrap().reason, "HTTP/2.0");
+    }
+}
