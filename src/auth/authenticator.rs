@@ -305,6 +305,7 @@ impl Authenticator {
         });
         let user = match verdict {
             Ok(Some(user)) => user,
+            // Upstream knows the token: who is nobody is told 401.
             Err(ReviewError::SelfReviewForbidden) => return Err(Refusal::Forward),
             Ok(None) | Err(_) => return Ok(None),
         };

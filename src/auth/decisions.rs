@@ -306,9 +306,8 @@ impl Shared {
         if let Some(decision) = self.remembered(key).await {
             return Some(Ok(decision));
         }
-        let message = String::new();
         let is_forbidden_to_ask = self.is_forbidden_to_ask(key).await;
-        is_forbidden_to_ask.then_some(Err(ReviewError::Forbidden { message }))
+        is_forbidden_to_ask.then_some(Err(ReviewError::SelfReviewForbidden))
     }
 
     async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
@@ -329,7 +328,7 @@ impl Shared {
     async fn learn(&self, question: &Question, outcome: &Outcome, moment: Moment) {
         match outcome {
             Ok(decision) => self.remember(question.key.clone(), decision.clone()).await,
-            Err(error @ ReviewError::Forbidden { .. }) if may_not_ask(&question.asker, error) => {
+            Err(ReviewError::SelfReviewForbidden) => {
                 let known = (Instant::now(), moment);
                 self.forbidden_askers
                     .insert(asker_key(&question.key), known)
@@ -402,8 +401,8 @@ fn asker_key(key: &QuestionKey) -> AskerKey {
 /// Whether an error is about the caller, not about the gateway or upstream.
 fn may_not_ask(asker: &Asker, error: &ReviewError) -> bool {
     match (asker, error) {
-        (Asker::Caller { .. }, ReviewError::Unauthorized | ReviewError::Forbidden { .. })
-        | (Asker::Impersonated, ReviewError::Forbidden { .. }) => true,
+        (_, ReviewError::SelfReviewForbidden)
+        | (Asker::Caller { .. }, ReviewError::Unauthorized) => true,
         (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => false,
     }
 }

@@ -382,9 +382,7 @@ impl Guard {
                 self.0.authenticator.tokens().forget(token).await;
                 return Err(Denial::Refused(Refusal::Unauthorized));
             }
-            (Asker::Caller { .. } | Asker::Impersonated, ReviewError::Forbidden { .. }) => {
-                return Err(Denial::Unasked);
-            }
+            (_, ReviewError::SelfReviewForbidden) => return Err(Denial::Unasked),
             (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => {}
         }
         tracing::debug!(%error, "an access review failed");

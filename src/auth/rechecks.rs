@@ -232,8 +232,9 @@ impl Rechecks {
                 self.credentials.forget(token).await;
                 Outcome::Refused(Revocation::Unauthenticated)
             }
-            (Asker::Caller { .. } | Asker::Impersonated, ReviewError::Forbidden { .. }) => {
-                self.decisions.forget_one(&question.key).await;
+            (_, ReviewError::SelfReviewForbidden) => {
+                // Nothing that the caller was allowed could be confirmed.
+                self.roles_changed(RoleScope::User(question.key.user.name.clone()));
                 Outcome::Refused(Revocation::Denied)
             }
             (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => Outcome::Failed,

@@ -87,8 +87,6 @@ impl UpstreamTokens {
                 match self.reviewer.create(purpose, identity, &review).await {
                     Ok(answer) => self_reviewed(answer),
                     Err(ReviewError::Unauthorized) => Ok(None),
-                    // Upstream knows the token: who is nobody is told 401.
-                    Err(ReviewError::Forbidden { .. }) => Err(ReviewError::SelfReviewForbidden),
                     Err(error) => Err(error),
                 }
             }

@@ -76,13 +76,13 @@ pub enum ReviewError {
     /// 401: the credentials of the review do not count.
     #[error("the API server refuses the credentials of a review")]
     Unauthorized,
-    /// 403: the identity may not ask, or may not impersonate.
+    /// 403 to a review in the gateway's name: it may not ask.
     #[error("the API server forbids a review: {message}")]
     Forbidden {
         /// In the API server's words, cut off if long.
         message: String,
     },
-    /// 403 to a caller who asks about itself: it may not.
+    /// 403 to a review in a caller's own name: it may not ask about itself, or not impersonate.
     #[error("the API server does not let the caller ask about itself")]
     SelfReviewForbidden,
     /// The answer makes no sense.
@@ -158,7 +158,13 @@ impl Reviewer {
             }
         };
         let response = response.map_err(|error| unavailable(chain(&error)))?;
-        answer(response).await
+        match (identity, answer(response).await) {
+            (
+                ReviewIdentity::Impersonated(_) | ReviewIdentity::Caller { .. },
+                Err(ReviewError::Forbidden { .. }),
+            ) => Err(ReviewError::SelfReviewForbidden),
+            (_, answer) => answer,
+        }
     }
 }
 

@@ -192,18 +192,17 @@ async fn without_an_answer_nothing_is_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn who_may_not_ask_is_left_to_upstream() {
-    let forbidden = || {
-        Err(ReviewError::Forbidden {
-            message: String::new(),
-        })
-    };
     let stage = Stage::new(Mode::SelfCheck);
-    stage.script.then_always(forbidden());
+    stage
+        .script
+        .then_always(Err(ReviewError::SelfReviewForbidden));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert_eq!(refusal, Refusal::Forward);
     // Elsewhere it is the gateway that may not ask.
     let stage = Stage::new(Mode::Review);
-    stage.script.then_always(forbidden());
+    stage.script.then_always(Err(ReviewError::Forbidden {
+        message: String::new(),
+    }));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Failed { .. }), "{refusal:?}");
 }

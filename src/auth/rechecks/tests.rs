@@ -12,6 +12,7 @@ use super::super::decisions::tests::{
 };
 use super::super::digest::CredentialHasher;
 use super::super::lease::LeaseHold;
+use super::super::question::QuestionKey;
 use super::queue::{IN_FLIGHT_MAX, WAITING_MAX};
 use super::*;
 use crate::metrics::Metrics;
@@ -342,13 +343,7 @@ async fn a_token_that_has_become_another_users_ends_streams() {
 async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
     let refusals = [
         (ReviewError::Unauthorized, Revocation::Unauthenticated, 1),
-        (
-            ReviewError::Forbidden {
-                message: String::new(),
-            },
-            Revocation::Denied,
-            0,
-        ),
+        (ReviewError::SelfReviewForbidden, Revocation::Denied, 0),
     ];
     for (error, reason, forgotten) in refusals {
         let stage = Stage::new();
@@ -363,6 +358,27 @@ async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
         let decision = stage.rechecks.decisions.decide(&own_question()).await;
         assert!(decision.is_err(), "the decision was not forgotten");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_no_longer_ask_has_no_remembered_permission() {
+    let stage = Stage::new();
+    let other = Question {
+        key: QuestionKey {
+            access: pods("b"),
+            ..own_question().key
+        },
+        ..own_question()
+    };
+    let decision = stage.rechecks.decisions.decide(&other).await.unwrap();
+    assert!(decision.verdict.is_allowed);
+    let (lease, _hold) = stage.held(own_question());
+    stage
+        .script
+        .then_always(Err(ReviewError::SelfReviewForbidden));
+    lease.revoked().await;
+    let refused = stage.rechecks.decisions.decide(&other).await.unwrap_err();
+    assert_eq!(refused, ReviewError::SelfReviewForbidden);
 }
 
 #[tokio::test(start_paused = true)]

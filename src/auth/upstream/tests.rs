@@ -129,6 +129,26 @@ async fn whatever_is_no_answer_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_review_that_is_forbidden_says_whose_right_is_missing() {
+    let stage = Stage::new(|_| response("403 Forbidden", "no")).await;
+    let user = User {
+        name: "alice".to_owned(),
+        ..User::default()
+    };
+    let token = Token::new("mine").unwrap();
+    let caller = ReviewIdentity::Caller {
+        token: Some(&token),
+        impersonation: &HeaderMap::new(),
+    };
+    for identity in [caller, ReviewIdentity::Impersonated(&user)] {
+        let refused = ask(&stage, identity).await;
+        assert_eq!(refused, Err(ReviewError::SelfReviewForbidden));
+    }
+    let refused = ask(&stage, ReviewIdentity::Gateway).await;
+    assert!(matches!(refused, Err(ReviewError::Forbidden { .. })));
+}
+
+#[tokio::test]
 async fn nonsense_is_no_answer() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [

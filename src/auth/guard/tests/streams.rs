@@ -122,9 +122,9 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn who_may_not_ask_about_itself_may_not_impersonate() {
     let stage = Stage::new(Mode::SelfCheck);
-    stage.script.then_always(Err(ReviewError::Forbidden {
-        message: String::new(),
-    }));
+    stage
+        .script
+        .then_always(Err(ReviewError::SelfReviewForbidden));
     match impersonating(&stage, JANE).await.unwrap_err() {
         Refusal::Forbidden { user, access, .. } => {
             assert_eq!(user.name, "jane");
