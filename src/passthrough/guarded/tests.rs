@@ -61,7 +61,7 @@ impl Scene {
         }
     }
 
-    async fn says(&mut self, text: &'static str) {
+    async fn says(&self, text: &'static str) {
         self.upstream
             .send(Bytes::from_static(text.as_bytes()))
             .await
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     /// What the client gets next.
-    async fn next(&mut self) -> String {
+    async fn next(&self) -> String {
         let frame = std::future::poll_fn(|context| self.client.poll_frame(context)).await;
         match frame {
             None => "end".to_owned(),
