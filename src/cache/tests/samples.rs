@@ -85,6 +85,10 @@ impl Dice {
     }
 }
 
+/// As short as can be: there are tests with very many objects.
+const MANAGED_FIELDS: &str =
+    r#","managedFields":[{"manager":"kubectl","operation":"Update","fieldsV1":{}}]"#;
+
 /// One object in words: what its bytes are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
@@ -95,6 +99,8 @@ pub(crate) struct Sample {
     pub(crate) version: u64,
     /// The value of its label `tier`.
     pub(crate) tier: Option<&'static str>,
+    /// Whether it says who wrote its fields.
+    pub(crate) has_managed_fields: bool,
     /// Bytes of data; no data at all when 0.
     pub(crate) data_len: usize,
 }
@@ -107,6 +113,7 @@ impl Sample {
             uid: version,
             version,
             tier: None,
+            has_managed_fields: false,
             data_len: 0,
         }
     }
@@ -124,6 +131,10 @@ impl Sample {
         let labels = self.tier.map_or_else(String::new, |tier| {
             format!(",\"labels\":{{\"tier\":\"{tier}\"}}")
         });
+        let managed_fields = match self.has_managed_fields {
+            true => MANAGED_FIELDS,
+            false => "",
+        };
         let (uid, version) = (self.uid, self.version);
         let data = match self.data_len {
             0 => String::new(),
@@ -134,7 +145,7 @@ impl Sample {
             Layout::Dynamic => format!("\"apiVersion\":\"{api}\",\"kind\":\"{word}\","),
         };
         let text = format!(
-            "{{{prefix}\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\"{labels}}}{data}}}"
+            "{{{prefix}\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\"{labels}{managed_fields}}}{data}}}"
         );
         let prefix_len = match self.layout {
             Layout::Typed => prefix.len(),

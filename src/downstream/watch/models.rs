@@ -1,5 +1,9 @@
-//! Loom model of a view that closes: a watcher that is told of the end has everything that came before it. Fails when the watcher
-//! looks for events before it asks whether the view is closed.
+//! Loom models of a watcher beside what happens in its view. A watcher that is told of the end has everything that came before it:
+//! fails when it looks for events before it asks whether the view is closed. A body that waits is woken by the next batch: fails when it
+//! looks for events, arms itself and does not look again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
 
 use loom::model::Builder;
 use loom::thread;
@@ -19,21 +23,33 @@ impl WatchTally for Untold {
     fn ended(&self, _: WatchTotals) {}
 }
 
-fn follower(served: Served, entry: Entry) -> Follower {
-    let version = ResourceVersion(10);
-    let sequence = served.cache.resume_after(version).unwrap();
-    let timing = Timing {
+fn timing() -> Timing {
+    Timing {
         started: Instant::now(),
         timeout: Duration::from_secs(60),
         bookmarks: false,
-    };
-    Follower::new(
-        served,
-        (entry.view, entry.cursor, entry.reached),
-        Start::After { sequence, version },
-        timing,
-        Arc::new(Untold),
-    )
+    }
+}
+
+fn start(served: &Served) -> Start {
+    let version = ResourceVersion(10);
+    let sequence = served.cache.resume_after(version).unwrap();
+    Start::After { sequence, version }
+}
+
+fn follower(served: Served, entry: Entry) -> Follower {
+    let start = start(&served);
+    let place = (entry.view, entry.cursor, entry.reached);
+    Follower::new(served, place, start, timing(), Arc::new(Untold))
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -66,5 +82,40 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
         hub.close();
         let frames = watcher.join().expect("it watches");
         assert!(frames.is_none_or(|frames| frames == 1), "{frames:?}");
+    });
+}
+
+#[test]
+fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
+    // A body has a timer. It never goes off: nobody drives this runtime.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _context = runtime.enter();
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let mut world = World::new(1, 100, Arc::clone(&hub) as _);
+        let served = Served {
+            cache: Arc::clone(world.writer.cache()),
+            hub: Arc::clone(&hub),
+        };
+        let entry = hub.join(&Selector::default());
+        let start = start(&served);
+        let mut body = WatchBody::new(served, entry, start, timing(), Arc::new(Untold));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let watcher = thread::spawn(move || {
+            let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
+            // The body outlives the batch: who left is woken by nothing.
+            (body, polled.is_ready())
+        });
+        let change = world.write("a/1", None);
+        world.apply(vec![change]);
+        let (_body, has_frame) = watcher.join().expect("it watches");
+        let wakes = wakes.0.load(Ordering::Relaxed);
+        assert!(has_frame || wakes > 0, "it waits, and nobody wakes it");
     });
 }

@@ -462,6 +462,28 @@ async fn a_bookmark_never_runs_ahead_of_an_event_that_is_still_to_be_delivered()
     assert_eq!(lines[200], format!("BOOKMARK {last}"));
 }
 
+/// An event may come after the last look at the view and before the timer is asked.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.after(&everything(), 10);
+    let mut version = 10;
+    for _ in 0..2 {
+        assert_eq!(client.poll(), Polled::Waits);
+        advance(Duration::from_secs(60)).await;
+        let follower = &mut client.body.follower;
+        assert!(matches!(follower.next(), Next::Nothing));
+        let word = if version == 10 { "ADDED" } else { "MODIFIED" };
+        version = scene.put("a/x", None);
+        assert!(matches!(follower.on_time(Instant::now()), Timed::Nothing));
+        let told = [
+            format!("{word} a/x {version} -"),
+            format!("BOOKMARK {version}"),
+        ];
+        assert_eq!(client.drain(), told);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_without_bookmarks_gets_none() {
     let mut scene = Scene::new(WIDE);

@@ -69,25 +69,49 @@ mod tests {
     use super::*;
     use crate::cache::tests::samples::Sample;
 
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Put(u64),
+        Remove(u64),
+        /// Initial data begins anew.
+        Clear,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            16 => (0..12_u64).prop_map(Step::Put),
+            4 => (0..12_u64).prop_map(Step::Remove),
+            1 => Just(Step::Clear),
+        ]
+    }
+
     proptest! {
         #[test]
         fn the_last_state_of_each_stays_whatever_the_order(
-            told in prop::collection::vec((0..12_u64, prop::bool::weighted(0.8)), 0..60),
+            told in prop::collection::vec(step(), 0..60),
             rising in 0..12_u64,
         ) {
-            let first = (0..rising).map(|key| (key, true));
+            let first = (0..rising).map(Step::Put);
             let mut side = Side::default();
             let mut expected = BTreeMap::new();
-            for (version, (key, is_put)) in first.chain(told).enumerate() {
-                let key = format!("a/{key:02}");
-                let version = version as u64 + 1;
-                let object = Sample::new(&key, version).object();
-                if is_put {
-                    expected.insert(key, version);
-                    side.put(object);
-                } else {
-                    expected.remove(&key);
-                    side.remove(&object);
+            for (version, step) in (1..).zip(first.chain(told)) {
+                let key = |key| format!("a/{key:02}");
+                let object = |key: &str| Sample::new(key, version).object();
+                match step {
+                    Step::Put(number) => {
+                        let key = key(number);
+                        side.put(object(&key));
+                        expected.insert(key, version);
+                    }
+                    Step::Remove(number) => {
+                        let key = key(number);
+                        side.remove(&object(&key));
+                        expected.remove(&key);
+                    }
+                    Step::Clear => {
+                        side.clear();
+                        expected.clear();
+                    }
                 }
             }
             let entry = |object: &Object| (object.key().to_string(), object.resource_version().0);

@@ -222,6 +222,43 @@ fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
     assert_eq!(frames[0], frames[2]);
 }
 
+/// One event is a different one to each selector.
+#[test]
+fn what_is_cut_out_of_an_event_says_what_the_event_is_to_each_view() {
+    let (mut world, hub) = scene(1);
+    let metadata = Rendition {
+        form: Form::Metadata(MetaVersion::V1),
+        ..Rendition::default()
+    };
+    // Whichever view is served first, the others must not get its line.
+    for selectors in [
+        [Selector::default(), tier("x"), tier("y")],
+        [tier("y"), tier("x"), Selector::default()],
+        [tier("x"), tier("y"), Selector::default()],
+    ] {
+        let before = world.write("a/1", Some("y"));
+        world.apply(vec![before]);
+        let entries = selectors.map(|selector| {
+            let entry = hub.join_as(&selector, metadata, Peer::UNKNOWN);
+            (selector, entry.unwrap())
+        });
+        let change = world.write("a/1", Some("x"));
+        world.apply(vec![change]);
+        let version = world.version;
+        for (selector, entry) in entries {
+            let mut cursor = entry.cursor;
+            let expected = if selector == tier("x") {
+                format!("ADDED a/1 {version} x")
+            } else if selector == tier("y") {
+                format!("DELETED a/1 {version} y")
+            } else {
+                format!("MODIFIED a/1 {version} x")
+            };
+            assert_eq!(batches(&entry.view, &mut cursor).concat(), [expected]);
+        }
+    }
+}
+
 #[test]
 fn equal_selectors_share_a_view_however_they_are_written() {
     let (_, hub) = scene(1);

@@ -310,6 +310,11 @@ fn pinned_values_are_those_of_equalities() {
         selector.to_string(),
         "metadata.name=a\\,b,metadata.namespace=ns,spec.nodeName=n,status.phase!=Failed"
     );
+    let others = FieldSelector::parse("metadata.name!=a,metadata.namespace!=ns", pods()).unwrap();
+    assert_eq!(
+        (others.pinned_name(), others.pinned_namespace()),
+        (None, None)
+    );
     assert_eq!(
         pinned_in("x.y=1,metadata.name==q", "metadata.name"),
         Some("q".into())
