@@ -13,6 +13,8 @@ mod documents;
 mod edges;
 #[path = "tidy/files.rs"]
 mod files;
+#[path = "tidy/planted.rs"]
+mod planted;
 #[path = "tidy/source.rs"]
 mod source;
 

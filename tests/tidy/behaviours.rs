@@ -88,7 +88,8 @@ fn has_test(text: &str, inside: &[&str]) -> bool {
     modules.iter().all(declared) && is_test()
 }
 
-fn exists(path: &str) -> bool {
+/// Whether there is such a test, written as the page writes it.
+pub(crate) fn exists(path: &str) -> bool {
     places(path).iter().any(|(file, inside)| {
         fs::read_to_string(root().join(file)).is_ok_and(|text| has_test(&text, inside))
     })

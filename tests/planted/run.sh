@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Plants known defects, one after another, in a copy of the last commit, and looks whether the tests find them.
+#
+#   run.sh [--all-tests] [NAME...]   all defects, or those whose names begin so: 01, 12-list. Each patch names the test that should find
+#                                    it. With --all-tests, every test of that test binary runs instead.
+#   run.sh --check [NAME...]         only whether the patches apply to the tree as it is, which builds nothing
+#
+# The copy and its builds are in target/planted and stay, so that later runs build less; the first builds every dependency. Before
+# anything is planted, the tests pass without a defect, or what they find would prove nothing. A test that hangs has found its
+# defect; a patch that does not apply or compile is a failure. Prints a line a defect. Exit code: 0 all found, 1 some not, 2 usage,
+# 3 cannot be set up.
+#
+# Environment:
+#   PLANTED_LIMIT   seconds for one run of the tests, after which it counts as hanging [120; 600 with --all-tests]
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+work=$top/target/planted
+tree=$work/tree
+
+unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
+usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2; }
+
+mode=finder patches=()
+for argument in "$@"; do
+  case $argument in
+    --all-tests) mode=all ;;
+    --check) mode=check ;;
+    -*) usage ;;
+    *)
+      before=${#patches[@]}
+      for patch in "$here/$argument"*.patch; do [ -f "$patch" ] && patches+=("$patch"); done
+      [ "${#patches[@]}" -gt "$before" ] || { printf 'run.sh: no patch %s\n' "$argument" >&2; exit 2; }
+      ;;
+  esac
+done
+[ "${#patches[@]}" -gt 0 ] || patches=("$here"/[0-9]*.patch)
+
+command -v git >/dev/null || unfit "git is missing"
+# A tree without a history, unpacked somewhere inside another one, is not a part of that.
+export GIT_CEILING_DIRECTORIES
+GIT_CEILING_DIRECTORIES=$(dirname "$top")
+
+failures=0
+name_of() { basename "$1" .patch; }
+# A property that failed leaves its case behind, which would make it easy for the next.
+restore() { git -C "$tree" checkout -q --force . && git -C "$tree" clean -dfq; }
+fails() { printf '%-42s %s\n' "$(name_of "$1")" "$2"; failures=$((failures + 1)); }
+applies() { git -C "$1" apply "${@:3}" "$2" 2>"$work/apply.log"; }
+mkdir -p "$work"
+
+if [ "$mode" = check ]; then
+  for patch in "${patches[@]}"; do
+    applies "$top" "$patch" --check || fails "$patch" "no longer applies: $(head -n 1 "$work/apply.log")"
+  done
+  [ "$failures" = 0 ] || exit 1
+  echo "${#patches[@]} patches apply"
+  exit 0
+fi
+
+for tool in cargo timeout flock; do command -v "$tool" >/dev/null || unfit "$tool is missing"; done
+case $mode in all) limit=${PLANTED_LIMIT:-600} ;; *) limit=${PLANTED_LIMIT:-120} ;; esac
+exec 9>"$work/lock"
+flock -n 9 || unfit "another run is at work in $work"
+
+# Only what differs from the last run's commit is written, so that only that is built anew.
+checkout() { git -C "$tree" fetch -q --no-tags "$top" HEAD && git -C "$tree" checkout -q --force --detach FETCH_HEAD && restore; }
+if ! { [ -d "$tree/.git" ] && checkout; } 2>"$work/clone.log"; then
+  rm -rf "$tree"
+  { git clone -q --shared --no-checkout "$top" "$tree" && checkout; } 2>"$work/clone.log" || unfit "cannot copy the tree: $(tail -n 1 "$work/clone.log")"
+fi
+git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: what is not committed is not in the copy" >&2
+export CARGO_TARGET_DIR=$work/build CARGO_INCREMENTAL=1
+
+# A finder is written as docs/INFORMER.md writes tests: a::b::test of the library, tests/NAME::test of another test binary. The library's
+# modules called models are for loom, and in a build of its own.
+binary_of() {
+  case $1 in
+    tests/*) local path=${1#tests/}; echo "${path%%::*}" ;;
+    *::models::*) echo loom ;;
+    *) echo lib ;;
+  esac
+}
+finder_of() { sed -n 's/^Found by: //p' "$1"; }
+test_of() { case $1 in tests/*) echo "${1#*::}" ;; *) echo "$1" ;; esac; }
+
+# Builds the test binary $1 of the copy, and says where it is.
+build() {
+  local how=(cargo test --locked --no-run)
+  case $1 in
+    lib) how+=(--lib) ;;
+    loom) how=(cargo rustc --locked --lib --profile test) ;;
+    *) how+=(--test "$1") ;;
+  esac
+  how+=(--message-format json-render-diagnostics)
+  [ "$1" != loom ] || how+=(-- --cfg fanout_loom)
+  (cd "$tree" && "${how[@]}") >"$work/build.json" 2>"$work/build.log" </dev/null || return
+  # Of a test binary, not of the program that it starts.
+  sed -n 's/.*"test":true},"features".*"executable":"\([^"]*\)".*/\1/p' "$work/build.json"
+}
+
+# Runs these tests of a binary; all of it if there are none.
+tests() { (cd "$tree" && timeout --kill-after 5 "$limit" "$@") >"$work/test.log" 2>&1 </dev/null; }
+
+arguments_of() {
+  case $mode:$1 in
+    all:loom) echo models:: ;;
+    all:*) ;;
+    *) echo --exact; for finder in "${@:2}"; do test_of "$finder"; done ;;
+  esac
+}
+
+# What a run of the tests ended with, where its code $1 is not 0: what failed, or what was still running.
+verdict() {
+  local failed
+  failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/test.log")
+  local first=${failed%%$'\n'*} count
+  count=$(grep -c . <<<"$failed" || true)
+  case $1 in
+    124 | 137)
+      first=$(sed -n 's/^test \(.*\) has been running for over .*/\1/p' "$work/test.log" | head -n 1)
+      echo "hangs: ${first:-$2}"
+      ;;
+    101) echo "${first:-$2}$([ "$count" -lt 2 ] || echo " and $((count - 1)) more")" ;;
+    *) echo "code $1: ${first:-$2}" ;;
+  esac
+}
+
+plant() {
+  local patch=$1 binary=$2 finder program code=0 started=$SECONDS built
+  finder=$(finder_of "$patch")
+  restore
+  applies "$tree" "$patch" || { fails "$patch" "no longer applies: $(head -n 1 "$work/apply.log")"; return; }
+  program=$(build "$binary") || { fails "$patch" "does not compile: $(grep -m 1 '^error' "$work/build.log")"; return; }
+  built=$((SECONDS - started)) started=$SECONDS
+  mapfile -t arguments < <(arguments_of "$binary" "$finder")
+  tests "$program" "${arguments[@]}" || code=$?
+  cp "$work/test.log" "$work/$(name_of "$patch").log"
+  local spent="build $built s, test $((SECONDS - started)) s"
+  if [ "$code" = 0 ]; then
+    fails "$patch" "NOT FOUND ($spent)"
+  else
+    printf '%-42s found: %s (%s)\n' "$(name_of "$patch")" "$(verdict "$code" "$finder")" "$spent"
+  fi
+}
+
+# All patches whose finders are in one binary, after the finders have passed without any of them.
+plant_all() {
+  local binary=$1 program code=0 finders=()
+  shift
+  for patch in "$@"; do finders+=("$(finder_of "$patch")"); done
+  mapfile -t finders < <(printf '%s\n' "${finders[@]}" | sort -u)
+  restore
+  program=$(build "$binary") || { tail -n 20 "$work/build.log" >&2; unfit "$binary does not build without a defect"; }
+  mapfile -t arguments < <(arguments_of "$binary" "${finders[@]}")
+  tests "$program" "${arguments[@]}" || code=$?
+  [ "$code" = 0 ] || unfit "fails without a defect: $(verdict "$code" "$binary"); see $work/test.log"
+  if [ "$mode" = finder ] && ! grep -q "^test result: ok\. ${#finders[@]} passed" "$work/test.log"; then
+    for finder in "${finders[@]}"; do
+      grep -qF "test $(test_of "$finder") ... ok" "$work/test.log" || unfit "there is no test $finder"
+    done
+  fi
+  for patch in "$@"; do plant "$patch" "$binary"; done
+}
+
+for patch in "${patches[@]}"; do
+  [ -n "$(finder_of "$patch")" ] || unfit "$patch names no test that finds it"
+done
+binaries=$(for patch in "${patches[@]}"; do binary_of "$(finder_of "$patch")"; done | sort -u)
+# The models last, which are another build of the same library.
+for binary in $(grep -vx loom <<<"$binaries" || true) $(grep -x loom <<<"$binaries" || true); do
+  mine=()
+  for patch in "${patches[@]}"; do
+    [ "$(binary_of "$(finder_of "$patch")")" != "$binary" ] || mine+=("$patch")
+  done
+  plant_all "$binary" "${mine[@]}"
+done
+restore
+
+echo "${#patches[@]} planted, $((${#patches[@]} - failures)) found, $SECONDS s"
+[ "$failures" = 0 ]

@@ -1,0 +1,107 @@
+//! The defects in `tests/planted`: each patch says what it does and which test finds it, that test is there, and the patch applies.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::behaviours::exists;
+use crate::source::root;
+use crate::{finds, none};
+
+const FOLDER: &str = "tests/planted";
+/// What was promised.
+const COUNT_MIN: usize = 30;
+
+fn patches() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(FOLDER)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut patches: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "patch"))
+        .collect();
+    patches.sort();
+    patches
+}
+
+fn header_violations(name: &str, patch: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut says =
+        |line: usize, what: String| found.push(format!("{FOLDER}/{name}:{line}: {what}"));
+    let mut lines = patch.lines();
+    let mut field = |label: &str| lines.next().and_then(|line| line.strip_prefix(label));
+    if field("Defect: ").is_none_or(|text| text.len() < 20) {
+        says(1, "does not say what the defect is".to_owned());
+    }
+    match field("Found by: ") {
+        None => says(2, "does not say which test finds it".to_owned()),
+        Some(test) if !exists(test) => says(2, format!("there is no test {test}")),
+        Some(_) => {}
+    }
+    let changes_tests = |line: &str| line.starts_with("+++ ") && !line.starts_with("+++ b/src/");
+    if patch.lines().any(changes_tests) {
+        says(0, "plants something outside src".to_owned());
+    }
+    found
+}
+
+#[test]
+fn every_planted_defect_has_a_test_that_exists() {
+    let patches = patches();
+    let mut violations = Vec::new();
+    for path in &patches {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        violations.extend(header_violations(name, &text, exists));
+    }
+    if patches.len() < COUNT_MIN {
+        violations.push(format!(
+            "{FOLDER}: {} patches, at least {COUNT_MIN} wanted",
+            patches.len()
+        ));
+    }
+    none("planted defects", violations);
+}
+
+/// Whoever changes the code around a defect plants it anew.
+#[test]
+fn every_planted_defect_applies() {
+    let mut check = Command::new(root().join(FOLDER).join("run.sh"));
+    let output = check.arg("--check").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.code() == Some(3) {
+        eprintln!("not checked: {}", text(&output.stderr));
+        return;
+    }
+    let lines = text(&output.stdout);
+    let violations = match output.status.success() {
+        true => Vec::new(),
+        false => lines.lines().map(str::to_owned).collect(),
+    };
+    none("planted defects", violations);
+    assert!(lines.ends_with("patches apply\n"), "{lines}");
+}
+
+#[test]
+fn planted_headers_are_found() {
+    let patch = |defect: &str, test: &str, file: &str| {
+        format!("Defect: {defect}\nFound by: {test}\n\n--- a/{file}\n+++ b/{file}\n")
+    };
+    let defect = "An event is delivered twice.";
+    let check = |text: &str| header_violations("01-a.patch", text, |test| test == "a::b");
+    assert_eq!(check(&patch(defect, "a::b", "src/a.rs")), [""; 0]);
+    finds(
+        &check(&patch("twice", "a::b", "src/a.rs")),
+        "01-a.patch:1: does not say what",
+    );
+    finds(
+        &check(&patch(defect, "a::c", "src/a.rs")),
+        "01-a.patch:2: there is no test a::c",
+    );
+    finds(
+        &check(&patch(defect, "a::b", "src/a.rs").replace("Found by", "By")),
+        "01-a.patch:2: does not say which test",
+    );
+    finds(
+        &check(&patch(defect, "a::b", "tests/a.rs")),
+        "plants something outside src",
+    );
+}
