@@ -29,9 +29,9 @@ const FORWARDS_MAX: usize = 32;
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// So long after upstream's history was lost clients may come with versions of it. Their watches have ended, and client-go waits 30 s at
-/// most before it comes again. For ever is too long: where no new cache can be filled, versions of the new history may stay below those
-/// of the lost one for days, and whoever begins at one would list again and again.
-const LOSS_AGE_MAX: Duration = Duration::from_secs(600);
+/// most before it comes again. Longer is too long: where no new cache can be filled, versions of the new history may stay below those
+/// of the lost one for days, and whoever begins at one lists again meanwhile.
+const LOSS_AGE_MAX: Duration = Duration::from_secs(90);
 
 /// Up to which version clients may know a history that upstream no longer has.
 #[derive(Debug, Default)]
