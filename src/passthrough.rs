@@ -17,6 +17,7 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -264,6 +265,7 @@ impl Passthrough {
             (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
+        let has_body = !request.body().is_end_stream();
         let places = self.lanes.enter(lane, &request).map_err(|shortage| {
             self.metrics.shortages.inc(lane.place(), shortage);
             lane.full()
@@ -271,16 +273,24 @@ impl Passthrough {
         let active = active.holding(places?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
         let identity = self.identify(&mut request)?;
-        match upgrade {
-            Some(upgrade) => {
-                let exchange = self.exchange_upgrade(identity, request, upgrade, active);
-                exchange.await
+        let exchange = async {
+            match upgrade {
+                Some(upgrade) => {
+                    let exchange = self.exchange_upgrade(identity, request, upgrade, active);
+                    exchange.await
+                }
+                None => {
+                    let answer = self.exchange_plain(sender, lane, request, active).await;
+                    answer.map(Exchange::Answer)
+                }
             }
-            None => {
-                let answer = self.exchange_plain(sender, lane, request, active).await;
-                answer.map(Exchange::Answer)
-            }
+        };
+        // Go's server may take in a body before it answers, and a client may send that as slowly as it likes.
+        if has_body && !self.is_proven(sender) {
+            let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
+            return answered.unwrap_or(Err(Refusal::Timeout));
         }
+        exchange.await
     }
 
     /// Whose credentials upstream will see.
@@ -297,11 +307,14 @@ impl Passthrough {
 
     /// Whether a request may share a connection with others. Over HTTP/1.1 none does.
     fn may_share(&self, sender: Sender) -> bool {
+        self.lanes.are_http1() || self.is_proven(sender)
+    }
+
+    /// Whether upstream has taken the credentials lately.
+    fn is_proven(&self, sender: Sender) -> bool {
         match sender {
             Sender::Gateway => true,
-            Sender::Caller(token) => {
-                self.lanes.are_http1() || token.is_some_and(|token| self.proven.has(token))
-            }
+            Sender::Caller(token) => token.is_some_and(|token| self.proven.has(token)),
         }
     }
 

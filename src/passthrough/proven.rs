@@ -63,8 +63,9 @@ impl ProvenTokens {
 
 /// Of all users of a large cluster. The oldest go first, and are proven again by their next request.
 const TOKENS_MAX: u64 = 65_536;
-/// As long as a token's review is remembered.
-const PROVEN_FOR: Duration = Duration::from_secs(120);
+/// Longer than watches of client-go last, which are begun again without a list. A token that is revoked meanwhile can close one
+/// connection.
+const PROVEN_FOR: Duration = Duration::from_secs(900);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
 use kube_client::Config;
 use kube_client::client::ConfigExt;
@@ -181,14 +181,17 @@ impl Client {
         self.pass_on(&stack, lane, identity, request).await
     }
 
-    /// Passes on a watch, or another request that lasts, as [`Client::forward_apart`] does short ones.
+    /// Passes on a watch, or another request that lasts, as [`Client::forward_apart`] does short ones. The server hears that
+    /// nothing follows: Go's would otherwise take in the rest of a request before it says that it refuses it.
     ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn forward_watch_apart(
         &self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
+        let close = HeaderValue::from_static("close");
+        request.headers_mut().insert(CONNECTION, close);
         let stack = self.shared.stack.load_full();
         let lane = &stack.caller.forwarded_watches_apart;
         self.pass_on(&stack, lane, Identity::Caller, request).await
@@ -370,13 +373,15 @@ async fn send_with_retry(
     lane: &Lane,
     mut request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    // What is whole at hand is a review of the gateway's own, which changes nothing.
+    let is_review = matches!(request.body(), RequestBody::Full(_));
+    let is_repeatable = is_review || matches!(*request.method(), Method::GET | Method::HEAD);
     let mut breaks = 0;
     for _ in 1..SENDS_MAX {
         let again = copy_of(&request);
         let error = match lane.send(request).await {
             Err(error @ SendError::Unprocessed(_)) => error,
-            Err(error @ SendError::Broken(_)) if is_read && breaks == 0 => {
+            Err(error @ SendError::Broken(_)) if is_repeatable && breaks == 0 => {
                 breaks += 1;
                 error
             }

@@ -142,6 +142,16 @@ impl Row {
         .await
     }
 
+    /// The same, where requests have their callers' own credentials.
+    pub(crate) async fn of_callers_answered_within(limit: Duration) -> Self {
+        let peer = peer::start(None).await;
+        let source = clear_text(peer.address);
+        Self::made(peer, source, Http::One, |client, metrics| {
+            Passthrough::new(client, Identity::Caller, metrics).answered_within(limit)
+        })
+        .await
+    }
+
     async fn made(
         peer: Peer,
         source: UpstreamSource,

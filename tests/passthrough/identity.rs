@@ -1,6 +1,9 @@
 //! Under whose name requests travel, and that nothing a client sends changes that.
 
+use std::time::Duration;
+
 use http::{Request, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use kube_fanout::fairness::Shortage;
@@ -9,6 +12,9 @@ use kube_fanout::upstream::client::Identity;
 
 use crate::ALL;
 use crate::front::{AS_JANE, Http, Row, empty};
+
+/// An upper guard.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What clients try: to be somebody else, or to have what says who they are taken off on the way.
 const TRICKS: [(&str, &str); 14] = [
@@ -236,6 +242,23 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
         }
         let request = Request::get(row.uri(target)).body(empty()).unwrap();
         assert_eq!(row.send(request).await.status(), StatusCode::OK);
+    }
+}
+
+/// Go's server may take in the rest of a request before it says that it refuses it.
+#[tokio::test]
+async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_for_a_while() {
+    let mut row = Row::of_callers_answered_within(Duration::from_millis(100)).await;
+    for headers in [&[][..], &[("authorization", "Bearer bad")]] {
+        let mut request = Request::post(row.uri("/hang?long"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = StreamBody::new(futures::stream::pending());
+        let request = request.body(body.boxed_unsync()).unwrap();
+        let answer = tokio::time::timeout(PATIENCE, row.send(request)).await;
+        assert_eq!(answer.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(row.peer.seen.recv().await, Some("hanging"));
     }
 }
 
