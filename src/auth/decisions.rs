@@ -59,8 +59,6 @@ pub struct Decisions {
     tasks: Mutex<JoinSet<()>>,
     /// Those of questions, shared among callers so that nobody's questions delay those of others.
     places: Places,
-    /// The same for callers on the listener for operators.
-    operator_places: Places,
     is_remembering: bool,
 }
 
@@ -142,7 +140,6 @@ impl Decisions {
             }),
             tasks: Mutex::default(),
             places: Places::new(IN_FLIGHT_MAX, WAITING_MAX),
-            operator_places: Places::new(OPERATOR_IN_FLIGHT_MAX, OPERATOR_WAITING_MAX),
             is_remembering: true,
         }
     }
@@ -220,11 +217,7 @@ impl Decisions {
     }
 
     async fn place(&self, payer: Peer) -> Result<Place, ReviewError> {
-        let places = match payer.is_operator() {
-            true => &self.operator_places,
-            false => &self.places,
-        };
-        let turn = places.turn(payer).ok_or_else(|| {
+        let turn = self.places.turn(payer).ok_or_else(|| {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
             unavailable("too many questions wait for their turn")
         });
@@ -437,9 +430,6 @@ const ENTRY_LEN: usize = 512;
 const IN_FLIGHT_MAX: usize = 64;
 /// Questions that wait: 16,384 of a user that is alone, such as a service account of a pod on each of so many nodes.
 const WAITING_MAX: usize = 20_480;
-
-const OPERATOR_IN_FLIGHT_MAX: usize = 10;
-const OPERATOR_WAITING_MAX: usize = 80;
 
 #[cfg(test)]
 pub(in crate::auth) mod tests;

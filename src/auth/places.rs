@@ -8,19 +8,31 @@ use tokio::sync::oneshot;
 use crate::fairness::Peer;
 use crate::fairness::line::{Entry, Line};
 
-/// So many reviews at once, and so many that wait. Clones are the same places.
+/// So many reviews at once, and so many that wait; callers on the listener for operators have some of their own. Clones are the same
+/// places.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<Mutex<Line<oneshot::Sender<Place>>>>);
+pub(super) struct Places(Arc<Lines>);
+
+type ReviewLine = Line<oneshot::Sender<Place>>;
+
+#[derive(Debug)]
+struct Lines {
+    ordinary: Mutex<ReviewLine>,
+    operators: Mutex<ReviewLine>,
+}
 
 impl Places {
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
-        Self(Arc::new(Mutex::new(Line::new(running_max, waiting_max))))
+        Self(Arc::new(Lines {
+            ordinary: Mutex::new(Line::new(running_max, waiting_max)),
+            operators: Mutex::new(Line::new(OPERATORS_RUNNING_MAX, OPERATORS_WAITING_MAX)),
+        }))
     }
 
     /// A turn for the peer; `None` if its part of the line is full, or all of it.
     pub(super) fn turn(&self, peer: Peer) -> Option<Turn> {
         let (sender, place) = oneshot::channel();
-        let mut line = self.line();
+        let mut line = self.line(peer);
         let waiting = match line.enter(peer) {
             Entry::Runs => {
                 // Nobody has dropped the other end.
@@ -47,9 +59,14 @@ impl Places {
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line<oneshot::Sender<Place>>> {
+    /// The line that the peer stands in.
+    fn line(&self, peer: Peer) -> MutexGuard<'_, ReviewLine> {
+        let line = match peer.is_operator() {
+            true => &self.0.operators,
+            false => &self.0.ordinary,
+        };
         // The line is whole between its methods, and these do not panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +94,7 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.places.line().give_up(self.peer, self.id);
+        self.places.line(self.peer).give_up(self.peer, self.id);
     }
 }
 
@@ -91,7 +108,7 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut turns = Vec::new();
-        let mut line = self.places.line();
+        let mut line = self.places.line(self.peer);
         line.leave(self.peer);
         while let Some((peer, sender)) = line.admit_next() {
             turns.push((self.places.place(peer), sender));
@@ -103,6 +120,9 @@ impl Drop for Place {
         }
     }
 }
+
+const OPERATORS_RUNNING_MAX: usize = 10;
+const OPERATORS_WAITING_MAX: usize = 80;
 
 #[cfg(test)]
 mod tests;

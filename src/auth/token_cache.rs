@@ -43,8 +43,6 @@ struct Shared {
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
     /// Those of reviews of new tokens. Open streams are checked so many at a time that they need none.
     places: Places,
-    /// The same for callers on the listener for operators.
-    operator_places: Places,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +87,6 @@ impl TokenCache {
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
                 places: Places::new(REVIEWS_MAX, WAITING_MAX),
-                operator_places: Places::new(OPERATOR_REVIEWS_MAX, OPERATOR_WAITING_MAX),
             }),
             tasks: Mutex::default(),
         })
@@ -149,7 +146,7 @@ impl TokenCache {
             return Ok(verdict.clone());
         }
         let turn = peer.map(|peer| {
-            let turn = self.shared.places_of(peer).turn(peer);
+            let turn = self.shared.places.turn(peer);
             turn.ok_or_else(|| unavailable("too many tokens wait for a review"))
         });
         let turn = turn.transpose()?;
@@ -204,13 +201,6 @@ impl Shared {
                 .await;
         }
         verdict
-    }
-
-    const fn places_of(&self, peer: Peer) -> &Places {
-        match peer.is_operator() {
-            true => &self.operator_places,
-            false => &self.places,
-        }
     }
 
     async fn remembered(&self, digest: &Digest) -> Option<TokenVerdict> {
@@ -306,9 +296,6 @@ const FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
 const REVIEWS_MAX: usize = 80;
 /// Tokens that wait for a review: 4,096 of an address that is alone.
 const WAITING_MAX: usize = 5120;
-
-const OPERATOR_REVIEWS_MAX: usize = 10;
-const OPERATOR_WAITING_MAX: usize = 80;
 
 /// Bytes of users, and what the memory needs for each: tens of thousands of them.
 const GOOD_LEN_MAX: u64 = 64 << 20;

@@ -547,7 +547,7 @@ pub enum PassthroughError {
     Refused,
     /// Too much is being forwarded, for all clients or for one.
     Saturated,
-    /// It was cut because its caller's credential or permission had ended.
+    /// The gateway cut it: its caller's credential or permission had ended, or its time was over.
     Ended,
 }
 

@@ -24,8 +24,8 @@ async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
     drop(place);
     drop(later);
     drop(last.come().await.unwrap());
-    assert_eq!(places.line().running(), 0);
-    assert_eq!(places.line().waiting(), 0);
+    assert_eq!(places.line(peer(1)).running(), 0);
+    assert_eq!(places.line(peer(1)).waiting(), 0);
 }
 
 #[tokio::test]
