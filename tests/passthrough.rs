@@ -416,7 +416,7 @@ async fn many_hanging_requests_do_not_block_the_next() {
 
 #[tokio::test]
 async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
-    let mut row = Row::answered_within(Duration::from_millis(100)).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
     let (answer, text) = row.get("/hang", &[("audit-id", "mine")]).await;
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(answer.headers()["audit-id"], "mine");
@@ -433,7 +433,7 @@ async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
 
 #[tokio::test]
 async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
-    let mut row = Row::answered_within(Duration::from_millis(100)).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
     let request = Request::get(row.uri("/silent")).body(empty()).unwrap();
     let mut body = row.send(request).await.into_body();
     assert_eq!(next_data(&mut body).await, "first");
@@ -448,7 +448,7 @@ async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
 async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
     let limit = Duration::from_millis(100);
     for target in ["/silent?long", "/silent?watch"] {
-        let mut row = Row::answered_within(limit).await;
+        let mut row = Row::answered_within(limit, Identity::Gateway).await;
         let request = Request::get(row.uri(target)).body(empty()).unwrap();
         let mut body = row.send(request).await.into_body();
         assert_eq!(next_data(&mut body).await, "first");
@@ -468,7 +468,7 @@ async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
 
 #[tokio::test]
 async fn a_watch_whose_answer_does_not_begin_is_a_504_in_time() {
-    let row = Row::answered_within(Duration::from_millis(100)).await;
+    let row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
     let (answer, _) = row.get("/hang?watch", &[]).await;
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
 }

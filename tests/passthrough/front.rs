@@ -36,6 +36,18 @@ pub(crate) enum Http {
     Two,
 }
 
+/// A peer that speaks HTTP/2 over TLS, and how to reach it.
+pub(crate) async fn peer_of_http2() -> (Peer, UpstreamSource) {
+    let (acceptor, ca_file) = certificate();
+    let peer = peer::start(Some(acceptor)).await;
+    let url = format!("https://localhost:{}", peer.address.port());
+    let source = UpstreamSource::Url {
+        url: url.parse().unwrap(),
+        ca_file: Some(ca_file),
+    };
+    (peer, source)
+}
+
 /// Client, pass-through and peer in one row.
 pub(crate) struct Row {
     pub(crate) passthrough: Arc<Passthrough>,
@@ -56,19 +68,7 @@ impl Row {
                 let source = clear_text(peer.address);
                 (peer, source)
             }
-            Http::Two => {
-                let (acceptor, ca_file) = certificate();
-                let peer = peer::start(Some(acceptor)).await;
-                let url = format!("https://localhost:{}", peer.address.port());
-                let url = url.parse().unwrap();
-                (
-                    peer,
-                    UpstreamSource::Url {
-                        url,
-                        ca_file: Some(ca_file),
-                    },
-                )
-            }
+            Http::Two => peer_of_http2().await,
         };
         Self::before(peer, source, identity, down).await
     }
@@ -114,13 +114,7 @@ impl Row {
 
     /// A row to an upstream of HTTP/2 whose forwarded watches may take so many files.
     pub(crate) async fn with_files(forwarded_watches: usize) -> Self {
-        let (acceptor, ca_file) = certificate();
-        let peer = peer::start(Some(acceptor)).await;
-        let url = format!("https://localhost:{}", peer.address.port());
-        let source = UpstreamSource::Url {
-            url: url.parse().unwrap(),
-            ca_file: Some(ca_file),
-        };
+        let (peer, source) = peer_of_http2().await;
         let files = OpenFiles {
             forwarded_watches,
             ..OpenFiles::of_process(0)
@@ -133,21 +127,11 @@ impl Row {
     }
 
     /// A row whose pass-through waits so long for answers.
-    pub(crate) async fn answered_within(limit: Duration) -> Self {
+    pub(crate) async fn answered_within(limit: Duration, identity: Identity) -> Self {
         let peer = peer::start(None).await;
         let source = clear_text(peer.address);
         Self::made(peer, source, Http::One, |client, metrics| {
-            Passthrough::new(client, Identity::Gateway, metrics).answered_within(limit)
-        })
-        .await
-    }
-
-    /// The same, where requests have their callers' own credentials.
-    pub(crate) async fn of_callers_answered_within(limit: Duration) -> Self {
-        let peer = peer::start(None).await;
-        let source = clear_text(peer.address);
-        Self::made(peer, source, Http::One, |client, metrics| {
-            Passthrough::new(client, Identity::Caller, metrics).answered_within(limit)
+            Passthrough::new(client, identity, metrics).answered_within(limit)
         })
         .await
     }

@@ -248,7 +248,7 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
 /// Go's server may take in the rest of a request before it says that it refuses it.
 #[tokio::test]
 async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_for_a_while() {
-    let mut row = Row::of_callers_answered_within(Duration::from_millis(100)).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Caller).await;
     for headers in [&[][..], &[("authorization", "Bearer bad")]] {
         let mut request = Request::post(row.uri("/hang?long"));
         for (name, value) in headers {

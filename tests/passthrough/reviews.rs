@@ -12,21 +12,14 @@ use kube_fanout::auth::token_review::{TokenAuthenticator as _, TokenReviewMethod
 use kube_fanout::auth::upstream::{ReviewPurpose, Reviewer};
 use kube_fanout::fairness::Peer;
 use kube_fanout::metrics::Metrics;
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::upstream::client::Client;
 
-use crate::front::certificate;
-use crate::peer;
+use crate::front::peer_of_http2;
 
 /// API servers close a connection after credentials that they do not take, with the reviews of others on it.
 #[tokio::test]
 async fn a_new_token_is_reviewed_over_a_connection_that_no_other_review_shares() {
-    let (acceptor, ca_file) = certificate();
-    let peer = peer::start(Some(acceptor)).await;
-    let url = format!("https://localhost:{}", peer.address.port());
-    let source = UpstreamSource::Url {
-        url: url.parse().unwrap(),
-        ca_file: Some(ca_file),
-    };
+    let (_peer, source) = peer_of_http2().await;
     let client = Client::connect(source).await.unwrap();
     let reviewer = Arc::new(Reviewer::new(client));
     let metrics = Metrics::new().unwrap().authentication();
