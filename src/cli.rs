@@ -25,7 +25,7 @@ Exit codes: 0 after an orderly end, 1 for a failure while running, 2 for wrong u
 
 /// List/watch fan-out gateway for Kubernetes: one upstream watch per resource, thousands of watchers downstream.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "kube-fanout", version, max_term_width = 110, after_help = AFTER_HELP)]
+#[command(name = "kube-fanout", version = crate::build_info::long_version(), max_term_width = 110, after_help = AFTER_HELP)]
 pub struct Flags {
     /// What to do.
     #[command(subcommand)]

@@ -26,6 +26,7 @@ pub mod admin;
 pub mod apiserver;
 pub mod audit;
 pub mod auth;
+pub mod build_info;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use kube_fanout::config::{self, Settings, Task};
 use kube_fanout::demo::{self, Outcome, Surface};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::{apiserver, gateway};
+use kube_fanout::{apiserver, build_info, gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[cfg(feature = "mimalloc")]
@@ -24,6 +24,7 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_FAILURE: u8 = 1;
 
 fn main() -> ExitCode {
+    build_info::set_commit(option_env!("KUBE_FANOUT_COMMIT"));
     let flags = match config::read(std::env::args_os().collect(), config::environment) {
         Ok(flags) => flags,
         Err(error) => {

@@ -21,6 +21,8 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
+use crate::build_info;
+
 pub use admission::{AdmissionMetrics, Shortages};
 pub use audit::AuditMetrics;
 pub use authentication::{
@@ -103,7 +105,7 @@ impl Metrics {
         let ours = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
         let process = Registry::new();
         process.register(Box::new(ProcessCollector::for_self()))?;
-        build_info(&ours)?;
+        register_build_info(&ours)?;
         let task_ends = task_ends(&ours)?;
         let shortages = Shortages::register(&ours)?;
         Ok(Self {
@@ -228,9 +230,10 @@ fn task_ends(registry: &Registry) -> Result<ByLabel<Task>, MetricsError> {
     Ok(ByLabel::resolve(&family, &[]))
 }
 
-fn build_info(registry: &Registry) -> Result<(), MetricsError> {
+fn register_build_info(registry: &Registry) -> Result<(), MetricsError> {
     let opts = Opts::new("build_info", "What is running; always 1.")
-        .const_label("version", env!("CARGO_PKG_VERSION"));
+        .const_label("version", build_info::VERSION)
+        .const_label("commit", build_info::commit());
     let gauge = IntGauge::with_opts(opts)?;
     gauge.set(1);
     registry.register(Box::new(gauge))?;

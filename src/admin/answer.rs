@@ -8,6 +8,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::{Check, CheckOutcome, Shown};
+use crate::build_info;
 use crate::metrics::PAGE_CONTENT_TYPE;
 
 type Answer = Response<Full<Bytes>>;
@@ -119,7 +120,8 @@ fn readiness(shown: &Shown, verbose: bool) -> Answer {
 fn version() -> Answer {
     let facts = serde_json::json!({
         "name": env!("CARGO_PKG_NAME"),
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": build_info::VERSION,
+        "commit": build_info::commit(),
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     });
     reply(StatusCode::OK, JSON, format!("{facts}\n"))

@@ -129,7 +129,8 @@ async fn a_scrape_gets_the_text_format() {
         head.contains("content-type: text/plain; version=0.0.4"),
         "{head}"
     );
-    assert!(body.contains("\nkube_fanout_build_info{version="), "{body}");
+    let line = "\nkube_fanout_build_info{commit=\"unknown\",version=";
+    assert!(body.contains(line), "{body}");
     assert!(body.contains("\nprocess_resident_memory_bytes "), "{body}");
 }
 
@@ -141,6 +142,7 @@ async fn the_version_is_json() {
     assert!(head.contains("content-type: application/json"), "{head}");
     let facts: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(facts["commit"], "unknown");
 }
 
 #[tokio::test]

@@ -12,8 +12,28 @@ use crate::{finds, none};
 /// Flag without dashes → default, of one command.
 type FlagTable = BTreeMap<String, String>;
 
-fn read(path: &str) -> Option<String> {
-    fs::read_to_string(root().join(path)).ok()
+/// A file that these checks are about; they would prove nothing without it.
+#[track_caller]
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The documents of these folders.
+fn pages(folders: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let before = found.len();
+        found.extend(
+            names
+                .filter(|name| name.ends_with(".md"))
+                .map(|name| format!("{folder}/{name}")),
+        );
+        assert!(found.len() > before, "no documents in {folder}");
+    }
+    found.sort_unstable();
+    found
 }
 
 fn flags_of(command: &str) -> FlagTable {
@@ -58,7 +78,7 @@ fn documented(page: &str) -> BTreeMap<String, FlagTable> {
 
 #[test]
 fn the_configuration_page_lists_every_flag_with_its_default() {
-    let page = read("docs/CONFIGURATION.md").unwrap();
+    let page = read("docs/CONFIGURATION.md");
     let mut tables = documented(&page);
     let process = tables.remove("every command").unwrap();
     let commands = ["serve", "apiserver", "demo"];
@@ -98,18 +118,12 @@ fn unknown_flags(path: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn documents_give_flags_that_exist() {
-    let pages = [
-        "README.md",
-        "docs/CONFIGURATION.md",
-        "docs/CONTRIBUTING.md",
-        "docs/ARCHITECTURE.md",
-        "docs/OPERATIONS.md",
-    ];
-    let texts = pages.iter().filter_map(|page| Some((page, read(page)?)));
+    let pages = pages(&[".", "docs", "docs/decisions", "loadtest", "tests/real"]);
     none(
         "flags",
-        texts
-            .flat_map(|(page, text)| unknown_flags(page, &text))
+        pages
+            .iter()
+            .flat_map(|page| unknown_flags(page, &read(page)))
             .collect(),
     );
     finds(
@@ -176,7 +190,7 @@ fn configuration_files_in_documents_and_manifests_are_read() {
         "deploy/manifests/20-configuration.yaml",
     ];
     for (place, page) in pages.into_iter().enumerate() {
-        let files = embedded_files(&read(page).unwrap());
+        let files = embedded_files(&read(page));
         assert_eq!(files.len(), 1, "{page}");
         let path = std::env::temp_dir().join(format!(
             "kube-fanout-tidy-{}-{place}.yaml",
@@ -197,11 +211,7 @@ fn configuration_files_in_documents_and_manifests_are_read() {
 
 #[test]
 fn the_code_map_names_every_module() {
-    let Some(map) = read("docs/ARCHITECTURE.md") else {
-        eprintln!("skipped: docs/ARCHITECTURE.md is not written yet");
-        return;
-    };
-    let lib = read("src/lib.rs").unwrap();
+    let (map, lib) = (read("docs/ARCHITECTURE.md"), read("src/lib.rs"));
     let modules = lib
         .lines()
         .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
@@ -261,12 +271,12 @@ fn the_program_ends_with_the_documented_codes() {
 
 #[test]
 fn every_example_can_be_started_and_is_told_of() {
-    let manifest = read("Cargo.toml").unwrap();
+    let manifest = read("Cargo.toml");
     let examples = manifest.split("[[example]]").skip(1);
     let names = examples.filter_map(|example| example.split('"').nth(1));
     let names: Vec<&str> = names.collect();
     assert!(!names.is_empty());
-    let (launcher, page) = (read("kube-fanout").unwrap(), read("README.md").unwrap());
+    let (launcher, page) = (read("kube-fanout"), read("README.md"));
     let choice = format!(" {}) name=", names.join(" | "));
     assert!(launcher.contains(&choice), "kube-fanout: no {choice:?}");
     for name in names {

@@ -9,9 +9,10 @@ const EVERYTHING: &[&str] = &["*"];
 /// decision record.
 const EDGES: &[(&str, &[&str])] = &[
     ("resource", &[]),
-    ("cli", &[]),
+    ("build_info", &[]),
+    ("cli", &["build_info"]),
     // Labels of its own enums.
-    ("metrics", &["fairness"]),
+    ("metrics", &["build_info", "fairness"]),
     ("shutdown", &[]),
     ("fairness", &[]),
     ("config", &["cli", "resource"]),
@@ -92,12 +93,19 @@ const EDGES: &[(&str, &[&str])] = &[
     ("reload", &["metrics"]),
     // The edge of the process towards clients: files and rustls.
     ("tls", &["config"]),
-    ("admin", &["fairness", "metrics", "shutdown"]),
+    ("admin", &["build_info", "fairness", "metrics", "shutdown"]),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),
     (
         "main",
-        &["config", "shutdown", "apiserver", "gateway", "demo"],
+        &[
+            "build_info",
+            "config",
+            "shutdown",
+            "apiserver",
+            "gateway",
+            "demo",
+        ],
     ),
     // The map of the crate declares modules and uses none.
     ("lib", &[]),
