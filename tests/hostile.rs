@@ -44,6 +44,8 @@ mod rights;
 mod stage;
 #[path = "hostile/start.rs"]
 mod start;
+#[path = "hostile/tls.rs"]
+mod tls;
 #[path = "hostile/upstream.rs"]
 mod upstream;
 #[path = "hostile/websocket.rs"]

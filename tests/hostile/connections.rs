@@ -4,11 +4,14 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::stage::{Stage, until};
+use crate::tls::{Bridge, Serving};
 use crate::wire::{code, exchange, read_to_end, send};
+use crate::witness::Witness;
 
 const LIST: &str = "GET /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: a\r\n";
 const CREATE: &str = "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
 const SLOW_COUNT: usize = 100;
+const HALF_COUNT: usize = 300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_instead_of_http_is_refused() {
@@ -148,6 +151,41 @@ async fn silent_and_half_open_connections_hold_up_nobody() {
     }
     drop(silent);
     assert_eq!(stage.get("/api/v1/pods").await.status(), 200);
+    stage.end(witness).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_handshakes_hold_up_nobody() {
+    let tls = Serving::new("handshakes");
+    let stage = Stage::with(|settings| settings.transport = tls.transport()).await;
+    let bridge = Bridge::to(stage.address, tls.connector()).await;
+    let witness = Witness::begin(bridge.address, stage.apiserver.address()).await;
+    let hello = tls.hello();
+    let half = hello.len() / 2;
+    let firsts = [&[], &hello[..1], &hello[..half], &hello];
+    let mut slow = Vec::new();
+    for first in firsts.into_iter().cycle().take(HALF_COUNT) {
+        let mut stream = TcpStream::connect(stage.address).await.unwrap();
+        send(&mut stream, first).await;
+        slow.push(stream);
+    }
+    let accepted = "kube_fanout_connections_accepted_total";
+    stage.metric_reaches(accepted, &[], HALF_COUNT as f64).await;
+    for byte in &hello[half..half + 5] {
+        for stream in slow.iter_mut().skip(2).step_by(firsts.len()) {
+            send(stream, &[*byte]).await;
+        }
+        // Over a connection of its own, whose handshake is among theirs.
+        let mut stream = TcpStream::connect(bridge.address).await.unwrap();
+        let list = format!("{LIST}Connection: close\r\n\r\n");
+        send(&mut stream, list.as_bytes()).await;
+        assert_eq!(code(&read_to_end(&mut stream).await), 200);
+    }
+    drop(slow);
+    until("they are let go", async || {
+        stage.metric("kube_fanout_connections", &[]).await < 10.0
+    })
+    .await;
     stage.end(witness).await;
 }
 

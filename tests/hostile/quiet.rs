@@ -1,9 +1,6 @@
 //! Large objects written one after the other, and then nothing: every watcher has all of them, though no later event pushes
 //! them on.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use bytes::Bytes;
 use futures::future::join_all;
 use http::{Request, Response};
@@ -11,13 +8,12 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kube_fanout::config::Transport;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
 use crate::stage::{PATIENCE, Stage};
+use crate::tls::Serving;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/quiet/configmaps";
 const NAME: &str = "large";
@@ -114,34 +110,14 @@ async fn watchers_of_large_objects_have_all_of_them_over_http1() {
 
 #[tokio::test]
 async fn watchers_of_large_objects_have_all_of_them_over_tls() {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (cert, key) = (folder.join("quiet.crt"), folder.join("quiet.key"));
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let stage = Stage::with(|settings| {
-        settings.transport = Transport::Tls {
-            cert,
-            key,
-            sni: Vec::new(),
-        }
-    })
-    .await;
+    let tls = Serving::new("quiet");
+    let stage = Stage::with(|settings| settings.transport = tls.transport()).await;
     let (target, mut tasks) = (target(&stage).await, JoinSet::new());
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let tls = TlsConnector::from(Arc::new(tls));
     let mut watches = Vec::new();
     for _ in 0..30 {
         let stream = TcpStream::connect(stage.address).await.unwrap();
         let name = "localhost".try_into().unwrap();
-        let stream = tls.connect(name, stream).await.unwrap();
+        let stream = tls.connector().connect(name, stream).await.unwrap();
         watches.push(watch_on(stream, &target, &mut tasks).await);
     }
     all_have_everything(&stage, watches).await;

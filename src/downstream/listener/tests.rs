@@ -1,5 +1,6 @@
 //! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
 
+mod handshakes;
 mod identity;
 
 use http_body_util::{Empty, Full};

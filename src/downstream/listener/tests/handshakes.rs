@@ -1,0 +1,93 @@
+//! TLS handshakes that never end.
+
+use rustls::version::TLS13;
+
+use super::*;
+use crate::tls::tests::samples::{Authority, Folder, client, named};
+use crate::tls::{PairFiles, ServerIdentity, TlsFiles};
+
+fn tls() -> ServerTls {
+    let folder = Folder::new();
+    let pair = Authority::new("servers").sign("localhost");
+    let files = TlsFiles {
+        default: PairFiles {
+            cert: folder.write("tls.crt", pair.cert_pem()),
+            key: folder.write("tls.key", pair.key_pem()),
+        },
+        named: Vec::new(),
+        client_authorities: Vec::new(),
+    };
+    ServerIdentity::read(files).unwrap().config()
+}
+
+/// What a client sends first.
+fn hello() -> Vec<u8> {
+    let config = Arc::new(client(&TLS13, None));
+    let mut hello = Vec::new();
+    let mut client = rustls::ClientConnection::new(config, named("localhost")).unwrap();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+fn connection_over_tls(metrics: &Metrics) -> Connection<impl Resources> {
+    let resources = Forwarding {
+        answer: |_: Request<Incoming>| Response::new(Full::<Bytes>::default()),
+        metrics: Some(metrics.listener()),
+    };
+    Connection {
+        tls: Some(tls().load_full().into()),
+        ..connection_to(resources)
+    }
+}
+
+async fn accepted() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap());
+    let (client, server) = tokio::join!(client, listener.accept());
+    (client.unwrap(), server.unwrap().0)
+}
+
+/// Sends the first of these bytes at once, the rest one a second, then nothing more.
+async fn send_slowly(mut client: TcpStream, bytes: &[u8], at_once: usize) {
+    client.write_all(&bytes[..at_once]).await.unwrap();
+    for byte in &bytes[at_once..] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if client.write_all(&[*byte]).await.is_err() {
+            break;
+        }
+    }
+    let _ = client.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_does_not_end_is_given_up() {
+    let hello = hello();
+    let half = hello.len() / 2;
+    // Nothing; half a hello; one that comes byte by byte; a whole one whose client does not go on.
+    for (bytes, at_once) in [
+        (&[][..], 0),
+        (&hello[..half], half),
+        (&hello, half),
+        (&hello, hello.len()),
+    ] {
+        let metrics = Metrics::new().unwrap();
+        let (client, server) = accepted().await;
+        let places = Permits::new(1);
+        let peer = Peer::from(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+        let place = places.try_acquire(peer);
+        let begun = Instant::now();
+        let served = async {
+            connection_over_tls(&metrics).run(server, place).await;
+            begun.elapsed()
+        };
+        let (took, ()) = tokio::join!(served, send_slowly(client, bytes, at_once));
+        assert!(
+            took >= HANDSHAKE_TIMEOUT && took < HANDSHAKE_TIMEOUT + Duration::from_secs(1),
+            "{} bytes, {at_once} at once: {took:?}",
+            bytes.len()
+        );
+        let failed = metrics.listener().connections_failed;
+        assert_eq!(failed.count(ConnectionFailure::Handshake), 1);
+        assert!(places.try_acquire(peer).is_some(), "its place is free");
+    }
+}
