@@ -31,6 +31,10 @@ mod rotation;
 mod shares;
 #[path = "auth/storm.rs"]
 mod storm;
+#[path = "auth/upstream_tls.rs"]
+mod upstream_tls;
+#[path = "staging/wire.rs"]
+mod wire;
 
 use auth::AuthStage;
 use kube_fanout::config::AuthMode;

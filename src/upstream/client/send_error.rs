@@ -14,7 +14,7 @@ pub enum SendError {
     Unreachable(#[source] legacy::Error),
     /// The server's certificate does not verify; the request was not sent. Trying again helps only after a change of
     /// configuration.
-    #[error("the API server's certificate is not trusted")]
+    #[error("the API server's certificate is not trusted{}", why(.0))]
     Untrusted(#[source] rustls::Error),
     /// The connection broke after the request may have reached the server.
     #[error("the connection to the API server broke before it answered")]
@@ -61,6 +61,26 @@ impl SendError {
             | Self::Target(_) => true,
             Self::Broken(_) | Self::Timeout => false,
         }
+    }
+}
+
+/// What operators can act on, as the end of a sentence.
+fn why(error: &rustls::Error) -> &'static str {
+    use rustls::CertificateError as Fault;
+    let rustls::Error::InvalidCertificate(fault) = error else {
+        return "";
+    };
+    if matches!(fault, Fault::Expired | Fault::ExpiredContext { .. }) {
+        ": it has expired"
+    } else if matches!(fault, Fault::NotValidYet | Fault::NotValidYetContext { .. }) {
+        ": it is not valid yet"
+    } else if matches!(
+        fault,
+        Fault::NotValidForName | Fault::NotValidForNameContext { .. }
+    ) {
+        ": it is for another name"
+    } else {
+        ""
     }
 }
 

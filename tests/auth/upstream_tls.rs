@@ -1,0 +1,381 @@
+//! What TLS between the gateway and upstream is made of, expired and rotated while watches are open. The API server resumes no session,
+//! so that each connection shows what is in force.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::{ServeSettings, UpstreamSource};
+use kube_fanout::shutdown::Drain;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::auth::{PATIENCE, next_piece, until};
+use crate::gateway::Running;
+use crate::wire::Wire;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Forwarded.
+const NOBODY: &str = "/api/v1/namespaces/default/pods/nobody";
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+struct Pair {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test");
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// A certificate for `localhost`, good from 2020 up to `year`.
+    fn sign(&self, year: i32) -> Pair {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Pair { certificate, key }
+    }
+
+    fn trusted(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).unwrap();
+        roots
+    }
+}
+
+impl Pair {
+    fn certified(&self) -> Arc<CertifiedKey> {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let secret = PrivatePkcs8KeyDer::from(self.key.serialize_der()).into();
+        let key = provider.key_provider.load_private_key(secret).unwrap();
+        Arc::new(CertifiedKey::new(vec![self.certificate.der().clone()], key))
+    }
+}
+
+/// The certificate that the API server shows.
+#[derive(Debug)]
+struct Shown(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// Verifies clients' certificates; some of them are revoked.
+#[derive(Debug)]
+struct Verifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    revoked: Mutex<HashSet<Vec<u8>>>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if self.revoked.lock().unwrap().contains(shown.as_ref()) {
+            return Err(CertificateError::Revoked.into());
+        }
+        self.inner.verify_client_cert(shown, chain, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, shown, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, shown, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// An API server that speaks TLS, and a gateway that reaches it over a network that breaks.
+struct Stage {
+    _apiserver: Apiserver,
+    shown: Arc<Shown>,
+    clients: Arc<Verifier>,
+    wire: Wire,
+    folder: PathBuf,
+    gateway: Running,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Stage {
+    /// The API server shows `shown`; the gateway trusts `authority` and shows `own`, whose authority is `clients`.
+    async fn new(
+        name: &str,
+        (authority, shown): (&Authority, &Pair),
+        (clients, own): (&Authority, &Pair),
+    ) -> Self {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let inner = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(clients.trusted()),
+            Arc::clone(&provider),
+        );
+        let clients = Arc::new(Verifier {
+            inner: inner.build().unwrap(),
+            revoked: Mutex::default(),
+        });
+        let shown = Arc::new(Shown(ArcSwap::new(shown.certified())));
+        let mut tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(Arc::clone(&clients) as _)
+            .with_cert_resolver(Arc::clone(&shown) as _);
+        tls.session_storage = Arc::new(NoServerSessionStorage {});
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            objects: vec!["pods=3".parse().unwrap()],
+            tls: Some(Arc::new(tls)),
+            ..Options::default()
+        };
+        let apiserver = apiserver::start(listener, options).unwrap();
+        let wire = Wire::to(apiserver.address()).await;
+        let name = format!("upstream-{name}-{}", std::process::id());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let (config, server) = (folder.join("config"), wire.address.port());
+        replace(&config, &kubeconfig(server, own));
+        replace(&folder.join("ca.crt"), &authority.0.pem());
+        let any = "http://localhost/".parse().unwrap();
+        let settings = ServeSettings {
+            upstream: UpstreamSource::Kubeconfig {
+                path: config,
+                context: None,
+            },
+            ..ServeSettings::embedded(any)
+        };
+        let drain = Drain::with_timeout(Duration::from_millis(100));
+        Self {
+            _apiserver: apiserver,
+            shown,
+            clients,
+            wire,
+            folder,
+            gateway: Running::start(settings, drain).await,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    /// The API server shows another certificate, to all who connect, which is everybody.
+    fn show(&self, pair: &Pair) {
+        self.shown.0.store(pair.certified());
+        self.wire.cut();
+    }
+
+    async fn ask(&self, method: Method, target: &str, body: Value) -> Response<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{target}", self.gateway.address))
+            .header("content-type", "application/json")
+            .body(Full::from(body.to_string()))
+            .unwrap();
+        let answer = tokio::time::timeout(PATIENCE, self.client.request(request));
+        answer.await.unwrap().unwrap()
+    }
+
+    /// The code and the message of an answer.
+    async fn get(&self, target: &str) -> (StatusCode, String) {
+        let answer = self.ask(Method::GET, target, Value::Null).await;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let message = body["message"].as_str().unwrap_or_default().to_owned();
+        (head.status, message)
+    }
+
+    async fn is_ready(&self) -> bool {
+        let uri = format!("http://{}/readyz", self.gateway.admin);
+        let answer = self.client.get(uri.parse().unwrap()).await.unwrap();
+        answer.status() == StatusCode::OK
+    }
+
+    /// Waits until requests are forwarded.
+    async fn until_forwarding(&self) {
+        until("requests are forwarded", async || {
+            self.get(NOBODY).await.0 == StatusCode::NOT_FOUND
+        })
+        .await;
+    }
+
+    /// Waits until requests are not forwarded, for this reason; memory serves.
+    async fn until_refused(&self, reason: &str) {
+        until(reason, async || {
+            let (code, message) = self.get(NOBODY).await;
+            code == StatusCode::SERVICE_UNAVAILABLE && message.contains(reason)
+        })
+        .await;
+        let from_memory = self.get(&format!("{PODS}?resourceVersion=0")).await;
+        assert_eq!(from_memory.0, StatusCode::OK, "{}", from_memory.1);
+    }
+
+    /// A watch that is served from memory.
+    async fn watch(&self) -> Incoming {
+        assert_eq!(self.get(PODS).await.0, StatusCode::OK);
+        let target = format!("{PODS}?watch=1&resourceVersion=0");
+        let answer = self.ask(Method::GET, &target, Value::Null).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer.into_body()
+    }
+
+    /// Creates a pod through the gateway, which the watch shows.
+    async fn shows(&self, watch: &mut Incoming, name: &str) {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "one", "image": "one"}]},
+        });
+        let created = self.ask(Method::POST, PODS, pod).await;
+        assert_eq!(created.status(), StatusCode::CREATED);
+        let mut read = String::new();
+        while !read.contains(&format!("\"name\":\"{name}\"")) {
+            read.push_str(&next_piece(watch).await.expect("the watch is open"));
+        }
+    }
+
+    async fn ended(self) {
+        self.gateway.ended().await;
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn kubeconfig(port: u16, own: &Pair) -> String {
+    let server = format!("https://localhost:{port}");
+    let data = |pem: String| BASE64_STANDARD.encode(pem);
+    let user = json!({
+        "client-certificate-data": data(own.certificate.pem()),
+        "client-key-data": data(own.key.serialize_pem()),
+    });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "own",
+        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
+        "users": [{"name": "own", "user": user}],
+        "clusters": [{"name": "own", "cluster": {"server": server, "certificate-authority": "ca.crt"}}],
+    })
+    .to_string()
+}
+
+/// Replaces a file as a whole.
+fn replace(path: &PathBuf, text: &str) {
+    let next = path.with_extension("next");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_certificate_that_has_expired_is_named_and_its_successor_is_taken() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let own = clients.sign(2100);
+    let expired = authority.sign(2021);
+    let stage = Stage::new("expired", (&authority, &expired), (&clients, &own)).await;
+    for target in [PODS, NOBODY, "/api/v1/namespaces/default/pods?watch=1"] {
+        let (code, message) = stage.get(target).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{message}");
+        assert!(message.contains("expired"), "{target}: {message}");
+    }
+    assert!(!stage.is_ready().await);
+    stage.show(&authority.sign(2100));
+    stage.until_forwarding().await;
+    until("the gateway is ready", async || stage.is_ready().await).await;
+
+    let mut watch = stage.watch().await;
+    stage.shows(&mut watch, "before").await;
+    stage.show(&expired);
+    stage.until_refused("expired").await;
+    assert!(stage.is_ready().await, "what it has is served");
+    stage.show(&authority.sign(2101));
+    stage.until_forwarding().await;
+    stage.shows(&mut watch, "after").await;
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upstreams_authority_is_rotated_under_open_watches() {
+    let (old, new, clients) = (Authority::new(), Authority::new(), Authority::new());
+    let own = clients.sign(2100);
+    let stage = Stage::new("authority", (&old, &old.sign(2100)), (&clients, &own)).await;
+    let mut watch = stage.watch().await;
+    stage.shows(&mut watch, "before").await;
+    stage.show(&new.sign(2100));
+    stage.until_refused("not trusted").await;
+    replace(&stage.folder.join("ca.crt"), &new.0.pem());
+    stage.until_forwarding().await;
+    stage.shows(&mut watch, "after").await;
+    stage.show(&old.sign(2101));
+    stage.until_refused("not trusted").await;
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubeconfig_is_replaced_under_open_watches() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (old, new) = (clients.sign(2100), clients.sign(2101));
+    let shown = authority.sign(2100);
+    let stage = Stage::new("kubeconfig", (&authority, &shown), (&clients, &old)).await;
+    let mut watch = stage.watch().await;
+    stage.shows(&mut watch, "before").await;
+    let revoked = old.certificate.der().to_vec();
+    stage.clients.revoked.lock().unwrap().insert(revoked);
+    stage.wire.cut();
+    stage.until_refused("").await;
+    let config = kubeconfig(stage.wire.address.port(), &new);
+    replace(&stage.folder.join("config"), &config);
+    stage.until_forwarding().await;
+    stage.shows(&mut watch, "after").await;
+    stage.ended().await;
+}
