@@ -5,6 +5,7 @@ mod callers;
 mod consistency;
 mod forwarded;
 mod freshness;
+mod hooks;
 mod operators;
 mod registry;
 mod reloads;
@@ -39,6 +40,7 @@ use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
+use hooks::Hooks;
 use operators::Places;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
@@ -119,7 +121,11 @@ impl Gateway {
     ///
     /// # Errors
     /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
-    pub async fn build(mut settings: ServeSettings) -> Result<Self, RunError> {
+    pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+        Self::build_with(settings, Hooks::default()).await
+    }
+
+    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, RunError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
@@ -149,7 +155,7 @@ impl Gateway {
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
-            registry_settings(settings, admission.clone()),
+            registry_settings(settings, admission.clone(), hooks),
             client.clone(),
             passthrough,
             Arc::clone(&metrics),
@@ -357,7 +363,11 @@ fn source(source: &UpstreamSource) -> client::UpstreamSource {
     }
 }
 
-fn registry_settings(settings: ServeSettings, admission: Admission) -> RegistrySettings {
+fn registry_settings(
+    settings: ServeSettings,
+    admission: Admission,
+    hooks: Hooks,
+) -> RegistrySettings {
     let ring = settings.ring;
     RegistrySettings {
         pinned: settings.pin_resources,
@@ -377,5 +387,9 @@ fn registry_settings(settings: ServeSettings, admission: Admission) -> RegistryS
         },
         admission: Some(admission),
         is_guarded: settings.auth.mode != AuthMode::None,
+        hooks,
     }
 }
+
+#[cfg(test)]
+mod tests;

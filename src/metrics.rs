@@ -17,9 +17,14 @@ mod passthrough;
 mod sharded;
 mod upstream;
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
+use tokio::time::Instant;
 
 use crate::build_info;
 
@@ -48,6 +53,10 @@ mod tests;
 /// Media type of [`Metrics::page`].
 pub const PAGE_CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
+/// Series of a resource go after so long without use, counters with them: resources come and go as long as the process runs. Every
+/// scrape has seen the last value by then.
+const UNUSED_AGE_MAX: Duration = Duration::from_secs(600);
+
 /// Every metric of ours begins with this and an underscore.
 const PREFIX: &str = "kube_fanout";
 
@@ -57,7 +66,7 @@ const PREFIX: &str = "kube_fanout";
 pub struct MetricsError(#[from] prometheus::Error);
 
 /// What names a cached resource in labels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceLabels<'a> {
     /// API group; empty for the core group.
     pub group: &'a str,
@@ -71,6 +80,15 @@ pub struct ResourceLabels<'a> {
 
 impl<'a> ResourceLabels<'a> {
     const NAMES: [&'static str; 4] = ["group", "version", "resource", "encoding"];
+
+    fn of([group, version, resource, encoding]: &'a [Box<str>; 4]) -> Self {
+        Self {
+            group,
+            version,
+            resource,
+            encoding,
+        }
+    }
 
     const fn values(&self) -> [&'a str; 4] {
         [self.group, self.version, self.resource, self.encoding]
@@ -94,6 +112,8 @@ pub struct Metrics {
     files: FileMetrics,
     audit: AuditMetrics,
     task_ends: ByLabel<Task>,
+    /// Resources that have series, and since when each was found unused.
+    resources: Mutex<HashMap<[Box<str>; 4], Option<Instant>>>,
 }
 
 impl Metrics {
@@ -122,35 +142,75 @@ impl Metrics {
             task_ends,
             ours,
             process,
+            resources: Mutex::default(),
         })
+    }
+
+    fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], Option<Instant>>> {
+        // Nothing under the lock panics half way.
+        self.resources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A resource is about to get series, and counts as used.
+    fn note(&self, labels: ResourceLabels<'_>) {
+        let values = labels.values().map(Box::from);
+        self.resources().insert(values, None);
+    }
+
+    /// Takes all series of resources off the page that have been found unused for ten minutes. Used is what `is_used` says, and what
+    /// has a watch open. To be called now and then.
+    pub fn forget_unused(&self, is_used: impl Fn(ResourceLabels<'_>) -> bool) {
+        let now = Instant::now();
+        self.resources().retain(|values, unused_since| {
+            let labels = ResourceLabels::of(values);
+            let open = self.downstream.open_watches(labels) + self.upstream.open_tables(labels);
+            if open > 0 || is_used(labels) {
+                *unused_since = None;
+                return true;
+            }
+            let since = *unused_since.get_or_insert(now);
+            if now.duration_since(since) < UNUSED_AGE_MAX {
+                return true;
+            }
+            self.upstream.remove(labels);
+            self.cache.remove(labels);
+            self.downstream.remove(labels);
+            false
+        });
     }
 
     /// Handles of one resource's upstream watch. Ask once a resource.
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
+        self.note(labels);
         self.upstream.of(labels)
     }
 
     /// Handles of one resource's shared watches of tables.
     #[must_use]
     pub fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
+        self.note(labels);
         self.upstream.tables(labels)
     }
 
     /// Handles of one resource's watch cache. Ask once a resource.
     #[must_use]
     pub fn cache(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
+        self.note(labels);
         self.cache.of(labels)
     }
 
     /// Handles of what clients do with one resource. Ask once a resource.
     #[must_use]
     pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
+        self.note(labels);
         self.downstream.of(labels)
     }
 
     /// Takes the gauges of a resource off the page: its cache has ended, and what they said last is no longer true.
-    /// Counters stay. Handles given out before no longer show.
+    /// Counters stay for a while. Handles given out before no longer show.
     pub fn forget(&self, labels: ResourceLabels<'_>) {
         self.upstream.forget(labels);
         self.cache.forget(labels);

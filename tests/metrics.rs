@@ -40,12 +40,16 @@ impl Row {
     }
 
     async fn over(transport: Transport) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = Options {
             objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
             object_len: 1000,
             ..Options::default()
         };
+        Self::before(options, transport).await
+    }
+
+    async fn before(options: Options, transport: Transport) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let apiserver = apiserver::start(listener, options).unwrap();
         let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
         let settings = ServeSettings {
@@ -282,4 +286,32 @@ async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
         ("connections", "0"),
     ])
     .await;
+}
+
+/// The page grows with the resources in use, each by so much at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_custom_resources_have_so_many_series_each() {
+    const COUNT: usize = 100;
+    // One encoding each.
+    const LINES_MAX: usize = 200;
+    let kinds = (0..COUNT).map(|n| format!("kinds{n}.v1.example.com=Kind{n}"));
+    let options = Options {
+        extra_kinds: kinds.map(|kind| kind.parse().unwrap()).collect(),
+        ..Options::default()
+    };
+    let row = Row::before(options, Transport::PlainHttp).await;
+    let lines = |page: &str| page.lines().count();
+    let before = lines(&row.page().await);
+    for number in 0..COUNT {
+        let path = format!("/apis/example.com/v1/kinds{number}");
+        assert_eq!(row.get(&path).await.status(), StatusCode::OK);
+        // What is not there has no series, however it is called.
+        let missing = row.get(&format!("/apis/example.com/v1/none{number}")).await;
+        assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    }
+    let page = row.page().await;
+    assert!(!page.contains("none1"), "{page}");
+    assert!(page.contains("resource=\"kinds99\""), "{page}");
+    let grown = lines(&page) - before;
+    assert!(grown <= COUNT * LINES_MAX, "{grown}");
 }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::forwarded::{ForwardedBody, Source, ends, lasting};
+use super::hooks::Hooks;
 use super::operators::Places;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
 use super::tables::{self, Tables};
@@ -63,6 +64,7 @@ pub(super) struct RegistrySettings {
     pub(super) admission: Option<Admission>,
     /// Whether callers are told apart. Then only authorized requests join what is shared.
     pub(super) is_guarded: bool,
+    pub(super) hooks: Hooks,
 }
 
 /// All caches of the gateway.
@@ -182,7 +184,7 @@ impl Registry {
             retention: self.settings.retention,
             limits: self.settings.limits,
             tally: Arc::new(self.resource_tally(key)),
-            observer: |hub| hub,
+            observer: self.settings.hooks.observer,
         };
         info!(resource = %key, "starting its cache");
         let streams = Arc::new(self.stream_tally(key));
@@ -296,7 +298,15 @@ impl Registry {
                 info!(resource = %key, "ending its cache: unwanted or gone");
                 self.close_slot(&key);
             }
+            self.forget_unused();
         }
+    }
+
+    /// Takes series of resources off the page that have had no cache for a while.
+    fn forget_unused(&self) {
+        let slots = self.slots();
+        let used: HashSet<_> = slots.iter().map(|(key, _)| labels(key)).collect();
+        self.metrics.forget_unused(|labels| used.contains(&labels));
     }
 
     /// Caches that are idle, or of resources that are gone.
@@ -516,7 +526,7 @@ impl Resources for Registry {
             |slot| Arc::clone(&slot.streams),
         );
         streams.metrics.watches.inc();
-        streams
+        (self.settings.hooks.tally)(streams)
     }
 
     fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListTally>> {

@@ -94,6 +94,17 @@ impl Families {
         StateGauges::<CacheState>::forget(&self.state, values);
     }
 
+    /// Takes every series of a resource off the page.
+    pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
+        self.forget(labels);
+        let values = &labels.values();
+        // What was never there need not go.
+        for counters in [&self.initializations, &self.frames_encoded] {
+            let _ = counters.remove_label_values(values);
+        }
+        ByLabel::<GiveUpReason>::forget(&self.given_up, values);
+    }
+
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
         let values = &labels.values();
         CacheMetrics {

@@ -55,6 +55,13 @@ pub struct DownstreamMetrics {
     pub lag: ShardedHistogram,
 }
 
+/// The code counted at a place: that of an answer, or `other` behind them.
+fn code_at(place: usize) -> String {
+    CODES
+        .get(place)
+        .map_or_else(|| "other".to_owned(), u16::to_string)
+}
+
 /// Requests for one resource, by verb and code. A series appears with its first request.
 #[derive(Clone, Debug)]
 pub struct RequestCounters {
@@ -72,9 +79,7 @@ impl RequestCounters {
             .position(|&known| known == code)
             .unwrap_or(CODES.len());
         let counter = self.slots[verb as usize][place].get_or_init(|| {
-            let code = CODES
-                .get(place)
-                .map_or_else(|| "other".to_owned(), u16::to_string);
+            let code = code_at(place);
             let [group, version, resource, encoding] = &self.labels;
             self.family.with_label_values(&[
                 verb.as_str(),
@@ -160,6 +165,44 @@ impl Families {
                 &LAG_BUCKETS,
             )?,
         })
+    }
+
+    /// Takes every series of a resource off the page.
+    pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
+        let values = &labels.values();
+        let [group, version, resource, encoding] = labels.values();
+        // What was never there need not go.
+        for verb in Verb::ALL.iter().map(|verb| verb.as_str()) {
+            for place in 0..=CODES.len() {
+                let code = &*code_at(place);
+                let values = &[verb, group, version, resource, encoding, code];
+                let _ = self.requests.remove_label_values(values);
+            }
+            let with_verb = &[group, version, resource, encoding, verb];
+            let _ = self.list_duration.remove_label_values(with_verb);
+            let _ = self.watches.remove_label_values(with_verb);
+        }
+        for counters in [
+            &self.list_objects,
+            &self.list_blocks_made,
+            &self.list_blocks_shared,
+            &self.lagged,
+        ] {
+            let _ = counters.remove_label_values(values);
+        }
+        for counters in [&self.watch_events, &self.watch_bytes] {
+            counters.forget(values);
+        }
+        self.lag.forget(values);
+        ByLabel::<StreamEnd>::forget(&self.stream_ends, values);
+    }
+
+    /// Watches of a resource that are open.
+    pub(super) fn open_watches(&self, labels: ResourceLabels<'_>) -> i64 {
+        let [group, version, resource, encoding] = labels.values();
+        let values = &[group, version, resource, encoding, Verb::Watch.as_str()];
+        let watches = self.watches.get_metric_with_label_values(values);
+        watches.map_or(0, |watches| watches.get())
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {

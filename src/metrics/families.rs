@@ -25,6 +25,14 @@ impl<L: Label> ByLabel<L> {
         }
     }
 
+    /// Takes every series off the page.
+    pub(super) fn forget(family: &IntCounterVec, before: &[&str]) {
+        for label in L::ALL {
+            // What was never there need not go.
+            let _ = family.remove_label_values(&with(before, *label));
+        }
+    }
+
     /// How many were counted of this value.
     pub fn count(&self, label: L) -> u64 {
         let mut found = self.counters.iter().filter(|(known, _)| *known == label);

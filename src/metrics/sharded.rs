@@ -246,6 +246,12 @@ impl<S: Sharded> ShardedFamily<S> {
         });
         made
     }
+
+    /// Takes a series off the page. Handles given out before no longer show.
+    pub(super) fn forget(&self, values: &[&str]) {
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.retain(|series| series.values != values);
+    }
 }
 
 impl<S: Sharded> Collector for ShardedFamily<S> {

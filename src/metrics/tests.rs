@@ -55,7 +55,7 @@ fn a_sharded_histogram_counts_each_duration_up_to_its_bound() {
     let metrics = full();
     let lag = metrics.downstream(PODS).lag;
     for nanos in [0, 100_000, 100_001, 10_000_000_000, 10_000_000_001] {
-        lag.observe_many(std::time::Duration::from_nanos(nanos), 1);
+        lag.observe_many(Duration::from_nanos(nanos), 1);
     }
     let line = |series: &str, value: &str| {
         format!("kube_fanout_watch_events_lag_seconds_{series} {value}")
@@ -90,6 +90,78 @@ fn what_an_ended_cache_said_last_is_not_shown() {
     }
     assert!(page.contains("upstream_events_received_total{"));
 }
+
+/// Lines of the page about a resource.
+fn lines_of(metrics: &Metrics, resource: &str) -> usize {
+    let label = format!("resource=\"{resource}\"");
+    let page = metrics.page().unwrap();
+    page.lines().filter(|line| line.contains(&label)).count()
+}
+
+/// Every series that a resource can have.
+fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMetrics {
+    let _ = (metrics.upstream(labels), metrics.tables(labels));
+    let _ = metrics.cache(labels);
+    let downstream = metrics.downstream(labels);
+    for verb in Verb::ALL {
+        for code in 200..600 {
+            downstream.requests.inc(*verb, code);
+        }
+    }
+    downstream
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_resource_that_was_not_used_for_ten_minutes() {
+    let metrics = Metrics::new().unwrap();
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    let [kept, gone, watched, tabled] = ["kept", "gone", "watched", "tabled"];
+    let labels = |resource| ResourceLabels { resource, ..PODS };
+    for resource in [kept, gone] {
+        let protobuf = ResourceLabels {
+            encoding: "protobuf",
+            ..labels(resource)
+        };
+        let _ = use_everything(&metrics, labels(resource));
+        let _ = use_everything(&metrics, protobuf);
+    }
+    let watches = use_everything(&metrics, labels(watched)).watches;
+    watches.inc();
+    let _ = use_everything(&metrics, labels(tabled));
+    metrics.tables(labels(tabled)).watches.inc();
+    let whole = lines_of(&metrics, kept);
+    assert!(whole < 2 * SERIES_MAX, "{whole} lines of a resource");
+
+    let sweep = || metrics.forget_unused(|labels| labels.resource == kept);
+    let left = || [kept, gone, watched, tabled].map(|resource| lines_of(&metrics, resource));
+    let one = lines_of(&metrics, watched);
+    sweep();
+    tokio::time::advance(minutes(10) - Duration::from_millis(1)).await;
+    sweep();
+    assert_eq!(left(), [whole, whole, one, one]);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    sweep();
+    assert_eq!(left(), [whole, 0, one, one]);
+
+    // From then on it is unused; and what is used again in time starts anew.
+    watches.dec();
+    metrics.tables(labels(tabled)).watches.dec();
+    sweep();
+    tokio::time::advance(minutes(9)).await;
+    let _ = metrics.cache(labels(watched));
+    tokio::time::advance(minutes(1)).await;
+    sweep();
+    assert_eq!(left(), [whole, 0, one, 0]);
+    // One that comes back counts from zero, and shows.
+    metrics.downstream(labels(gone)).watch_events.add(7);
+    check_page(
+        &metrics,
+        r#"kube_fanout_watch_events_total{encoding="json",group="",resource="gone",version="v1"} 7"#,
+    );
+}
+
+/// Lines of the page that one resource may have in one encoding, as docs/METRICS.md says.
+const SERIES_MAX: usize = 200;
 
 #[test]
 fn asking_twice_gives_the_same_series() {

@@ -43,6 +43,9 @@ pub struct TableMetrics {
     pub requests: IntCounter,
 }
 
+/// Tables are not held in an encoding; their series go with those of this one.
+const TABLES_ENCODING: &str = "json";
+
 #[derive(Debug)]
 pub(super) struct Families {
     events_received: ShardedCounters,
@@ -146,6 +149,37 @@ impl Families {
             let _ = gauges.remove_label_values(values);
         }
         let _ = self.last_received.remove_label_values(values);
+    }
+
+    /// Takes every series of a resource off the page, those of Tables with those of JSON.
+    pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
+        self.forget(labels);
+        let values = &labels.values();
+        for counters in [&self.events_received, &self.bytes_received] {
+            counters.forget(values);
+        }
+        // What was never there need not go.
+        let _ = self.lists.remove_label_values(values);
+        ByLabel::<RelistReason>::forget(&self.relists, values);
+        ByLabel::<WatchEnd>::forget(&self.watch_ends, values);
+        ByLabel::<FrameRejection>::forget(&self.frames_rejected, values);
+        ByLabel::<Contradiction>::forget(&self.contradictions, values);
+        if labels.encoding == TABLES_ENCODING {
+            let _ = self.table_watches.remove_label_values(&values[..3]);
+            let _ = self.table_requests.remove_label_values(&values[..3]);
+        }
+    }
+
+    /// Watches of Tables that are open.
+    pub(super) fn open_tables(&self, labels: ResourceLabels<'_>) -> i64 {
+        let values = labels.values();
+        if labels.encoding != TABLES_ENCODING {
+            return 0;
+        }
+        let watches = self
+            .table_watches
+            .get_metric_with_label_values(&values[..3]);
+        watches.map_or(0, |watches| watches.get())
     }
 
     pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {

@@ -43,6 +43,7 @@ async fn registry(address: SocketAddr) -> Registry {
         },
         admission: None,
         is_guarded: false,
+        hooks: Hooks::default(),
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
@@ -358,4 +359,37 @@ async fn a_watch_without_a_cache_holds_its_place_until_its_client_is_to_come_bac
         assert!((80..=100).contains(&lasted), "{code}: {lasted} s");
         assert!(places.try_acquire(Peer::UNKNOWN).is_some(), "{code}");
     }
+}
+
+#[tokio::test]
+async fn series_of_a_resource_go_some_time_after_its_cache() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let key = config_maps();
+    let available = registry
+        .availability(&key, FillWait::Long, Peer::UNKNOWN)
+        .await;
+    assert!(matches!(available, Availability::Ready(_)), "{available:?}");
+    drop(available);
+    let tally = registry.tally(&key);
+    let is_shown = || {
+        registry.forget_unused();
+        let page = registry.metrics.page().unwrap();
+        page.contains("resource=\"configmaps\"")
+    };
+    tokio::time::pause();
+    let long = Duration::from_secs(3600);
+    tokio::time::advance(long).await;
+    assert!(is_shown(), "it has a cache");
+    registry.close_slot(&key);
+    tokio::time::advance(long).await;
+    assert!(is_shown(), "it has a watch");
+    tally.ended(crate::downstream::watch::WatchTotals {
+        end: crate::downstream::watch::WatchEnd::Closed,
+        events: 0,
+        bytes: 0,
+    });
+    assert!(is_shown(), "it had one a moment ago");
+    tokio::time::advance(long).await;
+    assert!(!is_shown());
 }

@@ -1,0 +1,25 @@
+//! Where a test puts something between the parts of a gateway.
+
+use std::sync::Arc;
+
+use crate::cache::Observer;
+use crate::downstream::watch::WatchTally;
+use crate::view::Hub;
+
+/// What stands between the parts of each cached resource; usually nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Hooks {
+    /// Between a writer and its views.
+    pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
+    /// Between watches and their metrics.
+    pub(super) tally: fn(Arc<dyn WatchTally>) -> Arc<dyn WatchTally>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            observer: |hub| hub,
+            tally: |tally| tally,
+        }
+    }
+}
