@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::sync::Semaphore;
 
@@ -48,6 +49,8 @@ struct Fixture {
     script: Arc<Script>,
     cache: Arc<TokenCache>,
     start: Instant,
+    /// Seconds that the wall clock has jumped.
+    jumped: Arc<AtomicI64>,
 }
 
 /// Under a paused clock; the wall clock goes with it from 1,000,000 s on.
@@ -58,15 +61,23 @@ fn fixture(answers: &[TokenVerdict], gate: Option<Semaphore>) -> Fixture {
         ..Script::default()
     });
     let start = Instant::now();
+    let jumped = Arc::new(AtomicI64::new(0));
+    let jumps = Arc::clone(&jumped);
+    let wall = move || {
+        let seconds = 1_000_000 + jumps.load(Ordering::Relaxed);
+        let base = Duration::from_secs(seconds.try_into().unwrap());
+        SystemTime::UNIX_EPOCH + base + start.elapsed()
+    };
     let cache = TokenCache::new(
         Arc::clone(&script) as Arc<dyn TokenAuthenticator>,
-        Arc::new(move || SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) + start.elapsed()),
+        Arc::new(wall),
         Metrics::new().unwrap().authentication(),
     );
     Fixture {
         script,
         cache: Arc::new(cache.unwrap()),
         start,
+        jumped,
     }
 }
 
@@ -79,6 +90,14 @@ fn user(name: &str) -> TokenVerdict {
 
 fn token(secret: &str) -> Token {
     Token::new(secret).unwrap()
+}
+
+/// A token that says when it ends, in seconds since 1970.
+fn expiring(exp: i64) -> Token {
+    use base64::Engine as _;
+    let claims = format!(r#"{{"exp":{exp}}}"#);
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);
+    token(&format!("h.{claims}.s"))
 }
 
 async fn advance(seconds: u64) {
@@ -106,11 +125,8 @@ async fn good_tokens_are_remembered_for_two_minutes_and_bad_ones_for_ten_seconds
 
 #[tokio::test(start_paused = true)]
 async fn no_token_is_remembered_beyond_its_own_end_or_longer_than_others() {
-    use base64::Engine as _;
     for (exp, seconds) in [(1_000_030, 30), (1_003_600, 120)] {
-        let claims = format!(r#"{{"exp":{exp}}}"#);
-        let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);
-        let token = token(&format!("h.{claims}.s"));
+        let token = expiring(exp);
         let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None)], None);
         assert_eq!(cache.user(&token, Peer::UNKNOWN).await, user("alice"));
         advance(seconds - 1).await;
@@ -121,11 +137,46 @@ async fn no_token_is_remembered_beyond_its_own_end_or_longer_than_others() {
     }
 }
 
+/// A row: when the token ends, how far the clock is off when its answer comes and afterwards, and how long the answer counts.
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_jumps_keeps_no_answer_longer_than_two_minutes() {
+    const HOUR: i64 = 3600;
+    for (exp, before, after, seconds) in [
+        // What was known when the answer came counts, by a clock that nobody sets.
+        (1_000_030, 0, HOUR, 30),
+        (1_000_030, 0, -HOUR, 30),
+        // The clock was wrong when it came: by the wrong one it ends in an hour, or has ended.
+        (1_000_030, -HOUR, 0, 120),
+        (1_000_030, -HOUR, HOUR, 120),
+        (1_000_030, HOUR, 0, 0),
+        (1_000_030, HOUR, -HOUR, 0),
+        (1_000_000 + 2 * HOUR, HOUR, 0, 120),
+    ] {
+        let row = format!("{exp} {before} {after}");
+        let Fixture {
+            script,
+            cache,
+            jumped,
+            ..
+        } = fixture(&[user("alice"), Ok(None)], None);
+        jumped.store(before, Ordering::Relaxed);
+        let token = expiring(exp);
+        let asked = async || cache.user(&token, Peer::UNKNOWN).await;
+        assert_eq!(asked().await, user("alice"));
+        jumped.store(after, Ordering::Relaxed);
+        if seconds > 0 {
+            advance(seconds - 1).await;
+            assert_eq!(asked().await, user("alice"), "{row}");
+            advance(1).await;
+        }
+        assert_eq!(asked().await, Ok(None), "{row}");
+        assert_eq!(script.asked(), 2, "{row}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_that_has_ended_already_is_not_remembered() {
-    use base64::Engine as _;
-    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"exp":5}"#);
-    let token = token(&format!("h.{claims}.s"));
+    let token = expiring(5);
     let Fixture { script, cache, .. } = fixture(&[user("alice"), user("alice")], None);
     cache.user(&token, Peer::UNKNOWN).await.unwrap();
     cache.user(&token, Peer::UNKNOWN).await.unwrap();
