@@ -2,15 +2,19 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use kube_fanout::apiserver::faults::Fault;
+use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::fairness::{connect, take};
 use crate::stage::Stage;
-use crate::wire::{code, read_until, send};
+use crate::wire::{code, read_to_end, read_until, send};
 
 const BOUND: usize = 8;
 const WATCH: &str = "/api/v1/pods?watch=1";
 const FORWARDED_WATCH: &str = "/api/v1/nodes?watch=1";
+/// A single object is forwarded.
+const POD: &str = "/api/v1/namespaces/default/pods/nobody";
 
 /// A stage with few places, and operators. Nodes are forwarded.
 async fn crowded() -> Stage {
@@ -87,6 +91,53 @@ async fn operators_have_places_when_clients_have_taken_all_of_theirs() {
     }
     drop((taken, slow));
     stage.ended().await;
+}
+
+/// The whole answer to somebody who comes new.
+async fn ask(stage: &Stage, target: &str) -> String {
+    let mut stream = connect(Ipv4Addr::new(127, 0, 0, 200).into(), stage.address).await;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    send(&mut stream, request.as_bytes()).await;
+    read_to_end(&mut stream).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_serves_when_clients_have_taken_all_that_is_forwarded() {
+    let stage = crowded().await;
+    let witness = stage.witness().await;
+    let mut taken = take_everything(&stage, FORWARDED_WATCH).await;
+    // They wait upstream, each from an address of its own.
+    stage.order(Fault::Delay { delay_ms: 60_000 }, "nodes", 1_000);
+    for last in 2..=40 {
+        let mut stream = connect(Ipv4Addr::new(127, 0, 0, last).into(), stage.address).await;
+        send(
+            &mut stream,
+            b"GET /api/v1/nodes/nobody HTTP/1.1\r\nHost: a\r\n\r\n",
+        )
+        .await;
+        taken.push(stream);
+    }
+    let total = ["forwarded_requests", "total"];
+    stage
+        .metric_reaches("kube_fanout_shortages_total", &total, 1.0)
+        .await;
+    for target in [FORWARDED_WATCH, "/api/v1/nodes/nobody", POD] {
+        let answer = ask(&stage, target).await;
+        assert_eq!(code(&answer), 429, "{target}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.to_lowercase().contains("\r\nretry-after: "), "{head}");
+        let status: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(status["kind"], "Status", "{status}");
+        assert_eq!(status["reason"], "TooManyRequests", "{status}");
+        assert_eq!(status["code"], 429, "{status}");
+    }
+    let pods = ask(&stage, "/api/v1/pods").await;
+    assert_eq!(code(&pods), 200, "{pods}");
+    let watch = ask(&stage, &format!("{WATCH}&timeoutSeconds=1")).await;
+    assert!(code(&watch) == 200 && watch.contains("ADDED"), "{watch}");
+    assert_eq!(operate(&stage, POD).await.1, 404);
+    drop(taken);
+    stage.end(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
