@@ -7,8 +7,13 @@ is no failure of the gateway: then it is waited for."""
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from . import fixtures
+from . import fixtures, wire
 
+METADATA = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+FORMS = {  # name: headers
+    "JSON": {}, "protobuf": {"Accept": wire.PROTOBUF}, "metadata": {"Accept": f"application/json;{METADATA}"}, "metadata in protobuf": {"Accept": f"{wire.PROTOBUF};{METADATA}"},
+    "Table": {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, "WebSocket": wire.WEBSOCKET, "WebSocket, protobuf": {**wire.WEBSOCKET, "Accept": wire.PROTOBUF},
+}
 BOUND_SECONDS = 1.0  # nothing comes for so long
 LONGEST_SECONDS = 60  # even if something always comes
 LOOK_SECONDS = 0.02
@@ -84,3 +89,17 @@ def stream_bursts(report, name, api, target, streams):
     """The same for watches that carry one object."""
     bursts(report, name, lambda count, length: annotate(api, target, count, length), lambda versions: without(streams, versions), lambda: sum(s.received for s in streams))
     api.patch(target, {"metadata": {"annotations": {"quiet-end": None}}})
+
+
+def forms(report, name, api, stack, collection, thing, endpoints=None, **params):
+    """The same for watches of every form, over every transport or at these endpoints, opened here and without bookmarks."""
+    since = api.list_version(collection)
+    pairs = [(e, headers) for e in endpoints or stack.transports() for headers in FORMS.values() if not (e.http2 and "Upgrade" in headers)]
+    streams = [wire.Stream(e, wire.query(collection, watch="true", resourceVersion=since, **params), headers) for e, headers in pairs]
+    try:
+        for stream in streams:
+            stream.wait_open()
+        stream_bursts(report, f"{len(streams)} {name}", api, f"{collection}/{thing}", streams)
+    finally:
+        for stream in streams:
+            stream.close()

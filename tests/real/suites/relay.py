@@ -1,17 +1,23 @@
 """A stand-in gateway, to try the restart suite itself (GATEWAY=relay): it passes everything on, and keeps each watch
-open when the server goes away, by listing again and telling the difference. RELAY_FAULT=drop, repeat, forget or error
-makes it break a promise, which the suite must notice.
+open when the server goes away, by listing again and telling the difference. RELAY_FAULT makes it break a promise, which
+the suite must notice: drop (some events), repeat, forget (deletions in an outage), error, drop-in-outage (the first
+change that a list showed), drop-selected (events, for who has a selector), late (it lists again some time after an
+outage, and newer versions come instead of older ones; for who has no selector).
 
 python3 -m suites.relay SERVER_PORT CA TOKEN_FILE LISTEN_PORT"""
 import json
 import os
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
 from . import wire
 
 FAULT = os.environ.get("RELAY_FAULT", "")
+AWAY_SECONDS = 2  # that it stays away longer than the server, as gateways do who wait between attempts
+LATE_EVENTS = 30  # that newer ones replace
+SELECTORS = ("labelSelector", "fieldSelector")
 
 
 class Watch:
@@ -24,7 +30,7 @@ class Watch:
 
     def listed(self):
         """(version, {key: object}); waits for the server."""
-        target = wire.query(self.path, labelSelector=self.params.get("labelSelector"))
+        target = wire.query(self.path, **{name: self.params.get(name) for name in SELECTORS})
         body = wire.poll("a list", lambda: (lambda a: a.status == 200 and a.body)(wire.request(self.server, "GET", target)), 60)
         got = json.loads(body)
         for item in got["items"]:
@@ -48,10 +54,14 @@ class Watch:
             elif rv(old) != rv(new):
                 out.append((rv(new), 1, "MODIFIED", new))
         self.state, self.version = now, version
-        return [(kind, thing) for _, _, kind, thing in sorted(out, key=lambda e: e[:2])]
+        changes = [(kind, thing) for _, _, kind, thing in sorted(out, key=lambda e: e[:2])]
+        if FAULT == "drop-in-outage" and changes:
+            del changes[0]
+        return changes
 
     def frames(self):
         _, self.state = self.listed()
+        swallow = 0
         while True:
             stream = wire.Stream(self.server, wire.query(self.path, **{**self.params, "resourceVersion": self.version}))
             at = 0
@@ -64,10 +74,25 @@ class Watch:
                 at += 1
                 if event["type"] in ("ERROR", "BOOKMARK"):
                     continue
+                if swallow > 0:
+                    swallow -= 1
+                    if not swallow:
+                        for kind, thing in self.difference():
+                            yield kind, thing
+                        stream.close()
+                        break
+                    continue
                 self.apply(event)
                 yield from self.faulty(event["type"], event["object"])
-            for kind, thing in self.difference():
-                yield from self.faulty(kind, thing)
+            if swallow == 0 and not stream.end == "closed":
+                self.listed()
+                time.sleep(AWAY_SECONDS)
+                for kind, thing in self.difference():
+                    yield from self.faulty(kind, thing)
+                swallow = LATE_EVENTS if FAULT == "late" and not self.selects() else 0
+
+    def selects(self):
+        return any(name in self.params for name in SELECTORS)
 
     def apply(self, event):
         thing = event["object"]
@@ -79,7 +104,7 @@ class Watch:
 
     def faulty(self, kind, thing):
         self.count += 1
-        if FAULT == "drop" and self.count % 20 == 0:
+        if (FAULT == "drop" or FAULT == "drop-selected" and self.selects()) and self.count % 20 == 0:
             return
         yield kind, thing
         if FAULT == "repeat" and self.count % 20 == 0:
@@ -114,7 +139,7 @@ def serve(port, server):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for kind, thing in Watch(server, url.path, params).frames():
-                line = json.dumps({"type": kind, "object": thing}).encode() + b"\n"
+                line = json.dumps({"type": kind, "object": thing}, separators=(",", ":")).encode() + b"\n"
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
 
         def log_message(self, *_):

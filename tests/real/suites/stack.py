@@ -10,17 +10,26 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
-from . import wire
+from . import http2, wire
 
 HERE = Path(__file__).resolve().parent.parent
 ROOT = HERE.parent.parent
 SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
 WORK = ROOT / "target" / "real"
 ADMIN_CONTEXT = "admin"
+GATEWAY_AGENT = "fanout-tests/1 (gateway)"  # a name of its own would be the name of the manager of the fields that it writes
+AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"]}]}
 GIVEN = set()  # ports that stacks of this process have, perhaps not yet in use
 GIVING = threading.Lock()
+
+
+def drawn(name):
+    """A tenth of all names is asked over TLS, a tenth over HTTP/2. TRANSPORT draws one for all."""
+    number = zlib.crc32(f"{os.environ.get('TRANSPORT_SEED') or 1} {name}".encode()) % 10
+    return os.environ.get("TRANSPORT") or {0: "tls", 1: "http2"}.get(number, "plain")
 
 
 def home():
@@ -72,8 +81,9 @@ class Stack:
 
     gateway_flags = ()  # a suite's own, before those of GATEWAY_ARGS
 
-    def __init__(self, name, before_gateways=None):
-        """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find."""
+    def __init__(self, name, before_gateways=None, audited=False):
+        """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find. AUDITED: the server
+        writes down which requests reach it, so it is known which ones the gateways forwarded."""
         self.name, self.before_gateways = name, before_gateways
         self.state = WORK / f"{name}-{os.getpid()}"
         self.pki = self.state / "pki"
@@ -86,11 +96,15 @@ class Stack:
         self.env = dict(os.environ, REAL_APISERVER_HOME=str(home()), REAL_APISERVER_STATE=str(self.state), REAL_APISERVER_PORT=str(self.api_port),
                         REAL_APISERVER_ETCD_PORT=str(self.etcd_port), REAL_APISERVER_PEER_PORT=str(ports[2]),
                         REAL_APISERVER_ARGS=f"--etcd-compaction-interval=0 {os.environ.get('REAL_APISERVER_ARGS', '')}".strip())
-        self.gateways = {}
+        self._pooled, self._pooling = {}, threading.Lock()
+        self.gateways, self.to_gateways, self.audit = {}, wire.Count(), self.state / "audit.log" if audited else None
 
     def __enter__(self):
         shutil.rmtree(self.state, ignore_errors=True)
         self.state.mkdir(parents=True)
+        if self.audit:
+            (self.state / "audit-policy.json").write_text(json.dumps(AUDIT_POLICY))
+            self.env["REAL_APISERVER_ARGS"] += f" --audit-policy-file={self.state / 'audit-policy.json'} --audit-log-path={self.audit} --audit-log-mode=blocking"
         try:
             self.start_server()
             self.token = self.read_token("admin")
@@ -151,9 +165,45 @@ class Stack:
             raise RuntimeError(f"etcd {path}: {answer.status} {answer.text()}")
         return json.loads(answer.body)
 
+    def revision(self):
+        """etcd's."""
+        return int(self.etcd("/v3/maintenance/status", {})["header"]["revision"])
+
     def start_gateways(self):
-        self.plain = self._start_gateway("plain")
-        self.tls = self._start_gateway("tls")
+        self.plain = self.as_gateway(self._start_gateway("plain"))
+        self.tls = self.as_gateway(self._start_gateway("tls"))
+
+    def sides(self, name, target, headers=()):
+        """The server and a gateway, over the transport that a name draws."""
+        transport = drawn(name)
+        if transport == "http2" and http2.expressible(target, headers):
+            return self.over_http2("server"), self.over_http2("tls")
+        return self.server, self.tls if transport == "tls" else self.plain
+
+    def transports(self):
+        """The gateways over each transport."""
+        return [self.plain, self.tls, self.over_http2("tls")]
+
+    def over_http2(self, kind):
+        """"server" or "tls", by connections that all share."""
+        with self._pooling:
+            if kind not in self._pooled:
+                self._pooled[kind] = getattr(self, kind).over_http2()
+            return self._pooled[kind]
+
+    def as_gateway(self, endpoint):
+        """The requests to it are counted, and known by their agent where they are forwarded."""
+        endpoint.agent, endpoint.asked = GATEWAY_AGENT, self.to_gateways
+        return endpoint
+
+    def audited(self):
+        """The requests that the server got to see."""
+        return map(json.loads, self.audit.read_text(errors="replace").splitlines())
+
+    def answered_from_memory(self):
+        """(how many of the requests to gateways the server did not see, all of them)"""
+        forwarded = sum(seen.get("userAgent") == GATEWAY_AGENT for seen in self.audited())
+        return self.to_gateways.value - forwarded, self.to_gateways.value
 
     def restart_gateways(self):
         self.stop_gateways()

@@ -1,8 +1,10 @@
 """HTTP/1.1 spoken by hand: requests whose every byte is ours, and streams of watch events.
 
 The standard client hides what these tests compare (chunk ends, aborted bodies, header order), so this file reads the
-socket itself. It knows nothing of Kubernetes but how the events of a watch are framed.
+socket itself. It knows nothing of Kubernetes but how the events of a watch are framed. An endpoint may be asked over
+HTTP/2 instead (http2.py).
 """
+import copy
 import socket
 import ssl
 import threading
@@ -14,28 +16,52 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13", "Origin": "http://127.0.0.1"}
 
 
+AGENT = "fanout-tests/1"
+
+
 class WireError(Exception):
     """The peer broke the protocol, or the connection broke."""
 
 
+class Count:
+    """Shared by an endpoint and its variations."""
+
+    def __init__(self):
+        self.value, self._lock = 0, threading.Lock()
+
+    def add(self):
+        with self._lock:
+            self.value += 1
+
+
 class Endpoint:
-    """Where to send requests: host, port, TLS context or None, bearer token or None."""
+    """Where to send requests: host, port, TLS context or None, bearer token or None.
+
+    `agent` is the User-Agent of requests that name none, `asked` counts these."""
 
     def __init__(self, name, host, port, ca=None, token=None):
         self.name, self.host, self.port, self.token, self.ca = name, host, port, token, ca
         self.tls = ssl.create_default_context(cafile=ca) if ca else None
+        self.http2, self.agent, self.asked = None, AGENT, Count()
 
     def url(self):
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     def with_token(self, token):
-        other = Endpoint(self.name, self.host, self.port, None, token)
-        other.tls, other.ca = self.tls, self.ca
+        other = copy.copy(self)
+        other.token = token
+        return other
+
+    def over_http2(self):
+        from . import http2
+        other = copy.copy(self)
+        other.name, other.http2 = f"{self.name}, HTTP/2", http2.Pool(self)
         return other
 
     def with_certificate(self, certificate, key):
         """Shows this client certificate, and no token."""
         other = Endpoint(self.name, self.host, self.port, self.ca)
+        other.agent, other.asked = self.agent, self.asked
         other.tls.load_cert_chain(certificate, key)
         return other
 
@@ -61,18 +87,22 @@ class Answer:
         return self.body.decode("utf-8", "replace")
 
 
+def _pairs(endpoint, headers, body):
+    """The headers of a request besides Host, with those that it need not name."""
+    pairs = list(headers.items() if isinstance(headers, dict) else headers)  # pairs, where a name comes twice
+    given, own = {k.lower() for k, _ in pairs}, []
+    if "user-agent" not in given:
+        own.append(("User-Agent", endpoint.agent))
+        endpoint.asked.add()
+    if endpoint.token and "authorization" not in given:
+        own.append(("Authorization", f"Bearer {endpoint.token}"))
+    return [*own, *pairs, *([("Content-Length", str(len(body)))] if body is not None else [])]
+
+
 def _send(endpoint, method, target, headers, body, timeout):
     sock = endpoint.connect(timeout)
     lines = [f"{method} {target} HTTP/1.1", f"Host: {endpoint.host}:{endpoint.port}"]
-    pairs = list(headers.items()) if isinstance(headers, dict) else headers  # pairs, where a name comes twice
-    given = {k.lower() for k, _ in pairs}
-    if "user-agent" not in given:
-        lines.append("User-Agent: fanout-tests/1")
-    if endpoint.token and "authorization" not in given:
-        lines.append(f"Authorization: Bearer {endpoint.token}")
-    lines += [f"{k}: {v}" for k, v in pairs]
-    if body is not None:
-        lines.append(f"Content-Length: {len(body)}")
+    lines += [f"{k}: {v}" for k, v in _pairs(endpoint, headers, body)]
     sock.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b""))
     return sock
 
@@ -144,8 +174,22 @@ class Exchange:
         self.sock.close()
 
 
+def exchange(endpoint, method, target, headers, body, timeout):
+    """An Exchange over whichever version of HTTP the endpoint is asked by."""
+    if not endpoint.http2:
+        return Exchange(endpoint, method, target, headers, body, timeout)
+    from . import http2
+    return http2.Exchange(endpoint, method, target, _pairs(endpoint, headers, body), body, timeout)
+
+
 def request(endpoint, method, target, headers=None, body=None, timeout=30):
-    """One request on a connection of its own."""
+    """One request on a connection of its own, or one of HTTP/2's."""
+    if endpoint.http2:
+        got = exchange(endpoint, method, target, headers or {}, body, timeout)
+        try:
+            return Answer(got.status, got.headers, b"".join(got.pieces()))
+        finally:
+            got.close()
     sock = _send(endpoint, method, target, headers or {}, body, timeout)
     try:
         with sock.makefile("rb") as reader:
@@ -160,24 +204,29 @@ class Stream:
 
     Over WebSocket (status 101) each frame is an event, and a close frame with code 1000 is the orderly end.
 
-    `end` is None while open, then "clean" (orderly end of the body), "cut: …" or "closed" (by us)."""
+    `end` is None while open, then "clean" (orderly end of the body), "cut: …" or "closed" (by us). With STAMP, `stamps`
+    has what it said as each frame came."""
 
-    def __init__(self, endpoint, target, headers=None, timeout=120):
+    def __init__(self, endpoint, target, headers=None, timeout=120, stamp=None):
         self.endpoint, self.target = endpoint, target
         self.headers_sent, self.timeout = headers or {}, timeout
         self.status, self.headers, self.body, self.binary = None, {}, b"", False
         self.frames, self.end, self.opened_at, self.ended_at = [], None, None, None
+        self.stamp, self.stamps = stamp, []
         self.received = 0  # bytes of the body so far, whole frames or not
         self.changed = threading.Condition()
-        self._sock, self._closing = None, False
+        self._sock, self._exchange, self._closing = None, None, False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self):
         try:
-            self._sock = _send(self.endpoint, "GET", self.target, self.headers_sent, None, self.timeout)
-            with self._sock.makefile("rb") as reader:
-                self._read(reader)
+            if self.endpoint.http2:
+                self._read_http2()
+            else:
+                self._sock = _send(self.endpoint, "GET", self.target, self.headers_sent, None, self.timeout)
+                with self._sock.makefile("rb") as reader:
+                    self._read(reader)
             end = "clean"
         except (OSError, WireError, ValueError) as e:
             end = "closed" if self._closing else f"cut: {type(e).__name__}: {e}"
@@ -187,16 +236,30 @@ class Stream:
         if self._sock:
             self._sock.close()
 
-    def _read(self, reader):
-        status, headers = _head(reader)
+    def _read_http2(self):
+        self._exchange = got = exchange(self.endpoint, "GET", self.target, self.headers_sent, None, self.timeout)
+        if self._closing:
+            got.stop()
+        self._head(got.status, got.headers)
+        self._read_body(got.pieces())
+
+    def _head(self, status, headers):
         with self.changed:
             self.status, self.headers, self.opened_at = status, headers, time.monotonic()
             self.changed.notify_all()
+
+    def _read(self, reader):
+        status, headers = _head(reader)
+        self._head(status, headers)
         if status == 101:
             return self._read_websocket(reader)
+        self._read_body(_pieces(reader, status, headers, "GET"))
+
+    def _read_body(self, pieces):
+        status, headers = self.status, self.headers
         self.binary = headers.get("content-type", "").startswith(PROTOBUF) and "watch" in headers.get("content-type", "")
         rest = b""
-        for piece in _pieces(reader, status, headers, "GET"):
+        for piece in pieces:
             self.received += len(piece)
             if status != 200:
                 self.body += piece
@@ -205,6 +268,7 @@ class Stream:
             if frames:
                 with self.changed:
                     self.frames += frames
+                    self.stamps += [self.stamp()] * len(frames) if self.stamp else []
                     self.changed.notify_all()
         self.body += rest
 
@@ -244,6 +308,8 @@ class Stream:
 
     def close(self):
         self._closing = True
+        if self._exchange:
+            self._exchange.stop()
         if self._sock:
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)
