@@ -126,7 +126,7 @@ def begin_python(report, stack, kinds):
     """Starts the Python clients: (what, endpoint, client) of each."""
     python, why = python_with_client()
     if not python:
-        report.skip("the Python client", why)
+        report.missing("the Python client", why)
         return []
     return [(what, e, Python(python, e, stack, what, stack.state / "python.log")) for what in kinds for e in (stack.plain, stack.tls)]
 
@@ -154,7 +154,7 @@ def end_in_quiet(report, api, kinds, pythons):
 def run(report):
     program, why = kube_rs_program()
     if not program:
-        report.skip("kube-rs", why)
+        report.missing("kube-rs", why)
     with Stack("clients") as stack:
         api, failures = fixtures.Api(stack.server), []
         fixtures.install_crd(api)

@@ -3,7 +3,7 @@ import json
 import os
 import urllib.parse
 
-from . import fixtures, wire
+from . import fixtures, memory, quiet, wire
 from .differential.case import Case, compare_answers, compare_streams
 from .stack import Stack
 
@@ -41,10 +41,21 @@ def run(report):
     before = os.environ.get("REAL_APISERVER_ARGS", "")
     os.environ["REAL_APISERVER_ARGS"] = f"{before} {GATES}".strip()
     try:
-        with Stack("gates", fixtures.with_widgets) as stack:
+        with Stack("gates", fixtures.with_widgets, audited=True) as stack:
             ask(report, stack)
+            for half in ("lower half", "upper half"):
+                in_quiet(report, stack, half)
+            if not stack.direct:
+                memory.judge(report, *stack.answered_from_memory())
     finally:
         os.environ["REAL_APISERVER_ARGS"] = before
+
+
+def in_quiet(report, stack, half):
+    """Watches of one shard, and an object in it."""
+    api = fixtures.Api(stack.server)
+    name = json.loads(wire.request(stack.server, "GET", target(fixtures.pods("default"), shardSelector=SELECTORS[half]), JSON).body)["items"][0]["metadata"]["name"]
+    quiet.forms(report, f"watches of the {half}", api, stack, fixtures.pods("default"), name, shardSelector=SELECTORS[half])
 
 
 def ask(report, stack):

@@ -185,7 +185,7 @@ def agreed(one, hashes, seconds=20):
 def run(report):
     program = stacks.home() / "bin" / "informer"
     if not program.exists():
-        report.skip("informers", f"{program} is missing: real-apiserver.sh informer")
+        report.missing("informers", f"{program} is missing: real-apiserver.sh informer")
         return
     with Stack("informers", fixtures.with_widgets) as stack:
         api, sorts, own = fixtures.Api(stack.server), {}, {}
@@ -207,7 +207,7 @@ def run(report):
                     for reader in READERS:
                         own[f"{reader}, {where}"] = Follower(follower(), config, reader, stack.state / "own-informers.log")
             else:
-                report.skip("our own informers", "cargo build -p kube-fanout-loadtest")
+                report.missing("our own informers", "cargo build -p kube-fanout-loadtest")
             writer.join(180)
             report.check("the writes ended", not writer.is_alive() and not failures, f"{failures}")
             states = converge(sorts)

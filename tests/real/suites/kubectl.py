@@ -210,7 +210,7 @@ def compare(report, name, left, right):
 def run(report):
     kubectl = find()
     if not kubectl:
-        report.skip("all of it", f"kubectl missing: skipped (needs {OLDEST[0]}.{OLDEST[1]} or newer in PATH or KUBECTL; real-apiserver.sh kubectl fetches Debian's)")
+        report.missing("all of it", f"kubectl is missing: {OLDEST[0]}.{OLDEST[1]} or newer in PATH or KUBECTL; real-apiserver.sh kubectl fetches Debian's")
         return
     with Stack("kubectl") as stack:
         api = fixtures.Api(stack.server)

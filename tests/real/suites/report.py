@@ -1,4 +1,5 @@
 """Results of the cases, as they come and in the end."""
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,13 @@ class Report:
         with self._lock:
             self.skipped += 1
             self._line("skip", name, why)
+
+    def missing(self, name, what):
+        """Cannot run for want of WHAT, which says what to install. With KUBE_FANOUT_REQUIRE=1 that is a failure."""
+        if os.environ.get("KUBE_FANOUT_REQUIRE") == "1":
+            self.fail(name, what)
+        else:
+            self.skip(name, what)
 
     def check(self, name, good, detail="", note=""):
         if good:

@@ -4,8 +4,8 @@ import gzip
 import json
 from urllib.parse import parse_qs, urlsplit
 
-from .. import wire
-from ..differential.case import shown
+from .. import http2, wire
+from ..differential.case import is_consistent, shown
 
 query = wire.query
 WAIT = 30  # seconds that a test waits for what must come
@@ -20,14 +20,15 @@ class GaveUp(Failed):
 
 
 class Response:
-    """One answer. `cached`: a cache may have answered, so the list's own version is bounded, not compared."""
+    """One answer. `cached`: a cache may have answered, so the list's own version is bounded, not compared. FLOOR: by what was there before."""
 
-    def __init__(self, target, answer):
+    def __init__(self, target, answer, floor=0):
         self.target, self.status, self.headers, self.body = target, answer.status, answer.headers, answer.body
         self.wire_len = len(answer.body)
         if self.headers.get("content-encoding") == "gzip":
             self.body = gzip.decompress(self.body)
-        self.cached, self.at_least = cached_read(target)
+        self.cached, at_least = cached_read(target)
+        self.at_least = max(at_least, floor)
 
     def json(self):
         try:
@@ -125,7 +126,10 @@ class Events(list):
 
 
 class Watch:
-    """An open watch. `next` and `until` take events one after the other; close() forgets what was not taken."""
+    """An open watch. `next` and `until` take events one after the other; close() forgets what was not taken. One that a test
+    is done with stays open until it is compared: it is seen whether the sides end it."""
+
+    left_open = False
 
     def __init__(self, endpoint, target, headers, random_retry=False):
         self.target, self.random_retry, self.taken = target, random_retry, 0
@@ -159,8 +163,15 @@ class Watch:
     def end(self):
         return self.stream.end
 
+    def seen(self):
+        """The frames, without those that came after the test was done with it."""
+        return list(self.stream.frames[:self.taken] if self.left_open else self.stream.frames)
+
     def events(self):
-        return [Event(f) for f in list(self.stream.frames)]
+        return [Event(f) for f in self.seen()]
+
+    def finish(self):
+        self.left_open = self.end is None
 
     def next(self, seconds=WAIT):
         """The next event, None at the end of the stream; Failed when neither comes."""
@@ -196,6 +207,13 @@ class Watch:
             raise Failed(str(e)) from None
         return Events(self) if self.status == 200 and _is_json(self.stream) else self
 
+    def ended_within(self, seconds):
+        try:
+            self.stream.wait_end(seconds)
+        except wire.WireError:
+            return False
+        return True
+
     def close(self):
         if self.end is None:
             self.stream.close()
@@ -218,17 +236,22 @@ class Side:
     @property
     def endpoint(self):
         """As admin; its address may change when a test restarts things."""
-        return self.world.stack.plain if self.is_gateway else self.world.stack.server
+        return self.world.gateway if self.is_gateway else self.world.stack.server
 
-    def as_user(self, user):
-        """The endpoint for another of the server's users; "anonymous" has no token, "nobody" a wrong one."""
+    def as_user(self, user, target="", headers=None):
+        """The endpoint for another of the server's users, over HTTP/2 if that is drawn; "anonymous" has no token, "nobody" a wrong one."""
+        endpoint = self.endpoint
+        if self.world.test.transport() == "http2" and http2.expressible(target, headers):
+            endpoint = self.world.stack.over_http2("tls" if self.is_gateway else "server")
         if user == "admin":
-            return self.endpoint
-        return self.endpoint.with_token({"anonymous": None, "nobody": "nope"}.get(user) if user in ("anonymous", "nobody") else self.world.stack.read_token(user))
+            return endpoint
+        return endpoint.with_token({"anonymous": None, "nobody": "nope"}.get(user) if user in ("anonymous", "nobody") else self.world.stack.read_token(user))
 
     def marked(self, headers):
         """By these the server's audit log tells which requests were forwarded."""
         self._count += 1
+        if self.is_gateway:
+            self.world.stack.marked.add()
         given = {k.lower() for k in headers or {}}
         own = {"User-Agent": self._mark} if "user-agent" not in given else {}
         return {**own, **({} if "audit-id" in given else {"Audit-ID": f"{self._mark}-{self._count}"}), **(headers or {})}
@@ -237,7 +260,8 @@ class Side:
         return self.request("GET", target, headers, user=user, timeout=timeout)
 
     def request(self, method, target, headers=None, body=None, user="admin", timeout=40):
-        return Response(target, wire.request(self.as_user(user), method, target, self.marked(headers), body, timeout))
+        floor = self.world.revision() if method == "GET" and is_consistent(target) and "restart" not in self.world.test.needs else 0
+        return Response(target, wire.request(self.as_user(user, target, headers), method, target, self.marked(headers), body, timeout), floor)
 
     def ask(self, case):
         """One case of the differential suite."""
@@ -247,7 +271,7 @@ class Side:
         """A watch whose headers have come. SECONDS is its own timeoutSeconds; None: as the target says."""
         if seconds is not None:
             target += f"{'&' if '?' in target else '?'}timeoutSeconds={seconds}"
-        self._open.append(watch := Watch(self.as_user(user), target, self.marked(headers), random_retry))
+        self._open.append(watch := Watch(self.as_user(user, target, headers), target, self.marked(headers), random_retry))
         return watch.opened()
 
     def watch(self, target, headers=None, seconds=2, user="admin", random_retry=False):

@@ -22,7 +22,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import fixtures, wire
+from .. import fixtures, stack as stacks, wire
 from .asking import WAIT, Event, Events, Failed, GaveUp, Response, Side, Watch, query, token_parts  # noqa: F401 (for tests)
 
 TESTS, PINS = [], {}
@@ -37,6 +37,11 @@ class Test:
     setup: object
     run: object
     lasts: int = 0
+    plain: bool = False
+
+    def transport(self):
+        """What it is asked over. Tests that stop servers warm the plain gateway only."""
+        return "plain" if self.plain or self.needs else stacks.drawn(self.name)
 
     def __str__(self):
         return f"{self.number} {self.name}"
@@ -50,15 +55,16 @@ class Pin:
     observable: bool
 
 
-def entry(number, name, needs=(), setup=None, live=False, lasts=0):
-    """Registers a test of one entry, named by a snake_case sentence; one that LASTS many seconds begins among the first.
+def entry(number, name, needs=(), setup=None, live=False, lasts=0, plain=False):
+    """Registers a test of one entry, named by a snake_case sentence; one that LASTS many seconds begins among the first. One that is
+    about HTTP/1.1 or about the plain gateway's own account is PLAIN; of the others a tenth each is asked over TLS and over HTTP/2.
     NEEDS, each another time to run at:
 
     "alone"       no other test writes or asks meanwhile; also for floods, over which the server ends other tests' watches
     "compaction"  after the setups everything is compacted (t.compacted), and server and gateway start anew
     "restart"     a server of its own, one test at a time, that may be killed (t.stack)"""
     def register(run):
-        TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run, lasts))
+        TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run, lasts, plain))
         return run
     return register
 
@@ -78,6 +84,11 @@ class World:
         self._touched, self._may_write = {}, True
         self._meeting, self._arrived, self._gone, self._results = threading.Condition(), 0, False, []
         self._undo, self._writer = [], threading.local()
+
+    @property
+    def gateway(self):
+        """The one that is asked."""
+        return self.stack.plain if self.test.transport() == "plain" else self.stack.tls
 
     # --- writes, always to the server ---
 
@@ -123,14 +134,14 @@ class World:
 
     def revision(self):
         """etcd's."""
-        return int(self.stack.etcd("/v3/maintenance/status", {})["header"]["revision"])
+        return self.stack.revision()
 
     # --- both sides ---
 
     def wait_gateway(self, version=None):
         """Until both sides' caches hold VERSION of every resource written to (default: the newest write of each)."""
         for collection, newest in self._touched.items():
-            for side in (self.stack.server, self.stack.plain):
+            for side in (self.stack.server, self.gateway):
                 fixtures.wait_served(side, collection, version or newest)
                 if not collection.startswith(fixtures.GROUP):
                     fixtures.wait_served(side, collection, version or newest, accept=wire.PROTOBUF)

@@ -3,7 +3,7 @@ import json
 import unittest
 from types import SimpleNamespace
 
-from .asking import Failed, Response, cached_read
+from .asking import Failed, Response, Watch, cached_read
 from .framework import Test, World
 from .outcome import differences
 from .run import run_test
@@ -26,13 +26,17 @@ def outcome(run, live=False):
     return run_test(test, world)
 
 
-def listed(version, names=("a",), target="/l", item=7):
+def listed(version, names=("a",), target="/l", item=7, floor=0):
     items = [{"metadata": {"name": n, "resourceVersion": str(item)}} for n in names]
     body = json.dumps({"kind": "PodList", "metadata": {"resourceVersion": str(version)}, "items": items}).encode()
-    return Response(target, SimpleNamespace(status=200, headers=HEADERS, body=body))
+    return Response(target, SimpleNamespace(status=200, headers=HEADERS, body=body), floor)
 
 
 class Sides(unittest.TestCase):
+    def test_a_list_is_as_new_as_the_store_was_when_it_was_asked_for(self):
+        self.assertEqual([], differences(listed(50, floor=0), listed(41, floor=41), 50))
+        self.assertTrue(differences(listed(50, floor=0), listed(41, floor=42), 50))
+
     def test_equal_outcomes_are_equal(self):
         self.assertEqual(([], []), tuple(outcome(lambda side, t: {"a": [1, "x"]})))
 
@@ -118,6 +122,26 @@ class CachedReads(unittest.TestCase):
         self.check("/l?resourceVersion=7&limit=2", False, 7)
         self.check("/l?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTQsInN0YXJ0IjoiYVx1MDAwMCJ9", False)
         self.check("/l?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9", True)
+
+
+class Ends(unittest.TestCase):
+    """A test is done with a watch that is open; then one side ends it, or both do, or none."""
+
+    def watch(self, end=None, later=None):
+        made = Watch.__new__(Watch)
+        made.target, made.random_retry, made.taken, made.left_open = "/w", False, 0, end is None
+        made.stream = SimpleNamespace(status=200, headers={**HEADERS}, body=b"", end=end, frames=[], binary=False, endpoint=SimpleNamespace(name="one"))
+        made.ended_within = lambda seconds: setattr(made.stream, "end", made.stream.end or later) or made.stream.end is not None
+        made.close = lambda: setattr(made.stream, "end", made.stream.end or "closed")
+        return made
+
+    def test_a_watch_that_only_the_server_ended_is_a_difference(self):
+        self.assertEqual(1, len(differences(self.watch("clean"), self.watch(), 50)[1:]))
+        self.assertEqual(1, len(differences(self.watch(), self.watch("clean"), 50)[1:]))
+
+    def test_a_watch_that_both_ended_or_none_is_none(self):
+        self.assertEqual([], differences(self.watch("clean"), self.watch(later="clean"), 50))
+        self.assertEqual([], differences(self.watch(), self.watch(), 50))
 
 
 if __name__ == "__main__":

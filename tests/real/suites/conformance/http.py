@@ -115,7 +115,7 @@ def timeouts(side, t):
     return [*out, before, version]
 
 
-@entry(125, "a_stream_is_chunked_even_if_it_ends_at_once", setup=seeded)
+@entry(125, "a_stream_is_chunked_even_if_it_ends_at_once", setup=seeded, plain=True)
 def chunked(side, t):
     """No length is told of a body whose length nobody knows when it begins."""
     got = {seconds: side.get(watch(t.pods, resourceVersion=t.state[t.pods], timeoutSeconds=seconds)).headers for seconds in (-1, 1)}

@@ -37,7 +37,7 @@ def negotiate(side, t):
 ERROR_ACCEPTS = ["application/json", "application/yaml", PB, "text/csv", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;pretty=1"]
 
 
-@entry(135, "errors_are_a_status_in_the_representation_that_was_asked_for", setup=seeded)
+@entry(135, "errors_are_a_status_in_the_representation_that_was_asked_for", setup=seeded, plain=True)  # the server closes connections of HTTP/2 of whom it does not know
 def error_encoding(side, t):
     """400, 404, 405, 406, 422, 504 in JSON, YAML, protobuf; where only conversions are accepted, indented JSON."""
     out = []
@@ -52,7 +52,7 @@ def error_encoding(side, t):
     return out
 
 
-@entry(135, "callers_who_may_not_are_told_so", setup=seeded)
+@entry(135, "callers_who_may_not_are_told_so", setup=seeded, plain=True)
 def forbidden(side, t):
     """403 for who is not allowed, 401 for who is not known, on lists and watches."""
     out = []

@@ -5,13 +5,17 @@ that a cache may answer has its own version checked against bounds."""
 from ..differential.case import Case, compare_answers, compare_streams, masked, shown
 from .asking import Events, Response, Watch
 
+END_SECONDS = 2  # that the other side has to end a watch, too
+
 
 def differences(left, right, newest_known, at="outcome"):
     """What differs; NEWEST_KNOWN is the newest version that a cached list may have."""
     if isinstance(left, Response) and isinstance(right, Response):
-        return _headed(left, compare_answers(_case(left, left.target != right.target), left, right, newest_known))
+        return _headed(left, compare_answers(_case(left, right.at_least, left.target != right.target), left, right, newest_known))
     if isinstance(left, (Watch, Events)) and isinstance(right, (Watch, Events)):
         a, b = (w.watch if isinstance(w, Events) else w for w in (left, right))
+        if alone := _ended_alone(a, b):
+            return _headed(a, alone)
         return _headed(a, compare_streams(Case(at, a.target, watch=True, random_retry=a.random_retry), a.stream, b.stream))
     if isinstance(left, dict) and isinstance(right, dict) and list(left) == list(right):
         return [d for k in left for d in differences(left[k], right[k], newest_known, f"{at}.{k}")]
@@ -21,9 +25,20 @@ def differences(left, right, newest_known, at="outcome"):
     return [] if a == b else [f"{at}: server {shown(str(a), 600)}, under test {shown(str(b), 600)}"]
 
 
-def _case(response, own_token):
-    """OWN_TOKEN: each side was asked with its own token, so the versions are those of each side's first page."""
-    return Case("", response.target, cached=(response.cached or own_token) and _is_list(response), at_least=response.at_least)
+def _ended_alone(a, b):
+    """A watch that a test was done with may end by itself: then at both sides. Now it is closed."""
+    for ended, other in ((a, b), (b, a)):
+        if other.left_open and ended.end and not other.ended_within(END_SECONDS):
+            return [f"one side has ended the watch ({ended.stream.endpoint.name}: {ended.end}), the other has not ({other.stream.endpoint.name})"]
+    for watch in (a, b):
+        if watch.left_open:
+            watch.close()
+    return []
+
+
+def _case(response, at_least, own_token):
+    """AT_LEAST: each side was asked at its own time. OWN_TOKEN: each side was asked with its own token, so the versions are those of each side's first page."""
+    return Case("", response.target, cached=(response.cached or own_token) and _is_list(response), at_least=at_least)
 
 
 def _is_list(response):

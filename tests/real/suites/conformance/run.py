@@ -1,5 +1,4 @@
 """The conformance suite: every test of both sides, then docs/CONFORMANCE.md when CONFORMANCE_TABLE names a file."""
-import json
 import os
 import re
 import threading
@@ -9,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import fixtures, wire
+from .. import fixtures, memory, quiet, wire
 from ..differential.case import shown
 from ..differential import lists as differential_lists, watches as differential_watches
 from ..differential.run import WARM, State
@@ -20,23 +19,15 @@ from .outcome import differences
 
 DECISIONS = Path(__file__).with_name("decisions.txt")
 AT_ONCE, LIVE_AT_ONCE = 4, 8  # tests under way, each asking both sides; live ones mostly wait
-POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"]}]}
 MARK = re.compile(r"conformance-(\d+)-(\w+)-(server|gateway)")
 
 
 class AuditedStack(Stack):
-    """A stack whose server writes down which requests reach it: so it is known which ones the gateway forwarded."""
+    """A stack whose server writes down which requests reach it."""
 
     def __init__(self, name):
-        super().__init__(name, fixtures.with_widgets)
-        self.audit = self.state / "audit.log"
-        policy = self.state / "audit-policy.json"
-        self.env["REAL_APISERVER_ARGS"] += f" --audit-policy-file={policy} --audit-log-path={self.audit} --audit-log-mode=blocking"
-        self.policy = policy
-
-    def start_server(self):
-        self.policy.write_text(json.dumps(POLICY))
-        super().start_server()
+        super().__init__(name, fixtures.with_widgets, audited=True)
+        self.marked = wire.Count()  # requests to the gateway
 
     def warm(self, endpoint):
         for collection in WARM:
@@ -45,13 +36,12 @@ class AuditedStack(Stack):
                 fixtures.wait_served(endpoint, collection, accept=wire.PROTOBUF)
 
     def forwarded(self):
-        """{"number name": the requests of that test to the gateway that the server got to see}"""
+        """{"number name": [the requests of that test to the gateway that the server got to see]}"""
         found = {}
-        for line in self.audit.read_text(errors="replace").splitlines():
-            seen = json.loads(line)
+        for seen in self.audited():
             if mark := MARK.match(seen.get("auditID", "")) or MARK.match(seen.get("userAgent", "")):
                 if mark[3] == "gateway":
-                    found.setdefault(f"{mark[1]} {mark[2]}", set()).add(f"{seen['verb']} {seen['requestURI']}")
+                    found.setdefault(f"{mark[1]} {mark[2]}", []).append(f"{seen['verb']} {seen['requestURI']}")
         return found
 
 
@@ -61,7 +51,7 @@ class Shared:
     def __init__(self, stack):
         self.state, api = State(), fixtures.Api(stack.server)
         self.state.fill(api)
-        self.state.settle(api, stack.plain)
+        self.state.settle(api, stack.plain, stack.tls)
         everywhere = (*(e.split("?")[0] for _, _, e, _ in self.state.resources), "/api/v1/configmaps")
         rests = lambda c: not c.target.split("?")[0] in everywhere  # others write in all namespaces
         self._cases = [c for c in [*differential_lists.cases(self.state), *differential_watches.quiet(self.state)] if rests(c)]
@@ -192,7 +182,12 @@ class Run:
             result = self.results.get(test)
             if result and result.verdict == "same":
                 result.verdict = "forwarded"
-                print(f"     | forwarded by {test}: {len(requests)}, as {shown(min(requests), 200)}", flush=True)
+                print(f"     | forwarded by {test}: {len(set(requests))}, as {shown(min(requests), 200)}", flush=True)
+
+    def answered_from_memory(self, stack):
+        """(requests of the tests that the server did not see, all that were sent to the gateway)"""
+        sent = stack.marked.value
+        return sent - sum(map(len, stack.forwarded().values())), sent
 
 
 def restarts(run, tests, stack):
@@ -216,7 +211,8 @@ def run(report):
         other = beside.submit(restarts, run, needing("restart"), shaken) if needing("restart") else None
         with own as stack:
             report.direct = stack.direct
-            stack.warm(stack.plain)
+            for endpoint in (stack.plain, stack.tls):
+                stack.warm(endpoint)
             shared = Shared(stack)
             run.side_by_side(plain, stack, shared)
             for test in needing("alone"):
@@ -224,6 +220,9 @@ def run(report):
             if needing("compaction"):
                 run.compaction(needing("compaction"), stack)
             run.forwarded(stack)
+            quiet.forms(report, "watches of every form", fixtures.Api(stack.server), stack, fixtures.pods("default"), "p1")
+            if not stack.direct and not os.environ.get("CONFORMANCE_ONLY"):
+                memory.judge(report, *run.answered_from_memory(stack))
         if other:
             other.result()
     slowest = sorted(run.results.values(), key=lambda r: -r.seconds)[:8]

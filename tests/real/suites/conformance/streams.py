@@ -50,7 +50,7 @@ def expect(t, stream, wanted):
 def closed(*streams):
     """The streams, with nothing more than was taken from them: to be compared."""
     for stream in streams:
-        stream.close()
+        stream.finish()
     return list(streams)
 
 
@@ -123,7 +123,7 @@ class FormWatch(Watch):
         return self
 
     def events(self):
-        return [Seen(f, self.binary) for f in list(self.stream.frames)]
+        return [Seen(f, self.binary) for f in self.seen()]
 
     def raw(self):
         """The frames taken, to be compared: bytes as text."""

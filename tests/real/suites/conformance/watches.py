@@ -266,7 +266,7 @@ def half_closed(stream):
     socket.socket.shutdown(stream.stream._sock, socket.SHUT_WR)
 
 
-@entry(72, "a_client_that_gives_up_gets_no_error_and_the_others_go_on", setup=seeded, live=True)
+@entry(72, "a_client_that_gives_up_gets_no_error_and_the_others_go_on", setup=seeded, live=True, plain=True)
 def given_up(side, t):
     """One half of the connection closed, or all of it: the stream ends without an ERROR, another on the resource does not."""
     leaver, gone, stays = (side.open(watch(t.pods, resourceVersion=t.state[t.pods])) for _ in range(3))

@@ -3,7 +3,8 @@
 Nothing is masked but what must differ between two servers in the same state:
 - Date and the value of Audit-Id (its presence is compared);
 - in reads that a cache may answer (`cached`): the list's own resource version and the one inside its continue token.
-  They are checked against bounds instead: not older than asked for or than any item, not newer than the server's;
+  They are checked against bounds instead: not older than asked for (a consistent list: than etcd was when it was asked
+  for) or than any item, not newer than the server's;
 - resource versions of bookmarks, checked against the stream's order instead, and how often plain bookmarks come;
 - "current: N" and "(N)" in the texts about versions too large and too old, which tell how far a cache has come;
 - how a body is framed, and the names of priority and fairness, when all headers are compared (`every_header`);
@@ -14,6 +15,7 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
 
 from .. import protobuf, wire
 
@@ -48,6 +50,12 @@ class Case:
     random_retry: bool = False  # the server draws the delay of its advice
     user: str = "admin"
     every_header: bool = False  # not only those that matter most
+
+
+def is_consistent(target):
+    """Whether a list is to be as new as the store is when it is asked for."""
+    params = {k: v[0] for k, v in parse_qs(urlsplit(target).query, keep_blank_values=True).items()}
+    return not params.get("resourceVersion") and not params.get("continue") and "watch" not in params
 
 
 def masked(data):
@@ -233,7 +241,7 @@ def compare_streams(case, left, right):
     if case.bookmark:
         out += [f"{name}: no bookmark" for name, got in (("server", a), ("under test", b)) if not plain(got)]
     out += [f"under test: {fault}" for fault in order_faults(b)]
-    if left.end != right.end and not (left.end == "clean" and right.end == "closed"):  # a server may end a watch that a test is done with
+    if left.end != right.end:
         out.append(f"end of stream: server {left.end}, under test {right.end}")
     if left.body != right.body:
         out.append(f"rest after the last event: server {shown(left.body)}, under test {shown(right.body)}")

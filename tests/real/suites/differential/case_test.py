@@ -3,7 +3,7 @@ import json
 import unittest
 from types import SimpleNamespace
 
-from .case import Case, compare_answers, compare_streams, order_faults, events
+from .case import Case, compare_answers, compare_streams, events, is_consistent, order_faults
 
 LIST = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[{"metadata":{"name":"p","resourceVersion":"%d"}}]}\n'
 HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private", "audit-id": "x"}
@@ -65,6 +65,12 @@ class Lists(unittest.TestCase):
         self.check(answer(b"too large: 9, current: 3", 504), answer(b"too large: 8, current: 3", 504), False)
 
 
+class Consistent(unittest.TestCase):
+    def test_without_a_version_and_a_token_a_list_is(self):
+        for target, expected in (("/l", True), ("/l?resourceVersion=&limit=2", True), ("/l?resourceVersion=0", False), ("/l?limit=2&continue=x", False), ("/l?watch=1", False)):
+            self.assertEqual(expected, is_consistent(target), target)
+
+
 class Streams(unittest.TestCase):
     def check(self, left, right, equal, **case):
         found = compare_streams(Case("x", "/", watch=True, **case), left, right)
@@ -88,7 +94,7 @@ class Streams(unittest.TestCase):
 
     def test_the_end_counts(self):
         self.check(stream(), stream(end="cut: x"), False)
-        self.check(stream(), stream(end="closed"), True)
+        self.check(stream(), stream(end="closed"), False)
         self.check(stream(end="closed"), stream(), False)
         self.check(stream(), stream(body=b"\n"), False)
 

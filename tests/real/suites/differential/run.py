@@ -4,7 +4,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import fixtures, wire
+from .. import fixtures, memory, quiet, wire
 from ..known import Known
 from ..stack import Stack
 from . import lists, watches
@@ -62,12 +62,13 @@ class State:
         for length in (lists.LENGTH_PLAIN, lists.LENGTH_PLAIN + 1):
             list_of_length(api, f"/api/v1/namespaces/edge-{length}/configmaps", length)
 
-    def settle(self, api, endpoint):
-        """The newest version of each resource, and the endpoint under test as far."""
+    def settle(self, api, *endpoints):
+        """The newest version of each resource, and the endpoints under test as far."""
         for n, c, everywhere, _ in self.resources:
             self.versions[n]["now"] = newest(api.get(everywhere))
         for collection in WARM:
-            fixtures.wait_served(endpoint, collection, newest(api.get(collection)))
+            for endpoint in endpoints:
+                fixtures.wait_served(endpoint, collection, newest(api.get(collection)))
 
 
 def list_of_length(api, collection, length):
@@ -88,22 +89,22 @@ def newest(got):
     return max((fixtures.version(i) for i in got["items"]), default=0)
 
 
-def conclude(report, known, case, differences):
+def conclude(report, known, case, differences, by=""):
     reason = known.reason(case.name)
     if not differences:
         report.ok(case.name, "a known difference that is none: remove it from the list" if reason and not report.direct else "")
     elif reason:
         report.skip(case.name, f"known difference: {reason}")
     else:
-        report.fail(case.name, "\n".join([f"{case.method} {case.target} {case.headers or ''}", *differences]))
+        report.fail(case.name, "\n".join([f"{case.method} {case.target} {case.headers or ''} {by}", *differences]))
 
 
 def ends(stack, case):
     """The two endpoints as the case's user."""
     if case.user == "admin":
-        return stack.server, stack.plain
+        return stack.sides(case.name, case.target, case.headers)
     token = {"denied": lambda: stack.read_token("denied"), "nobody": lambda: "nope", "anonymous": lambda: None}[case.user]()
-    return stack.server.with_token(token), stack.plain.with_token(token)
+    return stack.server.with_token(token), stack.plain.with_token(token)  # the server closes connections of HTTP/2 of whom it does not know
 
 
 def ask(endpoint, case):
@@ -153,7 +154,7 @@ def run_quiet(stack, report, known, cases, newest_known):
         jobs = [(c, streams.submit(attempt, lambda c=c: stream_pair(stack, c)) if c.watch else answers.submit(attempt, lambda c=c: answer_pair(stack, others, c, newest_known)))
                 for c in cases]
         for case, job in jobs:
-            conclude(report, known, case, job.result())
+            conclude(report, known, case, job.result(), ends(stack, case)[1].name)
 
 
 def run_live(stack, report, known, state, api):
@@ -168,7 +169,7 @@ def run_live(stack, report, known, state, api):
     for case, (left, right) in zip(cases, pairs):
         for stream in (left, right):
             stream.wait_end(60)
-        conclude(report, known, case, attempt(lambda: compare_streams(case, left, right)))
+        conclude(report, known, case, attempt(lambda: compare_streams(case, left, right)), right.endpoint.name)
         left.close()
         right.close()
 
@@ -198,22 +199,30 @@ def run_chain(stack, report, known, state):
 
 def run(report):
     known = Known(KNOWN)
-    with Stack("differential", fixtures.with_widgets) as stack:
+    with Stack("differential", fixtures.with_widgets, audited=True) as stack:
         report.direct = stack.direct
         api, state = fixtures.Api(stack.server), State()
-        for collection in WARM:  # caches that have seen every write: their history is the server's
-            fixtures.wait_served(stack.plain, collection)
-            if collection != fixtures.widgets():
-                fixtures.wait_served(stack.plain, collection, accept=wire.PROTOBUF)
+        for endpoint in (stack.plain, stack.tls):
+            warm(endpoint)  # caches that have seen every write: their history is the server's
         state.fill(api)
-        state.settle(api, stack.plain)
+        state.settle(api, stack.plain, stack.tls)
         top = api.list_version("/api/v1/nodes")
         run_quiet(stack, report, known, lists.cases(state), top)
         run_chain(stack, report, known, state)
         run_quiet(stack, report, known, watches.quiet(state), top)
         report.check("the state rested during the comparison", api.list_version("/api/v1/nodes") == top, "somebody wrote")
         run_live(stack, report, known, state, api)
+        quiet.forms(report, "watches of every form", api, stack, fixtures.pods("default"), "p1")
         run_expired(stack, report, known, state, api)
+        if not stack.direct:
+            memory.judge(report, *stack.answered_from_memory())
+
+
+def warm(endpoint):
+    for collection in WARM:
+        fixtures.wait_served(endpoint, collection)
+        if collection != fixtures.widgets():
+            fixtures.wait_served(endpoint, collection, accept=wire.PROTOBUF)
 
 
 def run_expired(stack, report, known, state, api):
@@ -224,6 +233,6 @@ def run_expired(stack, report, known, state, api):
     stack.start_server()
     stack.start_gateways()
     for collection in WARM:
-        fixtures.wait_served(stack.server, collection)
-        fixtures.wait_served(stack.plain, collection)
+        for endpoint in (stack.server, stack.plain, stack.tls):
+            fixtures.wait_served(endpoint, collection)
     run_quiet(stack, report, known, lists.expired(state), state.compacted)

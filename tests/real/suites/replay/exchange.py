@@ -42,7 +42,7 @@ def socket_frames(data):
 
 def fetch(endpoint, request, watch_seconds, timeout=40):
     """What ENDPOINT answers. A stream is read for so many seconds at most. Raises OSError, wire.WireError, ValueError without an answer."""
-    exchange = wire.Exchange(endpoint, request.method, request.target, request.headers, request.body, timeout)
+    exchange = wire.exchange(endpoint, request.method, request.target, request.headers, request.body, timeout)
     got, stopped = Received(exchange.status, exchange.headers), threading.Event()
 
     def stop():

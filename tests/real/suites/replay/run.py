@@ -8,7 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import fixtures, wire
+from .. import fixtures, memory, wire
 from ..differential.case import shown
 from ..known import Known
 from ..stack import HERE, Stack
@@ -31,8 +31,11 @@ RECORDED = 80  # of these the quick ones go through the recorder
 class Pairs:
     """Both sides, asked at the same time."""
 
-    def __init__(self, sides, top):
-        self.sides, self.top, self.helpers = sides, top, ThreadPoolExecutor(2 * AT_ONCE)
+    def __init__(self, sides, top, helpers=None):
+        self.sides, self.top, self.helpers = sides, top, helpers or ThreadPoolExecutor(2 * AT_ONCE)
+
+    def at(self, sides):
+        return Pairs(sides, self.top, self.helpers)
 
     def differences(self, request):
         """(status of the server, differences)"""
@@ -75,8 +78,14 @@ def told(request, small, differences):
     return "\n".join([f"the request:  {request.curl('$SERVER')}", f"the smallest: {small.curl('$SERVER')}", *differences])
 
 
+def transports(stack, pairs, seed, requests):
+    """{index: the pair by which this request is asked}"""
+    return {i: pairs.at(stack.sides(f"{seed}/{i}", r.target, r.headers)) for i, r in requests.items()}
+
+
 def judge_one(pairs, report, known, label, request, differences, shrinks):
     """One request that differs."""
+    label = f"{label} at the {pairs.sides[1].name}"
     if reason := known.reason(name_of(request, differences)):
         return report.skip(f"{label} {shown(name_of(request, differences), 300)}", f"known difference: {reason}")
     first, small = kind(differences), request
@@ -90,10 +99,10 @@ def judge_one(pairs, report, known, label, request, differences, shrinks):
     report.fail(f"{label} {shown(name_of(small, differences), 300)}", told(request, small, differences))
 
 
-def compare_all(pairs, report, known, seed, requests):
+def compare_all(by_index, report, known, seed, requests):
     statuses, differing = Counter(), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for (index, request), (status, differences) in zip(requests.items(), pool.map(pairs.differences, requests.values())):
+        for (index, request), (status, differences) in zip(requests.items(), pool.map(lambda i: by_index[i].differences(requests[i]), requests)):
             statuses[status] += 1
             if differences:
                 differing.append((index, request, differences))
@@ -103,7 +112,7 @@ def compare_all(pairs, report, known, seed, requests):
         print(f"     | answers by status: {dict(sorted(statuses.items()))}", flush=True)
         for first, count in Counter(kind(d) for _, _, d in differing).most_common():
             print(f"     | {count} begin with: {first}", flush=True)
-        jobs = [pool.submit(judge_one, pairs, report, known, f"{seed}/{index}", request, differences, n < SHRUNK_MAX) for n, (index, request, differences) in enumerate(differing)]
+        jobs = [pool.submit(judge_one, by_index[index], report, known, f"{seed}/{index}", request, differences, n < SHRUNK_MAX) for n, (index, request, differences) in enumerate(differing)]
         for job in jobs:
             job.result()
 
@@ -111,17 +120,17 @@ def compare_all(pairs, report, known, seed, requests):
 def run(report):
     seed, count, only = (int(os.environ.get(n) or d) for n, d in (("RANDOM_SEED", 1), ("RANDOM_COUNT", 1000), ("RANDOM_ONLY", -1)))
     known, world = Known(KNOWN), worlds.World()
-    with Stack("random", worlds.prepare) as stack:
+    with Stack("random", worlds.prepare, audited=True) as stack:
         api = fixtures.Api(stack.server)
-        worlds.warm(world, stack.server)
-        worlds.warm(world, stack.plain)
+        for endpoint in (stack.server, stack.plain, stack.tls):
+            worlds.warm(world, endpoint)
         worlds.fill(world, api)
-        for endpoint in (stack.server, stack.plain):
+        for endpoint in (stack.server, stack.plain, stack.tls):
             worlds.warm(world, endpoint, world.top)
-        pairs = Pairs((stack.server, stack.plain), world.top)
         requests = {i: generate(world, seed, i) for i in ([only] if only >= 0 else range(count))}
+        pairs = transports(stack, Pairs((), world.top), seed, requests)
         if only >= 0:
-            show(pairs, requests[only])
+            show(pairs[only], requests[only])
         started = time.monotonic()
         compare_all(pairs, report, known, seed, requests)
         print(f"     | {len(requests)} requests in {time.monotonic() - started:.0f} s", flush=True)
@@ -129,6 +138,8 @@ def run(report):
             print(f"     | a known difference that none of these requests shows: {name}", flush=True)
         if only < 0:
             run_recorder(stack, report, world, seed)
+        if not stack.direct and (seed, count, only) == (1, 1000, -1):
+            memory.judge(report, *stack.answered_from_memory())
         report.check("the state rested during the comparison", worlds.rests(world, api), "somebody wrote")
 
 

@@ -40,7 +40,7 @@ class Side:
 def run(stack, report, known):
     kubectl = find()
     if not kubectl:
-        report.skip("kubectl", "kubectl missing: skipped (real-apiserver.sh kubectl fetches Debian's)")
+        report.missing("kubectl", "kubectl is missing: real-apiserver.sh kubectl fetches Debian's")
         return
     server = Side(stack, kubectl, "server", stack.bare)
     sides = {mode: Side(stack, kubectl, mode, endpoint) for mode, endpoint in stack.under_test.items()}

@@ -2,10 +2,11 @@
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-from .. import fixtures, wire
-from ..differential.case import compare_answers, compare_streams
+from .. import fixtures, memory, quiet, wire
+from ..differential.case import compare_answers, compare_streams, is_consistent
 from ..differential.run import ask, attempt
 from ..known import Known
 from . import cases, commands, roles
@@ -24,7 +25,9 @@ def answered(stack, endpoint, case):
     """One side's answer or finished stream."""
     endpoint = stack.as_who(endpoint, case.who)
     if not case.watch:
+        floor = stack.revision() if case.cached and is_consistent(case.target) else 0
         answer = ask(endpoint, case)
+        answer.floor = floor
         answer.body = one_order(answer.body)
         if case.created:
             for pattern, instead in NEW:
@@ -46,7 +49,9 @@ def one_order(body):
 
 
 def differences(case, left, right, newest):
-    return attempt(lambda: compare_streams(case, left, right) if case.watch else compare_answers(case, left, right, newest))
+    if case.watch:
+        return attempt(lambda: compare_streams(case, left, right))
+    return attempt(lambda: compare_answers(replace(case, at_least=max(case.at_least, right.floor)), left, right, newest))
 
 
 def outcome(stack, endpoint, case):
@@ -128,6 +133,9 @@ def run(report):
         found = [*cases.matrix(stack.credentials), *roles.lists(cases.a_list, cases.a_watch)]
         compare_all(stack, report, known, "matrix", chosen(stack, found))
         if not ONLY:
+            if not stack.direct and stack.gateway != "relay":
+                memory.judge(report, *stack.answered_from_memory())
+            quiet.forms(report, "watches of a reader", fixtures.Api(stack.server), stack, fixtures.pods("a"), "x1", [e.with_token(stack.credentials.tokens["reader"]) for e in stack.under_test.values()])
             commands.run(stack, report, known)
             roles.run(stack, report)
     with TrustStack("trust-anonymous", anonymous=True) as stack:

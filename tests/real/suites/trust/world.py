@@ -106,7 +106,7 @@ class TrustStack(Stack):
 
     def __init__(self, name, anonymous=False, more=lambda api: None):
         """MORE writes what else there is, before the gateways start."""
-        super().__init__(name, self.prepare)
+        super().__init__(name, self.prepare, audited=True)
         self.anonymous, self.more = anonymous, more
         args = f"--authorization-mode=RBAC {'--anonymous-auth' if anonymous else ''} {os.environ.get('REAL_APISERVER_ARGS', '')}"
         self.env["REAL_APISERVER_ARGS"] = f"--etcd-compaction-interval=0 {args}".strip()
@@ -133,7 +133,7 @@ class TrustStack(Stack):
 
     def start_gateways(self):
         for mode in self.modes:
-            self.under_test[mode] = self.server.with_token(None) if mode == "direct" else self._start_one(mode, *free_ports(2))
+            self.under_test[mode] = self.as_gateway(self.server.with_token(None) if mode == "direct" else self._start_one(mode, *free_ports(2)))
 
     def _start_one(self, mode, port, admin):
         cert, key = self._certificate()
