@@ -91,7 +91,7 @@ lint_tools() {
 }
 
 # Programs that are not installed for the whole machine: in the build directory.
-tools=$(mkdir -p "${CARGO_TARGET_DIR:-target}/tools/bin" && cd "${CARGO_TARGET_DIR:-target}/tools" && pwd)
+tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
 
 cargo_tools() {
     cargo deny --version >/dev/null 2>&1 && cargo nextest --version >/dev/null 2>&1 && return
@@ -136,6 +136,7 @@ javascript() {
 c_compiler
 rust
 if [ "$purpose" = test ]; then
+    mkdir -p "$tools/bin"
     PATH="$tools/bin:$PATH"
     lint_tools
     cpp_compiler
