@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy tidy test scenarios loom doc bench fuzz manifests deny real)
+STEPS=(fmt clippy tidy test scenarios loom doc bench fuzz planted manifests deny real)
 export CLIPPY_CONF_DIR="$PWD/.ci"
 # Where setup.sh puts what it does not install for the whole machine.
 PATH=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/bin:$PATH
@@ -84,6 +84,9 @@ step_fuzz() {
     fuzz/run.sh --seconds 5 --unoptimized
 }
 
+# Defects that are planted on purpose, as many as fit into one build: the tests must find them.
+step_planted() { PLANTED_TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}") tests/planted/run.sh --together; }
+
 step_manifests() {
     needs python3 python3 --version || return
     deploy/check.sh
@@ -112,7 +115,7 @@ begin_real() {
 }
 
 # These run beside the step real, which waits most of its time, and give way to it.
-BESIDE=(fuzz manifests deny)
+BESIDE=(fuzz planted manifests deny)
 
 times=$(mktemp -d)
 background=()

@@ -3,6 +3,9 @@
 #
 #   run.sh [--all-tests] [NAME...]   all defects, or those whose names begin so: 01, 12-list. Each patch names the test that should find
 #                                    it. With --all-tests, every test of that test binary runs instead.
+#   run.sh --together [NAME...]      in one build those that can be planted side by side and that a test of the library finds. Shows less,
+#                                    as a test may fail for another defect than its own, but costs one build; without a run before
+#                                    without defects, which the step test of CI has been
 #   run.sh --check [NAME...]         only whether the patches apply to the tree as it is, which builds nothing
 #
 # The copy and its builds are in target/planted and stay, so that later runs build less; the first builds every dependency. Before
@@ -11,7 +14,8 @@
 # 3 cannot be set up.
 #
 # Environment:
-#   PLANTED_LIMIT   seconds for one run of the tests, after which it counts as hanging [120; 600 with --all-tests]
+#   PLANTED_LIMIT   seconds for one run of the tests, after which it counts as hanging [120; 600 with --all-tests; 60 with --together]
+#   PLANTED_TARGET  where the copy is built [target/planted/build]; in the directory of other builds, dependencies are built already
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,6 +31,7 @@ for argument in "$@"; do
   case $argument in
     --all-tests) mode=all ;;
     --check) mode=check ;;
+    --together) mode=together ;;
     -*) usage ;;
     *)
       before=${#patches[@]}
@@ -60,7 +65,7 @@ if [ "$mode" = check ]; then
 fi
 
 for tool in cargo timeout flock; do command -v "$tool" >/dev/null || unfit "$tool is missing"; done
-case $mode in all) limit=${PLANTED_LIMIT:-600} ;; *) limit=${PLANTED_LIMIT:-120} ;; esac
+case $mode in all) limit=${PLANTED_LIMIT:-600} ;; together) limit=${PLANTED_LIMIT:-60} ;; *) limit=${PLANTED_LIMIT:-120} ;; esac
 exec 9>"$work/lock"
 flock -n 9 || unfit "another run is at work in $work"
 
@@ -71,7 +76,7 @@ if ! { [ -d "$tree/.git" ] && checkout; } 2>"$work/clone.log"; then
   { git clone -q --shared --no-checkout "$top" "$tree" && checkout; } 2>"$work/clone.log" || unfit "cannot copy the tree: $(tail -n 1 "$work/clone.log")"
 fi
 git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: what is not committed is not in the copy" >&2
-export CARGO_TARGET_DIR=$work/build CARGO_INCREMENTAL=1
+export CARGO_TARGET_DIR=${PLANTED_TARGET:-$work/build} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-1}
 
 # A finder is written as docs/INFORMER.md writes tests: a::b::test of the library, tests/NAME::test of another test binary. The library's
 # modules called models are for loom, and in a build of its own.
@@ -164,9 +169,37 @@ plant_all() {
   for patch in "$@"; do plant "$patch" "$binary"; done
 }
 
+# As many as apply one upon the other, of those that the library's tests find; each is looked for by its own test alone.
+plant_together() {
+  local planted=() finders=" " program finder code
+  restore
+  for patch in "${patches[@]}"; do
+    finder=$(finder_of "$patch")
+    [ "$(binary_of "$finder")" = lib ] && [[ "$finders" != *" $finder "* ]] && applies "$tree" "$patch" || continue
+    planted+=("$patch") finders+="$finder "
+  done
+  [ "${#planted[@]}" -gt 0 ] || unfit "none of them can be planted with others"
+  program=$(build lib) || { tail -n 20 "$work/build.log" >&2; unfit "${#planted[@]} defects do not compile together"; }
+  echo "${#planted[@]} of ${#patches[@]} planted together, built in $SECONDS s"
+  for patch in "${planted[@]}"; do
+    code=0
+    tests "$program" --exact "$(finder_of "$patch")" || code=$?
+    if [ "$code" = 0 ]; then
+      fails "$patch" "NOT FOUND by $(finder_of "$patch")"
+    fi
+  done
+  restore
+  echo "$((${#planted[@]} - failures)) of ${#planted[@]} found, $SECONDS s"
+  [ "$failures" = 0 ]
+}
+
 for patch in "${patches[@]}"; do
   [ -n "$(finder_of "$patch")" ] || unfit "$patch names no test that finds it"
 done
+if [ "$mode" = together ]; then
+  plant_together
+  exit
+fi
 binaries=$(for patch in "${patches[@]}"; do binary_of "$(finder_of "$patch")"; done | sort -u)
 # The models last, which are another build of the same library.
 for binary in $(grep -vx loom <<<"$binaries" || true) $(grep -x loom <<<"$binaries" || true); do
