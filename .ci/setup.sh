@@ -111,7 +111,9 @@ prometheus() {
     say "apt-get download prometheus, for its promtool"
     local folder
     folder=$(mktemp -d)
-    if ! { have dpkg && apt_update && (cd "$folder" && apt-get download -qq prometheus >&2) &&
+    # The lists of packages may be there although this user may not renew them.
+    apt_update || true
+    if ! { have dpkg && (cd "$folder" && apt-get download -qq prometheus >&2) &&
         dpkg --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
         install "$folder/promtool" "$tools/bin/"; }; then
         say "promtool is missing: install Prometheus"
