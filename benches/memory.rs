@@ -27,6 +27,8 @@ mod herd;
 mod order;
 #[path = "rig/pods.rs"]
 mod pods;
+#[path = "rig/record.rs"]
+mod record;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/rounds.rs"]
 mod rounds;
@@ -46,6 +48,7 @@ use tokio::task::LocalSet;
 use child::Child;
 use held::{Held, Sizes};
 use herd::{Form, Herd};
+use record::{Claim, Record};
 use rounds::{Effort, median, resident};
 
 #[cfg(feature = "mimalloc")]
@@ -75,14 +78,16 @@ fn measure(effort: Effort) -> io::Result<()> {
     let local = LocalSet::new();
     let watches = effort.pick(2_000, 100);
     let rounds = effort.pick(3, 1);
+    let about = "Memory of an idle watch after one event, beside hyper alone, and of a cached object beside its bytes on the wire.";
+    let mut record = Record::new("memory", about, effort);
     println!(
         "{:<44}{:>10}{:>12}{:>8}  target",
         "bytes per idle watch", "ours", "hyper alone", "ratio"
     );
-    for (name, form, target) in [
-        ("HTTP/1.1", Form::Plain, "<= 8192"),
-        ("HTTP/1.1 over TLS", Form::Tls, "<= 24576"),
-        ("HTTP/2, 100 streams a connection", Form::Http2, "<= 2048"),
+    for (name, form, most) in [
+        ("HTTP/1.1", Form::Plain, 8_192.0),
+        ("HTTP/1.1 over TLS", Form::Tls, 24_576.0),
+        ("HTTP/2, 100 streams a connection", Form::Http2, 2_048.0),
     ] {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
@@ -91,9 +96,10 @@ fn measure(effort: Effort) -> io::Result<()> {
                 figures.push(each);
             }
         }
+        record_watch(&mut record, name, &figures, most);
         let [ours, floor] = figures.map(median);
         let ratio = ours / floor;
-        println!("{name:<44}{ours:>10.0}{floor:>12.0}{ratio:>8.2}  {target}");
+        println!("{name:<44}{ours:>10.0}{floor:>12.0}{ratio:>8.2}  <= {most:.0}");
     }
     println!(
         "{:<44}{:>10}{:>10}{:>8}{:>10}{:>8}  target",
@@ -118,10 +124,50 @@ fn measure(effort: Effort) -> io::Result<()> {
             println!(
                 "{name:<44}{wire:>10}{listed:>10}{listed_ratio:>8.2}{updated:>10}{updated_ratio:>8.2}  <= 1.30"
             );
+            record.rounds(&format!("{name} / listed"), OBJECT, &[listed_ratio]);
+            record.rounds(&format!("{name} / updated"), OBJECT, &[updated_ratio]);
+            record.claim(Claim {
+                what: &name,
+                figure: OBJECT,
+                of: &format!("{name} / updated"),
+                to: None,
+                at_most: Some(1.3),
+            });
         }
     }
-    Ok(())
+    record.write()
 }
+
+/// The rounds of an idle watch, ours and hyper's, and the most that ours may take.
+fn record_watch(record: &mut Record, name: &str, figures: &[Vec<f64>; 2], most: f64) {
+    for (column, rounds, what, at_most) in [
+        (
+            "ours",
+            &figures[0],
+            format!("idle watch, {name}"),
+            Some(most),
+        ),
+        (
+            "hyper",
+            &figures[1],
+            format!("idle watch, {name}, hyper alone"),
+            None,
+        ),
+    ] {
+        let place = format!("{name} / {column}");
+        record.rounds(&place, WATCH, rounds);
+        record.claim(Claim {
+            what: &what,
+            figure: WATCH,
+            of: &place,
+            to: None,
+            at_most,
+        });
+    }
+}
+
+const WATCH: &str = "memory of an idle watch, B";
+const OBJECT: &str = "memory / wire bytes";
 
 /// Resident bytes per watch in a server that holds so many, after each has got one event.
 async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io::Result<f64> {

@@ -10,6 +10,8 @@
 
 #[path = "rig/contenders.rs"]
 mod contenders;
+#[path = "rig/record.rs"]
+mod record;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/rounds.rs"]
 mod rounds;
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use contenders::{Borrowed, Channel, Cloned, Cursor, Locked, Payload, TokioBroadcast, Words};
+use record::{Claim, Record};
 use rounds::{Effort, median, nanos_each, timed};
 
 /// Distinct values: more than the first cache level holds, as events are.
@@ -28,7 +31,7 @@ const VALUES: usize = 4_096;
 const BATCH: usize = 64;
 const CURSORS: usize = 1_000;
 
-fn main() {
+fn main() -> std::io::Result<()> {
     let effort = Effort::of_arguments();
     let columns = [
         Column::of::<Borrowed>("ours", effort),
@@ -46,45 +49,72 @@ fn main() {
         print!("{:<40}", row.0);
         columns
             .iter()
-            .for_each(|column| print!("{:>14.1}", column.figures[index]));
-        let [ours, broadcast, words] =
-            [0, 2, 4].map(|column: usize| columns[column].figures[index]);
+            .for_each(|column| print!("{:>14.1}", column.figure(index)));
+        let [ours, broadcast, words] = [0, 2, 4].map(|column: usize| columns[column].figure(index));
         let (faster, slower) = (broadcast / ours, ours / words);
-        println!("{faster:>17.1}x{slower:>13.1}x  {}", row.1);
+        println!("{faster:>17.1}x{slower:>13.1}x  <= {}", row.1);
     }
     for (threads, row) in [(1.0, ROWS.len() - 2), (2.0, ROWS.len() - 1)] {
         let rates = columns
             .each_ref()
-            .map(|column| threads * 1e3 / column.figures[row]);
+            .map(|column| threads * 1e3 / column.figure(row));
         print!("{:<40}", format!("M deliveries per second, {threads} busy"));
         rates.iter().for_each(|rate| print!("{rate:>14.0}"));
         let (faster, slower) = (rates[0] / rates[2], rates[4] / rates[0]);
         println!("{faster:>17.1}x{slower:>13.1}x  >= 100");
     }
+    record(&columns, effort).write()
+}
+
+/// Every figure; each of ours is worth a row, and broadcast's beside it.
+fn record(columns: &[Column], effort: Effort) -> Record {
+    const EACH: &str = "CPU of each, ns";
+    let about = "The ring beside tokio's broadcast, a locked queue and plain words: CPU time of the threads that do the work.";
+    let mut record = Record::new("ring", about, effort);
+    for (index, (name, most)) in ROWS.into_iter().enumerate() {
+        for column in columns {
+            let place = format!("{name} / {}", column.name);
+            record.rounds(&place, EACH, &column.figures[index]);
+        }
+        for (what, column, at_most) in [
+            (name.to_owned(), "ours", Some(most)),
+            (format!("{name}, tokio's broadcast"), "broadcast", None),
+        ] {
+            record.claim(Claim {
+                what: &what,
+                figure: EACH,
+                of: &format!("{name} / {column}"),
+                to: None,
+                at_most,
+            });
+        }
+    }
+    record
 }
 
 /// What is measured, in the order of [`Column::figures`], with its target. All but the counts in nanoseconds.
-const ROWS: [(&str, &str); 8] = [
-    ("append, nobody reads", "<= 200"),
-    ("append, 1 reader follows", "<= 200"),
-    ("append, 2 readers follow", "<= 200"),
-    ("read, one by one, far behind", "<= 20"),
-    ("read, 64 at once, far behind", "<= 20"),
-    ("read, one by one, at the head", "<= 20"),
-    ("delivery, 1000 cursors in 1 thread", "<= 10"),
-    ("delivery, 1000 cursors in 2 threads", "<= 20 per thread"),
+const ROWS: [(&str, f64); 8] = [
+    ("append, nobody reads", 200.0),
+    ("append, 1 reader follows", 200.0),
+    ("append, 2 readers follow", 200.0),
+    ("read, one by one, far behind", 20.0),
+    ("read, 64 at once, far behind", 20.0),
+    ("read, one by one, at the head", 20.0),
+    ("delivery, 1000 cursors in 1 thread", 10.0),
+    ("delivery, 1000 cursors in 2 threads", 20.0),
 ];
 
 struct Column {
     name: &'static str,
-    figures: [f64; ROWS.len()],
+    /// The rounds of each row.
+    figures: [Vec<f64>; ROWS.len()],
 }
 
 impl Column {
     fn of<C: Channel>(name: &'static str, effort: Effort) -> Self {
         let rounds = effort.pick(5, 1);
         let values: Vec<_> = (0..VALUES as u64).map(Payload::new).collect();
-        let many = |measure: &dyn Fn() -> f64| median((0..rounds).map(|_| measure()).collect());
+        let many = |measure: &dyn Fn() -> f64| (0..rounds).map(|_| measure()).collect();
         let (appends, batches) = (effort.pick(500_000, 10_000), effort.pick(15, 1));
         let figures = [
             many(&|| append::<C>(&values, appends, 0)),
@@ -97,6 +127,10 @@ impl Column {
             many(&|| deliver::<C>(&values, batches, Way::new(2, BATCH))),
         ];
         Self { name, figures }
+    }
+
+    fn figure(&self, row: usize) -> f64 {
+        median(self.figures[row].clone())
     }
 }
 

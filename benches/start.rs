@@ -15,6 +15,8 @@
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/child.rs"]
 mod child;
+#[path = "rig/record.rs"]
+mod record;
 #[allow(dead_code, reason = "the benches use different parts of it")]
 #[path = "rig/rounds.rs"]
 mod rounds;
@@ -44,6 +46,7 @@ use kube_fanout::view::Hub;
 use tokio::sync::Notify;
 
 use child::Child;
+use record::{Claim, Record};
 use rounds::Effort;
 use source::Case;
 
@@ -244,6 +247,9 @@ impl DriverTally for Ready {
     }
 }
 
+/// Figure of a case.
+const WALL: &str = "wall time, ms";
+
 /// The best of several runs: what disturbs only ever adds.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
@@ -259,6 +265,8 @@ fn measure(effort: Effort) -> io::Result<()> {
         "{:34} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}",
         "", "wall ms", "× bare", "cpu ms", "× bare", "peak MiB", "× final"
     );
+    let about = "How long it takes until a cache is ready, beside a bare client and a bare socket that receive the same bytes.";
+    let mut record = Record::new("start", about, effort);
     for (streamed, protobuf) in [(true, false), (false, false), (true, true), (false, true)] {
         let case = Case {
             streamed,
@@ -268,13 +276,13 @@ fn measure(effort: Effort) -> io::Result<()> {
         let form = if streamed { "stream" } else { "pages" };
         let name = format!("{form}, {}", encoding(case).as_str());
         if only.as_ref().is_none_or(|only| name.contains(&**only)) {
-            measure_case(&name, case, effort.pick(5, 1))?;
+            measure_case(&name, case, effort.pick(5, 1), &mut record)?;
         }
     }
-    Ok(())
+    record.write()
 }
 
-fn measure_case(name: &str, case: Case, rounds: usize) -> io::Result<()> {
+fn measure_case(name: &str, case: Case, rounds: usize, record: &mut Record) -> io::Result<()> {
     let upstream = Child::start("upstream", case.number())?;
     let words: Vec<usize> = upstream.told()?;
     let &[port, len] = &*words else {
@@ -284,13 +292,28 @@ fn measure_case(name: &str, case: Case, rounds: usize) -> io::Result<()> {
     let task = Task { case, port, len };
     println!("{name}: {} objects, {} bytes", case.objects(), len);
     let mut best: [Option<Figures>; 3] = [None; 3];
+    let mut walls = [const { Vec::new() }; 3];
     let parts = ["bare", "client", "cache"];
     // In turn, so that a busy moment of the machine meets all of them.
     for _ in 0..rounds {
-        for (part, best) in parts.iter().zip(&mut best) {
+        for ((part, best), walls) in parts.iter().zip(&mut best).zip(&mut walls) {
             let figures = run(part, task)?;
+            walls.push(figures.wall_ms);
             *best = Some(best.map_or(figures, |best| best.or_better(figures)));
         }
+    }
+    let places = parts.map(|part| format!("{name} / {part}"));
+    for (place, walls) in places.iter().zip(&walls) {
+        record.rounds(place, WALL, walls);
+    }
+    for (what, to) in [("ready", None), ("ready, to receiving", Some(&*places[0]))] {
+        record.claim(Claim {
+            what: &format!("{name}: {what}"),
+            figure: WALL,
+            of: &places[2],
+            to,
+            at_most: None,
+        });
     }
     let bare = best[0].expect("at least one round");
     for (part, figures) in parts.iter().zip(best.into_iter().flatten()) {

@@ -65,6 +65,17 @@ pub(crate) fn process_cpu(pid: u32) -> Duration {
         .sum()
 }
 
+/// User time of all threads that a process has or had: the kernel's share of a write is not in it. In steps of 10 ms.
+#[allow(dead_code, reason = "the benches use different parts of it")]
+pub(crate) fn process_user(pid: u32) -> Duration {
+    // The fields behind the program's name, which may hold blanks.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = fields.split_whitespace().nth(11);
+    let ticks: u64 = ticks.and_then(|word| word.parse().ok()).unwrap_or(0);
+    Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
 /// Resident bytes of a process that no file backs.
 pub(crate) fn resident(pid: u32) -> io::Result<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
