@@ -78,6 +78,12 @@ pub enum Scenario {
     Run(runner::Runner),
     /// Renders the report of an earlier run anew.
     Report(runner::Render),
+    /// Makes one report of several and of the figures of benches.
+    Merge(runner::Merge),
+    /// Prints docs/PERFORMANCE.md, made of a report.
+    Page(runner::Page),
+    /// Puts a report's figures into the marks of texts.
+    Quote(runner::Quote),
     /// Runs a program that ends with the runner.
     #[command(hide = true)]
     Guarded(runner::Guarded),
@@ -182,6 +188,9 @@ pub struct Steady {
     /// Then the same against a bare socket loop, and print the ratio; with TLS if the target has it.
     #[arg(long)]
     pub baseline: bool,
+    /// Watch from different versions, one in four without bookmarks, and send one write in ten through the server under test.
+    #[arg(long)]
+    pub mixed: bool,
     /// So many writes at the same moment, as often as the rate then wants; the socket loop lets as many events leave in one write.
     #[arg(long, default_value_t = 1)]
     pub writes_at_once: usize,

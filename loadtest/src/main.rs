@@ -65,6 +65,12 @@ fn run(scenario: &Scenario) -> Result<bool> {
         Scenario::Follow(flags) => return follow::run(flags).map(|()| true),
         Scenario::Run(flags) => return runner::run(flags),
         Scenario::Report(flags) => return runner::render(flags).map(|()| true),
+        Scenario::Merge(flags) => return runner::documents::merge(flags).map(|()| true),
+        Scenario::Page(flags) => {
+            print!("{}", runner::documents::show_page(flags)?);
+            return Ok(true);
+        }
+        Scenario::Quote(flags) => return runner::documents::quote(flags).map(|()| true),
         Scenario::Guarded(flags) => match runner::guarded::become_program(flags)? {},
         _ => {}
     }
@@ -130,6 +136,9 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
+        | Scenario::Merge(_)
+        | Scenario::Page(_)
+        | Scenario::Quote(_)
         | Scenario::Guarded(_) => {
             anyhow::bail!("invariant: served above")
         }
@@ -166,6 +175,9 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
+        | Scenario::Merge(_)
+        | Scenario::Page(_)
+        | Scenario::Quote(_)
         | Scenario::Guarded(_) => return None,
     })
 }
@@ -218,6 +230,9 @@ fn limit(scenario: &Scenario) -> Duration {
         | Scenario::Attack(_)
         | Scenario::Run(_)
         | Scenario::Report(_)
+        | Scenario::Merge(_)
+        | Scenario::Page(_)
+        | Scenario::Quote(_)
         | Scenario::Guarded(_) => Duration::MAX,
     }
 }

@@ -13,6 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Usage {
     /// User and system time of all threads.
     pub cpu: Duration,
+    /// User time alone.
+    pub user: Duration,
     /// Resident memory, bytes.
     pub rss: u64,
     /// The most there was of it, bytes: ever, or since [`Usage::forget_peak`].
@@ -39,10 +41,7 @@ impl Usage {
                 .and_then(|text| text.parse::<u64>().ok())
                 .with_context(|| format!("/proc/{pid}/stat"))
         };
-        let cpu_ticks = ticks(11)? + ticks(12)?;
-        let cpu = Duration::from_nanos(
-            cpu_ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
-        );
+        let (user, system) = (ticks_time(ticks(11)?), ticks_time(ticks(12)?));
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let bytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -52,7 +51,8 @@ impl Usage {
             kib * 1024
         };
         Ok(Self {
-            cpu,
+            cpu: user + system,
+            user,
             rss: bytes("VmRSS:"),
             peak_rss: bytes("VmHWM:"),
         })
@@ -69,6 +69,74 @@ impl Usage {
     /// If `/proc` is not there.
     pub fn own() -> Result<Self> {
         Self::of(std::process::id())
+    }
+}
+
+fn ticks_time(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// CPU time of all processors of the machine, since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MachineCpu {
+    /// All of it, idle time included.
+    pub total: Duration,
+    /// What they were not idle.
+    pub busy: Duration,
+    /// What soft interrupts took of that: the kernel's work for sockets that is in no process's time.
+    pub softirq: Duration,
+}
+
+impl MachineCpu {
+    /// Until now.
+    ///
+    /// # Errors
+    /// If `/proc` is not there.
+    pub fn now() -> Result<Self> {
+        let text = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        Self::parse(&text).context("/proc/stat")
+    }
+
+    /// The line of all processors: user, nice, system, idle, iowait, irq, softirq, steal, and what is in user and nice already.
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .take(8)
+            .map(|word| word.parse().ok())
+            .collect::<Option<_>>()?;
+        let [_, _, _, idle, iowait, _, softirq, ..] = *ticks.as_slice() else {
+            return None;
+        };
+        let total: u64 = ticks.iter().sum();
+        Some(Self {
+            total: ticks_time(total),
+            busy: ticks_time(total - idle - iowait),
+            softirq: ticks_time(softirq),
+        })
+    }
+
+    /// What came since then.
+    pub fn since(self, then: Self) -> Self {
+        Self {
+            total: self.total.saturating_sub(then.total),
+            busy: self.busy.saturating_sub(then.busy),
+            softirq: self.softirq.saturating_sub(then.softirq),
+        }
+    }
+
+    /// The busy share of all.
+    pub fn busy_percent(self) -> f64 {
+        self.percent(self.busy)
+    }
+
+    /// The share of all that soft interrupts took.
+    pub fn softirq_percent(self) -> f64 {
+        self.percent(self.softirq)
+    }
+
+    fn percent(self, of: Duration) -> f64 {
+        of.as_secs_f64() / self.total.as_secs_f64().max(1e-9) * 100.0
     }
 }
 
@@ -131,4 +199,25 @@ pub fn raise_open_files(connections: usize) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! The machine's time, by the line of all processors.
+
+    use super::*;
+
+    #[test]
+    fn the_machines_time_is_that_of_all_processors() {
+        let of = |line: &str| MachineCpu::parse(&format!("cpu  {line}\ncpu0 1 1 1 1 1 1 1 1\n"));
+        let before = of("100 0 100 700 100 0 0 0 0 0").unwrap();
+        let after = of("130 10 120 740 110 0 20 20 9 9").unwrap();
+        let between = after.since(before);
+        let hundredths = |share: f64| (share * 100.0).round();
+        // Of 150 ticks 50 were idle or waited for a disk.
+        assert_eq!(hundredths(between.busy_percent()), 6_667.0);
+        assert_eq!(hundredths(between.softirq_percent()), 1_333.0);
+        assert_eq!(of("1 2 3"), None);
+        assert!(MachineCpu::now().unwrap().busy > Duration::ZERO);
+    }
 }

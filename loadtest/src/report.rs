@@ -4,38 +4,56 @@
 
 pub mod axis;
 pub mod chart;
+pub mod claim;
+pub mod figure;
 pub mod histogram;
 pub mod html;
 pub mod markdown;
+pub mod merge;
 pub mod number;
+pub mod page;
 pub mod target;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use claim::Claim;
+use figure::Figure;
 use target::{Comparison, Target};
 
 /// The file in a report's folder that the other two are made of.
 const JSON: &str = "report.json";
 const MARKDOWN: &str = "report.md";
 const HTML: &str = "report.html";
+/// The format of the JSON. 1 had one value a figure, and no commit.
+pub const SCHEMA: u32 = 2;
 /// The column that a player calls the server it was sent to.
 pub const TARGET_COLUMN: &str = "target";
 
 /// Everything of one invocation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
+    /// [`SCHEMA`] of the program that wrote it.
+    pub schema: u32,
     /// When it began, RFC 3339.
     pub begun_at: String,
     /// The command that repeats it.
     pub command: String,
+    /// How long all of it took.
+    pub took_s: f64,
+    /// The commit that the gateway was built from, as it says itself: with `-dirty` behind it, or `unknown`.
+    pub commit: String,
+    /// What git calls that commit's `src`, where there is one to ask: other commits of the same program have it too.
+    pub source: Option<String>,
     /// Where it ran.
     pub machine: Machine,
     /// Version by program.
     pub versions: BTreeMap<String, String>,
+    /// What is said of the figures; written for those who read the JSON alone, and made anew whenever it is read here.
+    pub claims: Vec<Claim>,
     /// In the order they were played.
     pub scenarios: Vec<Played>,
 }
@@ -51,6 +69,10 @@ pub struct Machine {
     pub memory_mib: u64,
     /// Kernel release.
     pub kernel: String,
+    /// Load averages over 1, 5 and 15 minutes before the first run.
+    pub load_before: String,
+    /// Share of all processors that was busy in the second before it, %.
+    pub busy_before: f64,
 }
 
 /// One scenario with all its runs.
@@ -60,6 +82,9 @@ pub struct Played {
     pub name: String,
     /// What it is about.
     pub about: String,
+    /// The command that plays it alone.
+    #[serde(default)]
+    pub command: String,
     /// Factor on its counts and times; 1 is the scenario as written.
     pub scale: f64,
     /// The flag whose value is the runs' size, if it was swept over.
@@ -81,24 +106,34 @@ pub struct Run {
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// Load averages over 1, 5 and 15 minutes before it.
+    /// How often it was played.
+    #[serde(default)]
+    pub repeats: usize,
+    /// Load averages over 1, 5 and 15 minutes before it, each time.
+    #[serde(default)]
     pub load_before: String,
-    /// Time from the first server's start to the last one's end.
+    /// Time from the first server's start to the last one's end, of all repeats together.
+    #[serde(default)]
     pub took_s: f64,
     /// Every command line, servers first.
+    #[serde(default)]
     pub commands: Vec<String>,
     /// Why there are no figures, if it could not be played.
+    #[serde(default)]
     pub error: Option<String>,
-    /// What the system says about the servers at the end.
-    pub whole: BTreeMap<String, f64>,
+    /// What the system says about the servers at the end, and about the machine before.
+    #[serde(default)]
+    pub whole: BTreeMap<String, Figure>,
     /// What the player found.
     pub columns: Vec<Column>,
     /// What was wrong with the server's answers.
+    #[serde(default)]
     pub faults: Vec<String>,
     /// Why its figures are not those of the scenario.
     #[serde(default)]
     pub invalid: Vec<String>,
     /// What is worth reading besides.
+    #[serde(default)]
     pub notes: Vec<String>,
 }
 
@@ -108,8 +143,9 @@ pub struct Column {
     /// The player's name for it.
     pub name: String,
     /// Value by name; the unit follows the last comma of the name.
-    pub figures: BTreeMap<String, f64>,
-    /// Counts by upper bound in milliseconds, by name.
+    pub figures: BTreeMap<String, Figure>,
+    /// Counts by upper bound in milliseconds, by name; of all repeats together.
+    #[serde(default)]
     pub histograms: BTreeMap<String, Vec<(f64, u64)>>,
 }
 
@@ -150,14 +186,14 @@ impl Played {
     }
 
     /// A figure of a column. One of the run as a whole stands in the column of the server under test, or in the last.
-    pub fn figure(run: &Run, column: &Column, name: &str) -> Option<f64> {
+    pub fn figure<'a>(run: &'a Run, column: &'a Column, name: &str) -> Option<&'a Figure> {
         let whole = || {
             let stands_for_all = run.column(None).or(run.columns.last());
             stands_for_all
                 .filter(|one| one.name == column.name)
                 .and_then(|_| run.whole.get(name))
         };
-        column.figures.get(name).or_else(whole).copied()
+        column.figures.get(name).or_else(whole)
     }
 }
 
@@ -175,9 +211,42 @@ impl Report {
     /// # Errors
     /// If it is not there or not a report.
     pub fn load(folder: &Path) -> Result<Self> {
-        let file = folder.join(JSON);
-        let text = std::fs::read(&file).with_context(|| file.display().to_string())?;
-        serde_json::from_slice(&text).with_context(|| file.display().to_string())
+        Self::read(&folder.join(JSON))
+    }
+
+    /// Reads a report's JSON.
+    ///
+    /// # Errors
+    /// If it is not there or not a report of this format.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+        Self::parse(&text).with_context(|| file.display().to_string())
+    }
+
+    /// [`Self::read`], given the text.
+    ///
+    /// # Errors
+    /// If it is not a report of this format.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let document: serde_json::Value = serde_json::from_slice(text)?;
+        let schema = document["schema"].as_u64().unwrap_or(1);
+        ensure!(
+            schema == u64::from(SCHEMA),
+            "a report of format {schema}, this program reads {SCHEMA}: measure again"
+        );
+        let mut report: Self = serde_json::from_value(document)?;
+        report.claims = claim::all(&report.scenarios);
+        Ok(report)
+    }
+
+    /// Writes the JSON alone.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        std::fs::write(file, text).with_context(|| file.display().to_string())
     }
 
     /// Writes JSON, Markdown and HTML to a folder, which is made if need be.
@@ -190,7 +259,7 @@ impl Report {
             let file = folder.join(name);
             std::fs::write(&file, text).with_context(|| file.display().to_string())
         };
-        write(JSON, serde_json::to_vec_pretty(self)?)?;
+        self.write(&folder.join(JSON))?;
         write(MARKDOWN, markdown::page(self).into_bytes())?;
         write(HTML, html::page(self).into_bytes())
     }

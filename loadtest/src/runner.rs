@@ -3,6 +3,7 @@
 //! It starts what a run needs, on ports that the system gives, waits until it answers, plays, and stops it by its process id,
 //! whatever happens. Nothing of what is measured happens in this process.
 
+pub mod documents;
 pub mod file;
 pub mod guarded;
 pub mod machine;
@@ -16,18 +17,25 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::runner::{Render, Runner};
-use crate::report::{Report, Run, markdown};
+use crate::report::figure::Figure;
+use crate::report::{Report, Run, SCHEMA, claim, markdown, merge};
 
 use file::Scenario;
 use plan::Planned;
 use servers::Servers;
+
+/// The gateway's name among the versions.
+const GATEWAY: &str = "kube-fanout";
+/// How long it is looked how busy the machine is, before everything and before each run.
+const BUSY_BEFORE: Duration = Duration::from_secs(1);
+const BUSY_BEFORE_RUN: Duration = Duration::from_millis(200);
 
 /// The programs and scripts that runs are made of.
 #[derive(Debug, Clone)]
@@ -79,37 +87,69 @@ pub fn run(flags: &Runner) -> Result<bool> {
 async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -> Result<Report> {
     let folder = Folder::new()?;
     let mut signals = Signals::new()?;
+    let begun = Instant::now();
+    let versions = programs.versions().await?;
+    let commit = commit(versions.get(GATEWAY).map_or("", String::as_str));
     let mut report = Report {
+        schema: SCHEMA,
         begun_at: machine::now(),
         command: command(),
-        machine: machine::facts(),
-        versions: programs.versions().await?,
+        took_s: 0.0,
+        source: source(&commit).await,
+        commit,
+        machine: machine::facts(machine::busy(BUSY_BEFORE).await),
+        versions,
+        claims: Vec::new(),
         scenarios: Vec::new(),
     };
     for scenario in scenarios {
         let mut played = scenario.heading(flags.scale);
-        for planned in plan::plan(scenario, flags.scale, &flags.only) {
-            note(&format!("{}: {} … ", scenario.name, planned.name()));
-            let run = play(&planned, programs, &folder.0, &mut signals).await;
-            let outcome = if run.passed() { "passed" } else { "FAILED" };
-            note(&format!("{outcome} after {:.0} s\n", run.took_s));
-            played.runs.push(run);
-            if signals.came {
-                break;
-            }
-        }
+        played.runs = play_scenario(flags, programs, scenario, &folder.0, &mut signals).await;
         tell(&markdown::summary(&played));
         report.scenarios.push(played);
         if signals.came {
             break;
         }
     }
+    report.took_s = begun.elapsed().as_secs_f64();
+    report.claims = claim::all(&report.scenarios);
     Ok(report)
+}
+
+/// All runs of a scenario, then all again as often as is asked for: what changes with the hour changes for all of them.
+async fn play_scenario(
+    flags: &Runner,
+    programs: &Programs,
+    scenario: &Scenario,
+    folder: &Path,
+    signals: &mut Signals,
+) -> Vec<Run> {
+    let mut repeats = Vec::new();
+    for repeat in 1..=flags.repeat {
+        let mut runs = Vec::new();
+        for planned in plan::plan(scenario, flags.scale, &flags.only) {
+            if signals.came {
+                break;
+            }
+            let of_all = match flags.repeat {
+                1 => String::new(),
+                all => format!(" ({repeat} of {all})"),
+            };
+            note(&format!("{}: {}{of_all} … ", scenario.name, planned.name()));
+            let run = play(&planned, programs, folder, signals).await;
+            let outcome = if run.passed() { "passed" } else { "FAILED" };
+            note(&format!("{outcome} after {:.0} s\n", run.took_s));
+            runs.push(run);
+        }
+        repeats.push(runs);
+    }
+    merge::repeated(repeats)
 }
 
 /// One run, with its servers stopped at the end of it whatever came.
 async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &mut Signals) -> Run {
     let begun = Instant::now();
+    let busy_before = machine::busy(BUSY_BEFORE_RUN).await;
     let mut run = Run {
         label: planned.label.clone(),
         size: planned.size.clone(),
@@ -126,13 +166,18 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
         Ok(found) => {
             (run.columns, run.faults, run.notes) = (found.columns, found.faults, found.notes);
             run.invalid = found.invalid;
-            run.whole = servers.usage();
+            let usage = servers.usage().into_iter();
+            run.whole = usage
+                .map(|(name, value)| (name, Figure::from(value)))
+                .collect();
         }
         Err(error) => {
             run.error = Some(format!("{error:#}"));
             note(&format!("{error:#}\n{}", servers.last_lines()));
         }
     }
+    let busy = ("machine busy before, %".to_owned(), busy_before.into());
+    run.whole.extend([busy]);
     run.commands = std::mem::take(&mut servers.commands);
     if let Err(error) = servers.stop().await {
         run.notes.push(format!("stopping: {error:#}"));
@@ -185,7 +230,7 @@ impl Programs {
         let printed = printed.await.context("kube-fanout --version")?;
         let version = printed.trim().trim_start_matches("kube-fanout").trim();
         let mut versions = BTreeMap::from([
-            ("kube-fanout".to_owned(), version.to_owned()),
+            (GATEWAY.to_owned(), version.to_owned()),
             (
                 env!("CARGO_PKG_NAME").to_owned(),
                 env!("CARGO_PKG_VERSION").to_owned(),
@@ -197,6 +242,28 @@ impl Programs {
         }
         Ok(versions)
     }
+}
+
+/// The commit in a version such as `0.1.0 (COMMIT)`, `0.1.0 (COMMIT-dirty)` or `0.1.0 (commit unknown)`.
+fn commit(version: &str) -> String {
+    let (_, commit) = version.rsplit_once('(').unwrap_or_default();
+    let commit = commit.trim_end().trim_end_matches(')');
+    match commit.rsplit(' ').next() {
+        None | Some("") => "unknown".to_owned(),
+        Some(commit) => commit.to_owned(),
+    }
+}
+
+/// What git calls the sources of a commit; nothing if it is not that commit alone that was built, or nobody knows it here.
+async fn source(commit: &str) -> Option<String> {
+    let is_commit = commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit());
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--verify", &format!("{commit}:src")]);
+    if !is_commit {
+        return None;
+    }
+    let printed = process::output(&mut git).await.ok()?;
+    Some(printed.trim().to_owned())
 }
 
 /// A folder for logs, certificates and the servers' data, gone in the end.
@@ -242,5 +309,25 @@ impl Signals {
             _ = hangup.recv() => {}
         }
         self.came = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a gateway says of its commit.
+
+    use super::commit;
+
+    #[test]
+    fn the_commit_is_in_the_version() {
+        for (version, expected) in [
+            ("0.1.0 (4fb7e20)", "4fb7e20"),
+            ("0.1.0 (4fb7e20-dirty)", "4fb7e20-dirty"),
+            ("0.1.0 (commit unknown)", "unknown"),
+            ("0.1.0", "unknown"),
+            ("", "unknown"),
+        ] {
+            assert_eq!(commit(version), expected, "{version}");
+        }
     }
 }

@@ -98,6 +98,7 @@ impl<'a> WatchRun<'a> {
             path: &server.path,
             churn: None,
             crowd,
+            is_mixed: false,
             processes: watching.processes,
             server,
             warm_up: Duration::ZERO,

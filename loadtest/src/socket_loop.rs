@@ -1,16 +1,19 @@
-//! The floor: a server that writes each event to each client with one system call, and does nothing else. With TLS it is rustls that
-//! it does besides; with several events a write, they leave together.
+//! The floor: a server that writes events to sockets, and does nothing else. All that waits for a client leaves with one system call, as it
+//! does from a server that batches. With TLS it is rustls that it does besides; over HTTP/2 it writes frames.
 //!
-//! It answers a list with an empty one and a watch with everything after the asked version, so the same swarm can check it.
+//! It answers a list with an empty one and a watch with everything after the asked version, so the same swarm can check it. It keeps its
+//! rate: events that are late are made late, all that are due at once, and say so.
 
+mod http2;
 mod pipe;
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice, Write as _};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
@@ -19,7 +22,8 @@ use pipe::{Pipe, certified};
 
 use crate::cli::SocketLoop;
 use crate::recorder::now_ns;
-use crate::wire::event::WRITTEN_AT;
+use crate::wire::event::{WRITTEN_AT, WriteTime};
+use http2::Http2;
 
 const LISTENER: Token = Token(usize::MAX);
 /// Longest request that is read.
@@ -28,6 +32,10 @@ const REQUEST_LEN_MAX: usize = 8 * 1024;
 const PIECES_MAX: usize = 1 << 18;
 /// Bytes that are kept, for the same reason.
 const PIECES_LEN_MAX: usize = 1 << 30;
+/// Pieces of one system call.
+const PIECES_PER_WRITE: usize = 64;
+/// Share of the events that were due, or of the writes, below which figures are those of another rate.
+pub const RATE_MET: f64 = 0.95;
 /// Keeps the loop from waiting past its end.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -36,7 +44,16 @@ struct Peer {
     request: Vec<u8>,
     /// Next piece to write, and how many of its bytes are written; `None` before the watch begins.
     place: Option<(usize, usize)>,
+    /// What its connection turned out to be, if not HTTP/1.1.
+    http2: Option<Box<Http2>>,
     lose_one_in: Option<usize>,
+}
+
+/// Events that leave together, framed as one chunk of HTTP/1.1.
+struct Piece {
+    chunk: Vec<u8>,
+    /// Where the lines stand in it.
+    lines: Range<usize>,
 }
 
 struct Loop {
@@ -51,11 +68,13 @@ struct Loop {
 
 /// What is written to every client.
 struct Tape {
-    /// Each framed as one HTTP chunk of as many events as leave in one write.
-    pieces: Vec<Vec<u8>>,
+    pieces: Vec<Piece>,
     pieces_len: usize,
     event_len: usize,
+    /// Events of a piece: due at one moment.
     events_per_write: usize,
+    /// The version that was listed last: streams of HTTP/2, whose requests nobody reads here, begin there.
+    listed: usize,
 }
 
 /// Serves until its time is over.
@@ -87,6 +106,7 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
             pieces_len: 0,
             event_len: flags.event_size,
             events_per_write: flags.events_per_write.max(1),
+            listed: 0,
         },
         lose_one_in: flags.lose_one_in,
     };
@@ -108,12 +128,25 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
                 server.peer_ready(event.token().0, event.is_writable())
             }
         }
-        if Instant::now() >= due && server.tape.has_room() {
-            // A tick that takes longer than the interval delays the next: the loop measures cost, and owes nobody a rate.
-            due = (due + interval).max(Instant::now());
+        let mut is_late = false;
+        while Instant::now() >= due && server.tape.has_room() {
+            server.tape.extend(due);
+            due += interval;
+            is_late = true;
+        }
+        if is_late {
             server.tick();
         }
     }
+    let achieved = server.tape.version() as f64 / begun.elapsed().as_secs_f64();
+    // Who started it may be gone.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "events a second: {achieved:.2}");
+    ensure!(
+        achieved >= flags.rate * RATE_MET,
+        "invalid: {achieved:.2} events a second, asked for {:.2}",
+        flags.rate
+    );
     Ok(())
 }
 
@@ -138,6 +171,7 @@ impl Loop {
                             pipe: Pipe::new(socket, self.tls.as_ref())?,
                             request: Vec::new(),
                             place: None,
+                            http2: None,
                             lose_one_in,
                         },
                     );
@@ -157,16 +191,15 @@ impl Loop {
             peer.pipe.has_room();
         }
         let alive =
-            peer.pipe.flush().is_ok() && peer.read(&self.tape) && peer.write(&self.tape.pieces);
+            peer.pipe.flush().is_ok() && peer.read(&mut self.tape) && peer.write(&self.tape);
         if !alive {
             self.peers.remove(&token);
         }
     }
 
     fn tick(&mut self) {
-        self.tape.extend();
-        let pieces = &self.tape.pieces;
-        self.peers.retain(|_, peer| peer.write(pieces));
+        let tape = &self.tape;
+        self.peers.retain(|_, peer| peer.write(tape));
     }
 }
 
@@ -180,26 +213,40 @@ impl Tape {
         self.pieces.len() * self.events_per_write
     }
 
-    fn extend(&mut self) {
+    /// Adds a piece that was due then.
+    fn extend(&mut self, due: Instant) {
         let versions = self.version() + 1..=self.version() + self.events_per_write;
         let lines: Vec<u8> = versions
-            .flat_map(|version| line(version, self.event_len))
+            .flat_map(|version| line(version, self.event_len, due))
             .collect();
-        let piece = chunk(&lines);
-        self.pieces_len += piece.len();
+        let piece = Piece::of(&lines);
+        self.pieces_len += piece.chunk.len();
         self.pieces.push(piece);
     }
 }
 
 impl Peer {
     /// Reads requests; false when the peer is gone.
-    fn read(&mut self, tape: &Tape) -> bool {
-        self.pipe.read(&mut self.request)
-            && self.request.len() <= REQUEST_LEN_MAX
-            && (!self.request.ends_with(b"\r\n\r\n") || self.answer(tape))
+    fn read(&mut self, tape: &mut Tape) -> bool {
+        if !self.pipe.read(&mut self.request) {
+            return false;
+        }
+        if self.http2.is_none() && self.request.starts_with(http2::PREFACE) {
+            self.request.drain(..http2::PREFACE.len());
+            self.http2 = Some(Box::default());
+        }
+        match &mut self.http2 {
+            Some(http2) => http2.read(&mut self.request, tape),
+            None => {
+                self.request.len() <= REQUEST_LEN_MAX
+                    && (!self.request.ends_with(b"\r\n\r\n")
+                        || http2::PREFACE.starts_with(&self.request)
+                        || self.answer(tape))
+            }
+        }
     }
 
-    fn answer(&mut self, tape: &Tape) -> bool {
+    fn answer(&mut self, tape: &mut Tape) -> bool {
         let version = tape.version();
         let request = String::from_utf8_lossy(&self.request).into_owned();
         self.request = Vec::new();
@@ -218,6 +265,7 @@ impl Peer {
             self.place = Some((from / tape.events_per_write, 0));
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()
         } else {
+            tape.listed = version;
             let list = format!(
                 r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#
             );
@@ -232,22 +280,47 @@ impl Peer {
             .is_ok_and(|len| len == reply.len())
     }
 
-    /// One write for every piece that the peer has not got; false when it is gone.
-    fn write(&mut self, pieces: &[Vec<u8>]) -> bool {
+    /// Writes all that the peer has not got, many pieces at a time; false when it is gone.
+    fn write(&mut self, tape: &Tape) -> bool {
+        if let Some(http2) = &mut self.http2 {
+            return http2.write(&mut self.pipe, tape);
+        }
         let Some((mut next, mut offset)) = self.place else {
             return true;
         };
-        while self.pipe.is_writable() && next < pieces.len() {
-            if offset == 0 && self.lose_one_in.is_some_and(|n| (next + 1) % n.max(1) == 0) {
-                next += 1;
-                continue;
+        let lose_one_in = self.lose_one_in.map(|n| n.max(1));
+        let is_lost = |number: usize| lose_one_in.is_some_and(|n| (number + 1).is_multiple_of(n));
+        while self.pipe.is_writable() && next < tape.pieces.len() {
+            let mut slices = [IoSlice::new(&[]); PIECES_PER_WRITE];
+            let mut count = 0;
+            for (number, piece) in tape.pieces.iter().enumerate().skip(next) {
+                if count == PIECES_PER_WRITE {
+                    break;
+                }
+                let from = if number == next { offset } else { 0 };
+                if from > 0 || !is_lost(number) {
+                    slices[count] = IoSlice::new(&piece.chunk[from..]);
+                    count += 1;
+                }
             }
-            match self.pipe.send(&pieces[next][offset..]) {
-                Ok(len) => offset += len,
-                Err(_) => return false,
+            let Ok(mut len) = self.pipe.send_all(&slices[..count]) else {
+                return false;
+            };
+            if count > 0 && len == 0 {
+                break;
             }
-            if offset == pieces[next].len() {
-                (next, offset) = (next + 1, 0);
+            // What is lost is passed over, then as many as have gone out.
+            while next < tape.pieces.len() {
+                let rest = tape.pieces[next].chunk.len() - offset;
+                if offset == 0 && is_lost(next) {
+                    next += 1;
+                } else if len >= rest {
+                    len -= rest;
+                    (next, offset) = (next + 1, 0);
+                } else {
+                    offset += len;
+                    break;
+                }
             }
         }
         self.place = Some((next, offset));
@@ -255,21 +328,28 @@ impl Peer {
     }
 }
 
-/// An event of `len` bytes.
-fn line(version: usize, len: usize) -> Vec<u8> {
-    let at = now_ns();
+impl Piece {
+    fn of(lines: &[u8]) -> Self {
+        let size = format!("{:x}\r\n", lines.len());
+        Self {
+            lines: size.len()..size.len() + lines.len(),
+            chunk: [size.as_bytes(), lines, b"\r\n"].concat(),
+        }
+    }
+}
+
+/// An event of `len` bytes that was due then.
+fn line(version: usize, len: usize, due: Instant) -> Vec<u8> {
+    let at = WriteTime {
+        sent_ns: now_ns(),
+        late_ns: u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    };
     let before = format!(
         r#"{{"type":"MODIFIED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"cm-0","namespace":"default","resourceVersion":"{version}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":""#
     );
     let after = "\"}}}\n";
     let padding = "x".repeat(len.saturating_sub(before.len() + after.len()));
     format!("{before}{padding}{after}").into_bytes()
-}
-
-/// Some lines as one HTTP chunk.
-fn chunk(lines: &[u8]) -> Vec<u8> {
-    let size = format!("{:x}\r\n", lines.len());
-    [size.as_bytes(), lines, b"\r\n"].concat()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use habit::{Return, Visits};
 const LISTS_MAX: usize = 4_096;
 /// Largest list that a relisting watcher takes.
 const LIST_LEN_MAX: usize = 256 << 20;
-/// One in so many events of a sampled watcher is parsed fully and its bytes are compared.
+/// One in so many events of a sampled watcher is parsed fully and its bytes are compared; all, where the others look at heads only.
 const SAMPLE_EVERY: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,8 @@ struct Inner {
     encoding: Encoding,
     /// Which of its events are sampled.
     sampled_from: u64,
+    /// Whether all are, because the others look at no more than the heads of theirs.
+    samples_all: bool,
     expired: u32,
     stream_error: Option<u64>,
 }
@@ -97,6 +99,7 @@ impl Watcher {
             lists: Vec::new(),
             encoding: plan.encoding,
             sampled_from: 0,
+            samples_all: plan.line_len_max.is_some(),
             expired: 0,
             stream_error: None,
         };
@@ -304,7 +307,7 @@ impl Inner {
 
     fn sample(&mut self, line: &[u8], event: Event) {
         let number = self.track.count() + self.sampled_from;
-        if !number.is_multiple_of(SAMPLE_EVERY) {
+        if !self.samples_all && !number.is_multiple_of(SAMPLE_EVERY) {
             return;
         }
         match Event::parse_fully(line) {

@@ -23,6 +23,8 @@ pub const LANES: usize = 4;
 const RECREATE_EVERY: u64 = 50;
 /// About what a server adds to the object: uid, timestamps, managed fields.
 const ADDED_LEN: usize = 480;
+/// One write in so many goes through the other server, if there is one.
+const ALSO_EVERY: u64 = 10;
 /// Versions remembered per lane.
 const VERSIONS_MAX: usize = 1 << 20;
 
@@ -47,6 +49,8 @@ pub struct Churn {
     pub lanes: usize,
     /// Whether all lanes write at the same moment instead of one after the other.
     pub at_once: bool,
+    /// Another server, which passes writes on and gets one in ten.
+    pub also: Option<Target>,
 }
 
 /// What was written.
@@ -207,6 +211,7 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
     let lanes = churn.busy_lanes();
     let mut written = Written::default();
     let mut client = Client::new(churn.target.clone());
+    let mut also = churn.also.clone().map(Client::new);
     let rate = match pacing {
         Pacing::At(rate) => rate.max(0.001),
         Pacing::Burst(_) => f64::INFINITY,
@@ -225,11 +230,14 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
         match &pacing {
             Pacing::At(_) => tokio::time::sleep_until(due).await,
             Pacing::Burst(left) if !take_one(left) => break,
-            Pacing::Burst(_) => due = Instant::now(),
+            // All of a burst are due at its beginning; the interval is nothing.
+            Pacing::Burst(_) => {}
         }
         count += 1;
         let recreate = count.is_multiple_of(RECREATE_EVERY);
-        let outcome = write_one(&mut client, &churn, number, recreate, due).await;
+        let through = also.as_mut().filter(|_| count.is_multiple_of(ALSO_EVERY));
+        let client = through.unwrap_or(&mut client);
+        let outcome = write_one(client, &churn, number, recreate, due).await;
         due += interval;
         written.last_answer_ns = now_ns();
         match outcome {

@@ -14,6 +14,9 @@ pub struct Runner {
     /// Only against these servers or runs, such as embedded,gateway.
     #[arg(long, value_delimiter = ',', value_name = "SERVER")]
     pub only: Vec<String>,
+    /// How often each run is played; all of a scenario once, then all again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
     /// Write report.json, report.md and report.html to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
@@ -33,6 +36,40 @@ pub struct Runner {
 pub struct Render {
     /// Folder of an earlier run's --report.
     pub folder: PathBuf,
+}
+
+/// Flags of `merge`.
+#[derive(Debug, Clone, Args)]
+pub struct Merge {
+    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a player that was run by itself.
+    #[arg(required = true, value_name = "FILE")]
+    pub inputs: Vec<String>,
+    /// The report to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How long all of it took, builds included, in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub took: Option<f64>,
+    /// The command that repeats it.
+    #[arg(long)]
+    pub command: Option<String>,
+}
+
+/// Flags of `page`.
+#[derive(Debug, Clone, Args)]
+pub struct Page {
+    /// The report; history.md must be beside it.
+    pub file: PathBuf,
+}
+
+/// Flags of `quote`.
+#[derive(Debug, Clone, Args)]
+pub struct Quote {
+    /// The report.
+    pub file: PathBuf,
+    /// Texts whose figures are marked: <!-- figure: SCENARIO: WHAT -->…<!-- end -->.
+    #[arg(required = true)]
+    pub documents: Vec<PathBuf>,
 }
 
 /// Flags of `guarded`.

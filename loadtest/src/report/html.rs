@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::axis::{self, Kind};
 use super::chart::{Bar, Series, Side, bars, class, escape, lines};
+use super::figure::Figure;
 use super::markdown::{Row, figures, filled, headings, name, ratios, remarks, targets};
 use super::number::{short, unit};
 use super::{Played, Report, Run, histogram};
@@ -27,6 +28,12 @@ pub fn page(report: &Report) -> String {
     for (program, version) in &report.versions {
         let _ = write!(html, "{} {}<br>", escape(program), escape(version));
     }
+    let _ = write!(
+        html,
+        "load before {}, {} % busy",
+        escape(&machine.load_before),
+        short(machine.busy_before)
+    );
     html.push_str("</p><nav>");
     for played in &report.scenarios {
         let bad = played.runs.iter().any(|run| !run.passed());
@@ -172,7 +179,7 @@ fn side_by_side(played: &Played, figure: &str) -> Option<String> {
         .filter_map(|(number, (run, column))| {
             Some((
                 run.heading(column),
-                Played::figure(run, column, figure)?,
+                Played::figure(run, column, figure)?.median()?,
                 number,
             ))
         })
@@ -195,7 +202,7 @@ fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
             .size
             .as_deref()
             .and_then(number_in)
-            .zip(Played::figure(run, column, figure))
+            .zip(Played::figure(run, column, figure).and_then(Figure::median))
         {
             lines_by_name
                 .entry(sizeless.heading(column))

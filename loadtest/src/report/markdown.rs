@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::figure::Figure;
 use super::number::{quantity, short};
+use super::target::RATES_DIFFER;
 use super::{Column, Played, Report, Run};
 
 /// In the place of a figure that there is not.
@@ -30,6 +32,12 @@ pub fn page(report: &Report) -> String {
     for (program, version) in &report.versions {
         let _ = write!(text, "; {program} {version}");
     }
+    let _ = write!(
+        text,
+        "; load before {}, {} % busy",
+        machine.load_before,
+        short(machine.busy_before)
+    );
     text.push('\n');
     for played in &report.scenarios {
         let _ = write!(text, "\n{}{}", summary(played), details(played));
@@ -151,7 +159,9 @@ pub fn figures(played: &Played) -> Vec<Row> {
         .map(|name| {
             (
                 name.to_owned(),
-                cells(played, |run, column| Played::figure(run, column, name)),
+                cells(played, |run, column| {
+                    Played::figure(run, column, name).cloned()
+                }),
             )
         })
         .collect()
@@ -174,11 +184,10 @@ pub fn ratios(played: &Played) -> Vec<Row> {
 /// The targets: measured, bound, verdict.
 pub fn targets(played: &Played) -> Vec<Row> {
     let row = |target: &super::target::Target| {
-        let value = target.value(played).map_or(NONE.to_owned(), short);
         (
             target.what.clone(),
             vec![
-                value,
+                measured(played, target),
                 target.bound(),
                 target.verdict(played).word().to_owned(),
             ],
@@ -187,15 +196,30 @@ pub fn targets(played: &Played) -> Vec<Row> {
     played.targets.iter().map(row).collect()
 }
 
-fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<f64>) -> Vec<String> {
+/// What was measured of a target, or why nothing was.
+pub fn measured(played: &Played, target: &super::target::Target) -> String {
+    let figure = target.measured(played);
+    let text = figure.and_then(|figure| figure.text(""));
+    text.unwrap_or_else(|| match target.rates_differ(played) {
+        true => RATES_DIFFER.to_owned(),
+        false => NONE.to_owned(),
+    })
+}
+
+fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<Figure>) -> Vec<String> {
     played
         .columns()
-        .map(|(run, column)| value(run, column).map_or(NONE.to_owned(), short))
+        .map(|(run, column)| {
+            let figure: Option<Figure> = value(run, column);
+            figure
+                .and_then(|figure| figure.text(""))
+                .unwrap_or(NONE.to_owned())
+        })
         .collect()
 }
 
 /// A Markdown table, its cells filled up so that it can be read as it is.
-fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
+pub fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
     let first = rows
         .iter()
         .map(|(name, _)| width(name))
@@ -261,6 +285,6 @@ fn width(text: &str) -> usize {
 }
 
 /// A cell must not end its own column or row.
-fn safe(text: &str) -> String {
+pub fn safe(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }

@@ -2,10 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::figure::Figure;
 use super::{Column, Played, Run};
 
 /// Stands between a server and a column where one of several columns is meant: `gateway / socket loop`.
 const BETWEEN: &str = " / ";
+/// Figures at different rates are not compared: what has less to do, or does it in fewer steps, is no yardstick.
+const RATE: &str = "upstream events a second";
+/// How far rates that count as equal lie apart at most.
+pub const RATES_APART_MAX: f64 = 0.05;
+/// In the place of a ratio between unequal rates.
+pub const RATES_DIFFER: &str = "no ratio: rates differ";
 
 /// A row of ratios: every column's figure to that of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +63,10 @@ pub enum Verdict {
     Short,
     /// Not measured in this run.
     Unknown,
-    /// A run that it needs was not one of the scenario.
+    /// A run that it needs was not one of the scenario, or had faults.
     Invalid,
+    /// It has no bound.
+    Unbounded,
 }
 
 impl Verdict {
@@ -68,49 +77,85 @@ impl Verdict {
             Self::Short => "short",
             Self::Unknown => "not measured",
             Self::Invalid => "invalid",
+            Self::Unbounded => "",
         }
     }
 }
 
 impl Comparison {
-    /// The ratio of one column; none if either figure is missing, or the divisor is nothing.
-    pub fn ratio(&self, played: &Played, run: &Run, column: &Column) -> Option<f64> {
+    /// The ratio of one column; none if either figure is missing, the divisor is nothing, or the rates differ.
+    pub fn ratio(&self, played: &Played, run: &Run, column: &Column) -> Option<Figure> {
         let value = Played::figure(run, column, &self.figure)?;
-        divided(
-            value,
-            played.at(&self.to, run.size.as_deref(), &self.figure)?,
-        )
+        let to = played.place(&self.to, run.size.as_deref())?;
+        let by = to.figure(&self.figure)?;
+        let place = Place {
+            run,
+            column: Some(column),
+            is_whole: false,
+        };
+        place
+            .has_rate_of(&to)
+            .then(|| value.with(by, divided))
+            .filter(|ratio| ratio.runs() > 0)
     }
 }
 
 impl Target {
-    /// The measured figure, or its ratio or difference.
+    /// The median of what was measured.
     pub fn value(&self, played: &Played) -> Option<f64> {
-        let value = played.at(&self.of, self.at.as_deref(), &self.figure)?;
-        let other_at = self.to_at.as_deref().or(self.at.as_deref());
-        if let Some(to) = &self.to {
-            return divided(value, played.at(to, other_at, &self.figure)?);
-        }
-        match &self.less {
-            Some(less) => Some(value - played.at(less, other_at, &self.figure)?),
-            None => Some(value),
-        }
+        self.measured(played)?.median()
     }
 
-    /// How it came out.
+    /// The measured figure, or its ratio or difference, run by run.
+    pub fn measured(&self, played: &Played) -> Option<Figure> {
+        let place = played.place(&self.of, self.at.as_deref())?;
+        let figure = place.figure(&self.figure)?;
+        let Some(other) = self.other() else {
+            return Some(figure.clone());
+        };
+        let other = played.place(other, self.other_at())?;
+        let by = other.figure(&self.figure)?;
+        let of = |value: f64, by: f64| match self.to {
+            Some(_) => divided(value, by),
+            None => Some(value - by),
+        };
+        Some(figure.with(by, of)).filter(|_| place.has_rate_of(&other))
+    }
+
+    /// Whether it is not measured because the two were not measured at one rate.
+    pub fn rates_differ(&self, played: &Played) -> bool {
+        let of = played.place(&self.of, self.at.as_deref());
+        let other = self.other();
+        let other = other.and_then(|other| played.place(other, self.other_at()));
+        of.zip(other)
+            .is_some_and(|(of, other)| !of.has_rate_of(&other))
+    }
+
+    /// What it is compared with.
+    pub fn other(&self) -> Option<&str> {
+        self.to.as_deref().or(self.less.as_deref())
+    }
+
+    fn other_at(&self) -> Option<&str> {
+        self.to_at.as_deref().or(self.at.as_deref())
+    }
+
+    /// How it came out, by the median.
     pub fn verdict(&self, played: &Played) -> Verdict {
         let Some(value) = self.value(played) else {
             return Verdict::Unknown;
         };
-        let other_at = self.to_at.as_deref().or(self.at.as_deref());
-        let others = [self.to.as_deref(), self.less.as_deref()]
+        let other = self.other();
+        let runs = other
+            .and_then(|other| played.run(other, self.other_at()))
             .into_iter()
-            .flatten();
-        let runs = others
-            .filter_map(|other| played.run(other, other_at))
             .chain(played.run(&self.of, self.at.as_deref()));
-        if runs.into_iter().any(|run| !run.invalid.is_empty()) {
+        let is_of_scenario = |run: &Run| run.passed() && run.invalid.is_empty();
+        if played.scale != 1.0 || !runs.into_iter().all(is_of_scenario) {
             return Verdict::Invalid;
+        }
+        if self.at_most.is_none() && self.at_least.is_none() {
+            return Verdict::Unbounded;
         }
         let met = self.at_most.is_none_or(|most| value <= most)
             && self.at_least.is_none_or(|least| value >= least);
@@ -119,10 +164,8 @@ impl Target {
 
     /// Its bound in words.
     pub fn bound(&self) -> String {
-        let (sign, bound) = match (self.at_most, self.at_least) {
-            (Some(most), _) => ("≤", most),
-            (None, Some(least)) => ("≥", least),
-            (None, None) => return String::new(),
+        let Some(limit) = self.limit() else {
+            return String::new();
         };
         let unit = super::number::unit(&self.figure);
         let rest = match &self.to {
@@ -130,20 +173,54 @@ impl Target {
             None if unit.is_empty() => String::new(),
             None => format!(" {unit}"),
         };
-        format!("{sign} {}{rest}", super::number::short(bound))
+        format!("{limit}{rest}")
+    }
+
+    /// Its bound as a number.
+    pub fn limit(&self) -> Option<String> {
+        let (sign, bound) = match (self.at_most, self.at_least) {
+            (Some(most), _) => ("≤", most),
+            (None, Some(least)) => ("≥", least),
+            (None, None) => return None,
+        };
+        Some(format!("{sign} {}", super::number::short(bound)))
+    }
+}
+
+/// Where a figure stands.
+struct Place<'a> {
+    run: &'a Run,
+    column: Option<&'a Column>,
+    /// Whether figures of the run as a whole stand there too.
+    is_whole: bool,
+}
+
+impl<'a> Place<'a> {
+    fn figure(&self, name: &str) -> Option<&'a Figure> {
+        let of_column = self.column.and_then(|column| column.figures.get(name));
+        let whole = || self.run.whole.get(name).filter(|_| self.is_whole);
+        of_column.or_else(whole)
+    }
+
+    /// Whether both had as many events a second to deal with; what has no events has any rate.
+    fn has_rate_of(&self, other: &Self) -> bool {
+        let rate = |place: &Self| place.figure(RATE).and_then(Figure::median);
+        rate(self)
+            .zip(rate(other))
+            .is_none_or(|(a, b)| (a - b).abs() <= a.max(b) * RATES_APART_MAX)
     }
 }
 
 impl Played {
-    /// A figure by server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
-    fn at(&self, place: &str, size: Option<&str>, figure: &str) -> Option<f64> {
+    /// A server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
+    fn place(&self, place: &str, size: Option<&str>) -> Option<Place<'_>> {
         let run = self.run(place, size)?;
         let name = place.split_once(BETWEEN).map(|(_, name)| name);
-        let whole = || run.whole.get(figure).filter(|_| name.is_none());
-        let of_column = run
-            .column(name)
-            .and_then(|column| column.figures.get(figure));
-        of_column.or_else(whole).copied()
+        Some(Place {
+            run,
+            column: run.column(name),
+            is_whole: name.is_none(),
+        })
     }
 
     /// The run that such a place is in.

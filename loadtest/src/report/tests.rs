@@ -1,5 +1,6 @@
 //! Reports over a made-up run: ratios, verdicts, headings, tables, and pages that nothing can break out of.
 
+use super::figure::Figure;
 use super::target::Verdict;
 use super::*;
 
@@ -8,13 +9,13 @@ const CPU: &str = "server CPU per delivered event, µs";
 fn run(label: &str, size: Option<&str>, columns: &[(&str, f64)]) -> Run {
     let column = |(name, value): &(&str, f64)| Column {
         name: (*name).to_owned(),
-        figures: BTreeMap::from([(CPU.to_owned(), *value)]),
+        figures: BTreeMap::from([(CPU.to_owned(), Figure::from(*value))]),
         histograms: BTreeMap::from([("delivery".to_owned(), vec![(0.5, 90), (4.0, 10)])]),
     };
     Run {
         label: label.to_owned(),
         size: size.map(str::to_owned),
-        whole: BTreeMap::from([("server peak RSS, MiB".to_owned(), 40.0)]),
+        whole: BTreeMap::from([("server peak RSS, MiB".to_owned(), Figure::from(40.0))]),
         columns: columns.iter().map(column).collect(),
         ..Run::default()
     }
@@ -24,6 +25,7 @@ fn played(runs: Vec<Run>) -> Played {
     Played {
         name: "steady".to_owned(),
         about: "watchers".to_owned(),
+        command: "run steady".to_owned(),
         scale: 1.0,
         swept: None,
         show: vec![CPU.to_owned()],
@@ -64,8 +66,15 @@ fn report(scenarios: Vec<Played>) -> Report {
         processor: "CPU <x>".to_owned(),
         memory_mib: 1_024,
         kernel: "6".to_owned(),
+        load_before: "0.1 0.2 0.3".to_owned(),
+        busy_before: 1.5,
     };
     Report {
+        schema: SCHEMA,
+        took_s: 120.0,
+        commit: "4fb7e20".to_owned(),
+        source: Some("0a1b2c".to_owned()),
+        claims: claim::all(&scenarios),
         begun_at: "2026-11-21T18:00:00Z".to_owned(),
         command: "run a && b".to_owned(),
         machine,
@@ -219,7 +228,7 @@ fn no_text_breaks_out_of_the_page() {
         );
         for column in &mut run.columns {
             column.name = nasty.to_owned();
-            column.figures = BTreeMap::from([(nasty.to_owned(), 1.0)]);
+            column.figures = BTreeMap::from([(nasty.to_owned(), Figure::from(1.0))]);
             column.histograms = BTreeMap::from([(nasty.to_owned(), vec![(1.0, 2), (2.0, 1)])]);
         }
     }
@@ -275,4 +284,143 @@ fn a_run_that_was_not_the_scenario_meets_no_target() {
     assert_eq!(alone.verdict(&played), Verdict::Met);
     let text = markdown::summary(&played);
     assert!(text.contains("INVALID (gateway): too few writes"), "{text}");
+}
+
+/// Three repeats of a gateway and a loop beside it, at so many events a second.
+fn three_repeats(rates: [f64; 2]) -> Played {
+    let column = |name: &str, cpu: [f64; 3], rate: f64| {
+        let mut figure = Figure::default();
+        (0..3).for_each(|run| figure.set(run, Some(cpu[run])));
+        Column {
+            name: name.to_owned(),
+            figures: BTreeMap::from([
+                (CPU.to_owned(), figure),
+                ("upstream events a second".to_owned(), Figure::from(rate)),
+            ]),
+            ..Column::default()
+        }
+    };
+    let run = Run {
+        label: "gateway".to_owned(),
+        repeats: 3,
+        columns: vec![
+            column("target", [6.0, 3.0, 9.0], rates[0]),
+            column("socket loop", [2.0, 2.0, 9.0], rates[1]),
+        ],
+        ..Run::default()
+    };
+    let mut played = played(vec![run]);
+    played.targets = vec![target("gateway", Some("gateway / socket loop"), 1.5)];
+    played
+}
+
+#[test]
+fn a_target_is_judged_by_the_median_of_its_repeats() {
+    let played = three_repeats([100.0, 98.0]);
+    let target = &played.targets[0];
+    // The ratios are 3, 1.5 and 1: that of the medians would be 3.
+    let ratio = target.measured(&played).unwrap();
+    assert_eq!(
+        (ratio.median(), ratio.lowest(), ratio.highest()),
+        (Some(1.5), Some(1.0), Some(3.0))
+    );
+    assert_eq!(target.verdict(&played), Verdict::Met);
+    let claim = &claim::all(&[played])[0];
+    assert_eq!(claim.measured, "1.5 × (1 to 3)");
+    assert_eq!((claim.runs, &*claim.verdict), (3, "met"));
+}
+
+#[test]
+fn there_is_no_ratio_between_unequal_rates() {
+    let played = three_repeats([100.0, 80.0]);
+    assert_eq!(played.targets[0].verdict(&played), Verdict::Unknown);
+    let text = markdown::summary(&played);
+    assert!(text.contains("no ratio: rates differ"), "{text}");
+    let claim = &claim::all(&[played])[0];
+    assert_eq!(claim.measured, "no ratio: rates differ");
+}
+
+#[test]
+fn what_had_faults_or_was_scaled_meets_no_target() {
+    let mut played = two_servers();
+    played.scale = 0.1;
+    let of_gateway = target("gateway", None, 9.0);
+    assert_eq!(of_gateway.verdict(&played), Verdict::Invalid);
+    played.scale = 1.0;
+    played.runs[1].faults = vec!["lost".to_owned()];
+    assert_eq!(of_gateway.verdict(&played), Verdict::Invalid);
+    let mut unbounded = target("embedded", None, 1.0);
+    unbounded.at_most = None;
+    assert_eq!(unbounded.verdict(&played), Verdict::Unbounded);
+}
+
+#[test]
+fn another_format_is_refused_in_words() {
+    let mut json = serde_json::to_value(report(vec![two_servers()])).unwrap();
+    json["schema"] = 1.into();
+    let error = Report::parse(json.to_string().as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("format 1"), "{error:#}");
+    assert!(Report::parse(b"{}").is_err());
+}
+
+#[test]
+fn the_page_tells_missed_targets_and_where_it_was_measured() {
+    let mut missed = three_repeats([100.0, 100.0]);
+    missed.targets[0].at_most = Some(1.0);
+    missed.runs[0].faults = vec!["lost".to_owned()];
+    let text = page::page(Some(&report(vec![missed.clone()])), "## Before\n\nOld.\n");
+    assert!(text.contains("| CPU | 1.5 × (1 to 3) |    3 |"), "{text}");
+    assert!(
+        text.contains("invalid") && text.contains("FAULT (gateway): lost"),
+        "{text}"
+    );
+    missed.runs[0].faults.clear();
+    let text = page::page(Some(&report(vec![missed])), "## Before\n\nOld.\n");
+    assert!(
+        text.contains("Of 1 targets 0 are met, 1 are missed"),
+        "{text}"
+    );
+    assert!(text.contains("commit `4fb7e20`") && text.ends_with("## Before\n\nOld.\n"));
+    assert!(page::page(None, "Old.").contains("No measured report is committed."));
+}
+
+#[test]
+fn quoted_figures_are_those_of_the_claims() {
+    let report = report(vec![three_repeats([100.0, 100.0])]);
+    let text =
+        "<!-- figure: build -->?<!-- end --> a <!-- figure: steady: CPU -->0.1 ×<!-- end --> loop";
+    let made = page::quoted(text, &report).unwrap();
+    assert_eq!(
+        made,
+        "<!-- figure: build -->Measured at commit `4fb7e20` (2026-11-21, 2 processors, CPU <x>)<!-- end --> a <!-- figure: steady: CPU -->1.5 × (1 to 3) [≤ 1.5: met]<!-- end --> loop"
+    );
+    assert_eq!(page::quoted(&made, &report).unwrap(), made);
+    for (bad, says) in [
+        ("<!-- figure: steady: RAM -->1<!-- end -->", "no such row"),
+        ("<!-- figure: steady: CPU -->1", "no <!-- end -->"),
+    ] {
+        let error = page::quoted(bad, &report).unwrap_err();
+        assert!(error.to_string().contains(says), "{error:#}");
+    }
+}
+
+/// What is committed was made by this program from the committed report, if there is one.
+#[test]
+fn the_committed_page_is_that_of_the_committed_report() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let file = docs.join("performance/report.json");
+    let history = std::fs::read_to_string(docs.join("performance/history.md")).unwrap();
+    let committed = std::fs::read_to_string(docs.join("PERFORMANCE.md")).unwrap();
+    let report = file.exists().then(|| Report::read(&file).unwrap());
+    assert_eq!(
+        committed,
+        page::page(report.as_ref(), &history),
+        "kube-fanout-loadtest page docs/performance/report.json > docs/PERFORMANCE.md"
+    );
+    if let Some(report) = report {
+        let json: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let claims = serde_json::to_value(&report.claims).unwrap();
+        assert_eq!(json["claims"], claims, "they follow from the figures");
+    }
 }

@@ -284,6 +284,10 @@ impl Scenario {
         Played {
             name: self.name.clone(),
             about: self.about.clone(),
+            command: format!(
+                "kube-fanout-loadtest run loadtest/scenarios/{}.yaml",
+                self.name
+            ),
             scale,
             swept: self.sweep.as_ref().map(|sweep| sweep.flag.clone()),
             show: self.show.clone(),

@@ -2,11 +2,13 @@
 
 use std::fs::read_to_string;
 
-use crate::process::Usage;
+use std::time::Duration;
+
+use crate::process::{MachineCpu, Usage};
 use crate::report::Machine;
 
-/// The machine that runs are made on.
-pub fn facts() -> Machine {
+/// The machine that runs are made on, and how busy it was.
+pub fn facts(busy_before: f64) -> Machine {
     let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
     let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     Machine {
@@ -17,7 +19,17 @@ pub fn facts() -> Machine {
             .unwrap_or_default()
             .trim()
             .to_owned(),
+        load_before: load(),
+        busy_before,
     }
+}
+
+/// Share of all processors that is busy for so long from now, %.
+pub async fn busy(wait: Duration) -> f64 {
+    let before = MachineCpu::now().unwrap_or_default();
+    tokio::time::sleep(wait).await;
+    let after = MachineCpu::now().unwrap_or_default();
+    after.since(before).busy_percent()
 }
 
 /// Load averages over 1, 5 and 15 minutes.
@@ -63,7 +75,7 @@ mod tests {
 
     #[test]
     fn this_machine_and_this_process_are_known() {
-        let machine = facts();
+        let machine = facts(0.0);
         assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty());
         let (_, rss, peak) = usage(std::process::id()).unwrap();
         assert!(rss > 0.0 && peak > 0.0);

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::plan::Planned;
 use super::servers::{Reach, Servers};
+use crate::report::figure::Figure;
 use crate::report::{Column, TARGET_COLUMN};
 
 /// What a player found.
@@ -87,13 +88,40 @@ pub fn arguments(
     words
 }
 
-fn read(text: &[u8]) -> Result<Found> {
-    let mut written: Written = serde_json::from_slice(text)?;
+/// The figures in a player's file.
+///
+/// # Errors
+/// If it is none.
+pub fn read(text: &[u8]) -> Result<Found> {
+    Ok(found(serde_json::from_slice(text)?))
+}
+
+/// The figures in a file of one or several sheets, each with its title.
+///
+/// # Errors
+/// If it is none.
+pub fn read_sheets(text: &[u8]) -> Result<Vec<(String, Found)>> {
+    let document: serde_json::Value = serde_json::from_slice(text)?;
+    let sheets = match document {
+        serde_json::Value::Array(sheets) => sheets,
+        sheet => vec![sheet],
+    };
+    let read = |sheet: serde_json::Value| {
+        let title = sheet["scenario"].as_str().unwrap_or_default().to_owned();
+        Ok((title, found(serde_json::from_value(sheet)?)))
+    };
+    sheets.into_iter().map(read).collect()
+}
+
+fn found(mut written: Written) -> Found {
     let column = |(name, figures): (String, BTreeMap<String, f64>)| {
         let histograms = written.histograms.remove(&name).unwrap_or_default();
         Column {
             name,
-            figures,
+            figures: figures
+                .into_iter()
+                .map(|(name, value)| (name, Figure::from(value)))
+                .collect(),
             histograms,
         }
     };
@@ -104,12 +132,12 @@ fn read(text: &[u8]) -> Result<Found> {
     if !written.passed && faults.is_empty() {
         faults.push("not passed".to_owned());
     }
-    Ok(Found {
+    Found {
         columns,
         faults,
         invalid: written.invalid,
         notes: written.notes,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +155,7 @@ mod tests {
             .iter()
             .find(|column| column.name == "target")
             .unwrap();
-        assert_eq!(target.figures["latency p50, ms"], 0.25);
+        assert_eq!(target.figures["latency p50, ms"], Figure::from(0.25));
         assert_eq!(target.histograms["delivery"], [(0.5, 9), (1.0, 1)]);
         assert_eq!(
             (found.faults.len(), found.notes),

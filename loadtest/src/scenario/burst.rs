@@ -62,6 +62,7 @@ fn writer(run: &WatchRun<'_>) -> Churn {
         rate: 0.0,
         lanes: 1,
         at_once: true,
+        also: None,
     }
 }
 

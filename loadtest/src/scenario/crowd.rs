@@ -13,6 +13,8 @@ use crate::writer::shape::{node_name, node_of, number_of};
 
 /// One watcher in so many is sampled.
 const SAMPLED_EVERY: usize = 50;
+/// Of a mixed crowd one watch in so many asks for no bookmarks.
+const SILENT_EVERY: usize = 4;
 /// Longer than any run: streams shall not end by themselves.
 const STREAM_TIMEOUT_S: u64 = 3_600;
 
@@ -42,6 +44,8 @@ pub struct Crowd {
     pub line_len_max: Option<usize>,
     /// See [`Plan::bookmarks`].
     pub bookmarks: bool,
+    /// Versions that they begin at, by turns; all at the run's start if there are none. One in four of such a crowd asks for no bookmarks.
+    pub starts: Vec<u64>,
     /// What they ask for. Some compare events byte by byte with the reference's, which are in JSON, if theirs are too.
     pub accept: Accept,
     /// The number of the first, where others play those before.
@@ -61,6 +65,7 @@ impl Crowd {
             visits: false,
             line_len_max: None,
             bookmarks: true,
+            starts: Vec::new(),
             accept: Accept::Json,
             first: 0,
             of_all: watchers,
@@ -79,27 +84,36 @@ impl Crowd {
         firsts.map(part).collect()
     }
 
-    /// The plans: one for all, or one for each node.
+    /// The plans: one for all, one for each node, or one for each start with bookmarks and without.
     pub fn plans(&self, path: &str, start: u64) -> Vec<Arc<Plan>> {
-        let plan = |selector: String| {
+        let plan = |start: u64, selector: String| {
             let mut plan = Plan::new(path, start, STREAM_TIMEOUT_S);
             plan.selector = selector;
             plan.line_len_max = self.line_len_max;
             plan.bookmarks = self.bookmarks;
             plan.encoding = self.accept.encoding();
-            Arc::new(plan)
+            plan
         };
-        match self.select {
-            Select::All => vec![plan(String::new())],
-            Select::Nodes(nodes) => (0..nodes.max(1))
-                .map(|node| {
-                    plan(format!(
-                        "&fieldSelector=spec.nodeName%3D{}",
-                        node_name(node)
-                    ))
+        let plans: Vec<Plan> = match self.select {
+            Select::All if self.starts.is_empty() => vec![plan(start, String::new())],
+            // As many that every start is met with bookmarks and without.
+            Select::All => (0..self.starts.len() * SILENT_EVERY)
+                .map(|number| {
+                    let mut plan = plan(self.starts[number % self.starts.len()], String::new());
+                    plan.bookmarks &= !(number / self.starts.len()).is_multiple_of(SILENT_EVERY);
+                    plan
                 })
                 .collect(),
-        }
+            Select::Nodes(nodes) => (0..nodes.max(1))
+                .map(|node| {
+                    let selector = format!("&fieldSelector=spec.nodeName%3D{}", node_name(node));
+                    let mut plan = plan(start, selector);
+                    plan.part = node;
+                    plan
+                })
+                .collect(),
+        };
+        plans.into_iter().map(Arc::new).collect()
     }
 
     /// The watchers, who hold `initial` at their plan's start.
@@ -193,6 +207,21 @@ mod tests {
             let slow = habits.iter().filter(|one| matches!(one, Habit::Slow(_)));
             assert_eq!(slow.count(), apart);
             assert!(apart == watchers || habits.contains(&Habit::Sampled));
+        }
+    }
+
+    #[test]
+    fn a_mixed_crowd_begins_at_every_start_with_bookmarks_and_without() {
+        let crowd = Crowd {
+            starts: vec![10, 20, 30],
+            ..Crowd::of(24)
+        };
+        let plans = crowd.plans("/p", 10);
+        for start in [10, 20, 30] {
+            let mut of_start = plans.iter().filter(|plan| plan.start == start);
+            let silent = of_start.clone().filter(|plan| !plan.bookmarks).count();
+            assert_eq!((of_start.clone().count(), silent), (4, 1));
+            assert!(of_start.all(|plan| plan.part == 0));
         }
     }
 

@@ -257,6 +257,7 @@ async fn prepare(flags: &Herd, reference: &Target) -> Result<Listed> {
         rate: 0.0,
         lanes: LANES,
         at_once: false,
+        also: None,
     };
     churn.prepare().await?;
     listed(reference, path, flags.round_wait).await

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use crate::cli::informers::{Informers, SeedPods, Written};
 use crate::pods::{Churn, Held, held, seed as seed_pods};
 use crate::sheet::Sheet;
+use crate::socket_loop::RATE_MET;
 use crate::target::Target;
 use child::{Informer, Said};
 use rows::{Form, ROWS, Row};
@@ -142,7 +143,7 @@ impl Scene<'_> {
         sheet.figure(REST, rested.rss / MIB);
         sheet.figure("CPU of the rest, ms", rested.cpu_ms - synced.cpu_ms);
 
-        let last = self.write().await?;
+        let last = self.write(sheet).await?;
         let (churned, there) = informer.reach(last, LAG_WAIT).await?;
         if !there {
             sheet.fault(format!(
@@ -199,7 +200,7 @@ impl Scene<'_> {
             let (informer, ..) = Informer::start(row.id(), row.command(self.flags)?).await?;
             informers.push((row.id(), informer));
         }
-        let last = self.write().await?;
+        let last = self.write(sheet).await?;
         self.before = held(&self.target).await?;
         sheet.figure("informers", informers.len() as f64);
         let mut equal: u32 = 0;
@@ -220,16 +221,16 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// One turn of churn; the last version written.
-    async fn write(&mut self) -> Result<u64> {
+    /// One turn of churn; the last version written. A writer that does not keep its rate makes the figures those of another one.
+    async fn write(&mut self, sheet: &mut Sheet) -> Result<u64> {
         self.turn += 1;
         let churned = self.churn.run(&self.target, self.turn).await?;
         let wanted = self.churn.duration;
-        if churned.took > wanted.mul_f64(1.2) {
-            eprintln!(
-                "the writer is slow: {} changes took {:?} instead of {wanted:?}",
+        if churned.took.mul_f64(RATE_MET) > wanted {
+            sheet.invalid(format!(
+                "{} changes took {:?} instead of {wanted:?}: the machine or the API server is too slow for this rate",
                 churned.count, churned.took
-            );
+            ));
         }
         Ok(churned.last)
     }

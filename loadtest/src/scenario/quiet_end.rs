@@ -83,6 +83,7 @@ pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
         rate: 0.0,
         lanes: LANES,
         at_once: true,
+        also: None,
     });
     play(flags, &run, &cases).await
 }

@@ -5,14 +5,19 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::connections_of;
 use super::crowd::Crowd;
 use super::watch_run::window::{
-    EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT,
+    EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT, SERVER_USER_PER_EVENT,
+    UPSTREAM_EVENTS_A_SECOND,
 };
 use super::watch_run::{WatchRun, spare};
 use crate::cli::{Churning, Steady};
 use crate::process::raise_open_files;
+use crate::report::number::quantity;
+use crate::report::target::RATES_APART_MAX;
 use crate::sheet::Sheet;
+use crate::socket_loop::RATE_MET;
 use crate::target::Target;
 use crate::writer::shape::Shape;
 use crate::writer::{Churn, LANES};
@@ -29,6 +34,7 @@ pub async fn run(flags: &Steady) -> Result<Sheet> {
         setting,
         baseline,
         writes_at_once,
+        mixed,
     } = flags;
     let mut sheet = Sheet::new("steady");
     let crowd = Crowd::of(setting.watching.watchers);
@@ -36,6 +42,10 @@ pub async fn run(flags: &Steady) -> Result<Sheet> {
     if let (Some(churn), true) = (&mut run.churn, *writes_at_once > 1) {
         churn.lanes = *writes_at_once;
         churn.at_once = true;
+    }
+    run.is_mixed = *mixed;
+    if let (Some(churn), true) = (&mut run.churn, *mixed) {
+        churn.also = Some(run.wiring.target.clone());
     }
     run.run(&mut sheet).await?;
     run.clean(&setting.churning).await;
@@ -62,6 +72,7 @@ pub fn writer(flags: &Churning, target: &Target, path: &str) -> Churn {
         rate: flags.write_rate,
         lanes: LANES,
         at_once: false,
+        also: None,
     }
 }
 
@@ -74,9 +85,10 @@ async fn against_socket_loop(
     let watchers = run.crowd.watchers;
     let rate = sheet.value(EVENTS_A_SECOND, 0).unwrap_or(0.0) / watchers.max(1) as f64;
     let event_len = sheet.value(EVENT_LEN, 0).unwrap_or(1_024.0);
+    let rate = rate.max(1.0);
     let life = run.warm_up + run.duration + spare(watchers);
     let arguments = [
-        ("--rate", format!("{:.2}", rate.max(1.0))),
+        ("--rate", format!("{rate:.2}")),
         ("--event-size", format!("{event_len:.0}")),
         ("--events-per-write", events_per_write.max(1).to_string()),
         ("--duration", life.as_secs().to_string()),
@@ -85,9 +97,7 @@ async fn against_socket_loop(
     let target = Target::trusting(&socket_loop.url, socket_loop.certificate.as_bytes())?;
     let mut wiring = run.wiring.clone();
     wiring.target = target.clone();
-    // The loop speaks HTTP/1.1 only: it is the floor for all.
-    wiring.streams_per_connection = None;
-    raise_open_files(watchers)?;
+    raise_open_files(connections_of(watchers, wiring.streams_per_connection))?;
     let baseline = WatchRun {
         name: "socket loop",
         wiring,
@@ -100,21 +110,37 @@ async fn against_socket_loop(
         ..run.clone()
     };
     baseline.run(sheet).await?;
+    let achieved = sheet.value(UPSTREAM_EVENTS_A_SECOND, 1).unwrap_or(0.0);
+    if achieved < rate * RATE_MET {
+        sheet.invalid(format!(
+            "socket loop: {achieved:.1} events a second, asked for {rate:.1}: the machine is too slow for this rate"
+        ));
+    }
     compare(sheet);
     Ok(())
 }
 
-/// A column of what the target costs beyond the floor.
+/// A column of what the target costs beyond the floor, if both did as much in their time.
 fn compare(sheet: &mut Sheet) {
     let both = |sheet: &Sheet, row: &str| Some((sheet.value(row, 0)?, sheet.value(row, 1)?));
-    let cpu = both(sheet, SERVER_PER_EVENT);
+    let rates = [UPSTREAM_EVENTS_A_SECOND, EVENTS_A_SECOND].map(|row| both(sheet, row));
+    let agree = |(a, b): (f64, f64)| (a - b).abs() <= a.max(b) * RATES_APART_MAX;
+    if !rates.into_iter().all(|pair| pair.is_some_and(agree)) {
+        sheet.note("no ratio: rates differ".to_owned());
+        return;
+    }
+    let costs = [SERVER_PER_EVENT, SERVER_USER_PER_EVENT].map(|row| (row, both(sheet, row)));
     let (p50, p99) = (both(sheet, LATENCY_P50), both(sheet, LATENCY_P99));
     sheet.column("beyond the loop");
-    if let Some((target, floor)) = cpu {
-        let ratio = target / floor.max(1e-9);
-        sheet.figure("server CPU per delivered event / socket loop", ratio);
+    for (row, cost) in costs {
+        let Some((target, floor)) = cost.filter(|(_, floor)| *floor > 0.0) else {
+            continue;
+        };
+        let ratio = target / floor;
+        let row = quantity(row);
+        sheet.figure(&format!("{row} / socket loop"), ratio);
         sheet.note(format!(
-            "server CPU per delivered event is {ratio:.2} times that of the bare socket loop"
+            "{row} is {ratio:.2} times that of the bare socket loop"
         ));
     }
     for (row, pair) in [
@@ -184,5 +210,34 @@ impl Drop for SocketLoopProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Costs are compared at equal rates only.
+
+    use super::*;
+
+    fn sheet(rates: [f64; 2]) -> Sheet {
+        let mut sheet = Sheet::new("steady");
+        for (rate, cpu) in rates.into_iter().zip([3.0, 2.0]) {
+            sheet.column("x");
+            sheet.figure(UPSTREAM_EVENTS_A_SECOND, rate);
+            sheet.figure(EVENTS_A_SECOND, rate * 10.0);
+            sheet.figure(SERVER_PER_EVENT, cpu);
+            sheet.figure(LATENCY_P50, 1.0);
+        }
+        compare(&mut sheet);
+        sheet
+    }
+
+    #[test]
+    fn a_loop_that_did_less_is_no_floor() {
+        const RATIO: &str = "server CPU per delivered event / socket loop";
+        assert_eq!(sheet([100.0, 97.0]).value(RATIO, 2), Some(1.5));
+        let unequal = sheet([100.0, 80.0]);
+        assert_eq!(unequal.value(RATIO, 2), None);
+        assert!(unequal.to_string().contains("no ratio: rates differ"));
     }
 }

@@ -13,10 +13,12 @@ use crate::cli::Flags;
 use crate::scenario::hostile::witness::{Deed, Done, Witness};
 use crate::sheet::Sheet;
 use crate::target::Target;
+use crate::writer::Churn;
+use crate::writer::shape::Shape;
 use relay::{Held, Relay};
 
-/// A hang shall fail here, not in the runner of the tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A hang shall fail here, not in the runner of the tests. Far more than a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 async fn server(options: Options) -> Apiserver {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -231,6 +233,56 @@ async fn who_lacks_the_last_event_is_found_in_every_form() {
         finds(&sheet, "behind at the end: 1 × 1000 B: in 1 of 1 rounds");
         assert_eq!(sheet.value("rounds with watchers behind", 0), Some(1.0));
     }
+}
+
+#[tokio::test]
+async fn one_byte_of_a_long_event_that_is_changed_is_found() {
+    let server = server(Options::default()).await;
+    let relay = Relay::that_garbles(server.address()).await;
+    let arguments = "quiet-end --watchers 3 --rounds 1 --writes 3 --sizes 70000";
+    let reference = format!("--reference http://{}", server.address());
+    let sheet = play_at(relay.address, &format!("{arguments} {reference}")).await;
+    finds(&sheet, "differs from the reference's");
+}
+
+#[tokio::test]
+async fn a_mixed_crowd_has_everything_from_where_each_began() {
+    for protocol in ["", "--http2 --streams-per-connection 8"] {
+        let server = server(Options::default()).await;
+        let arguments = "steady --mixed --watchers 30 --write-rate 200 --objects 10 --duration 0.4 --warm-up 0.05";
+        let sheet = play(&server, &format!("{arguments} {protocol}")).await;
+        let events = |row: &str| sheet.value(row, 0).unwrap_or(0.0);
+        proves(&sheet, "events verified", 1.0);
+        // Who began later has fewer: not as many as all from the first version on.
+        assert!(
+            events("events verified") < events("reference events") * 30.0,
+            "{sheet}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_write_in_ten_goes_through_the_other_server() {
+    let server = server(Options::default()).await;
+    let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
+    // Nobody listens there any more.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = gone.local_addr().unwrap();
+    let churn = Churn {
+        target,
+        path: "/api/v1/namespaces/default/configmaps".to_owned(),
+        prefix: "cm".to_owned(),
+        objects: 1,
+        object_len: 600,
+        shape: Shape::ConfigMap,
+        rate: 0.0,
+        lanes: 1,
+        at_once: true,
+        also: Some(Target::new(&format!("http://{gone}"), None, None).unwrap()),
+    };
+    churn.prepare().await.unwrap();
+    let written = churn.burst(40).await;
+    assert_eq!((written.versions.len(), written.failed), (36, 4));
 }
 
 #[tokio::test]

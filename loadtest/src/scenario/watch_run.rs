@@ -14,10 +14,11 @@ use super::crew::{Crew, Staffing};
 use super::crowd::Crowd;
 use crate::cli::Server;
 use crate::client::Client;
-use crate::process::Usage;
+use crate::process::{MachineCpu, Usage};
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
 use crate::sheet::Sheet;
+use crate::socket_loop::RATE_MET;
 use crate::swarm::Wiring;
 use crate::target::Target;
 use crate::watcher::Plan;
@@ -25,14 +26,15 @@ use crate::writer::{Churn, Written};
 use quiet::Quiet;
 use window::Edge;
 
+/// Versions that the watchers of a mixed crowd begin at, and the writes that they are spread over.
+const STARTS: usize = 5;
+const STARTS_SPREAD: usize = 100;
 /// Time for the reference to see the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the swarm has heard.
 const LOOK: Duration = Duration::from_millis(5);
 /// Live events after the slow have woken.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
-/// Share of the writes that were due which a run needs to be one of its rate.
-const RATE_MET: f64 = 0.95;
 
 /// Everything a run needs.
 #[derive(Debug, Clone)]
@@ -49,6 +51,8 @@ pub struct WatchRun<'a> {
     pub churn: Option<Churn>,
     /// The watchers.
     pub crowd: Crowd,
+    /// Whether they begin at different versions, some without bookmarks, and a part of the writes goes through the server under test.
+    pub is_mixed: bool,
     /// Processes that they are split over.
     pub processes: usize,
     /// The server under test as the flags have it.
@@ -127,14 +131,18 @@ impl<'a> WatchRun<'a> {
             let first = format!("{}?resourceVersion=0&limit=1", self.path);
             Client::new(self.wiring.target.clone()).json(&first).await?;
         }
-        let recording = Recording::begin(self.reference.clone(), self.path).await?;
+        let mut recording = Recording::begin(self.reference.clone(), self.path).await?;
         let control = Arc::new(Control::default());
-        let plans = self.crowd.plans(self.path, recording.start);
+        let mut crowd = self.crowd.clone();
+        if let Some(churn) = self.churn.as_ref().filter(|_| self.is_mixed) {
+            crowd.starts = starts(churn, &mut recording).await?;
+        }
+        let plans = crowd.plans(self.path, recording.start);
         let initial = Arc::new(recording.reference().initial().clone());
         let staffing = Staffing {
             server: self.server,
             wiring: &self.wiring,
-            crowd: &self.crowd,
+            crowd: &crowd,
             processes: self.processes,
             path: self.path,
             start: recording.start,
@@ -178,6 +186,18 @@ impl<'a> WatchRun<'a> {
             ));
         }
     }
+}
+
+/// Versions of some writes that nobody watches yet, evenly apart.
+async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
+    let written = churn.burst(STARTS_SPREAD).await;
+    recording.reached(written.last(), SETTLE_WAIT).await?;
+    let reference = recording.reference();
+    let entries = reference.after(recording.start, written.last());
+    let mut starts = vec![recording.start];
+    let every = (entries.len() / STARTS).max(1);
+    starts.extend(entries.iter().step_by(every).map(|entry| entry.version));
+    Ok(starts)
 }
 
 impl Running<'_> {
@@ -225,6 +245,7 @@ impl Running<'_> {
             upstream_events: self.recording.reference().len(),
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
+            machine: MachineCpu::now()?,
             own: self.crew.usage()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
             upstream: self.run.upstream_pid.map(Usage::of).transpose()?,

@@ -1,6 +1,6 @@
 //! The bytes of one client of the loop, plain or TLS: what is sent goes out with one system call, or waits for room.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -101,6 +101,33 @@ impl Pipe {
         Ok(bytes.len())
     }
 
+    /// The same of several pieces, which leave with one system call.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn send_all(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return match self.socket.write_vectored(pieces) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    Ok(0)
+                }
+                result => result,
+            };
+        };
+        if tls.wants_write() {
+            self.flush()?;
+            return Ok(0);
+        }
+        let mut len = 0;
+        for piece in pieces {
+            tls.writer().write_all(piece)?;
+            len += piece.len();
+        }
+        self.flush()?;
+        Ok(len)
+    }
+
     /// Sends what was encrypted and found no room.
     ///
     /// # Errors
@@ -127,8 +154,9 @@ impl Pipe {
 pub fn certified(host: &str) -> Result<(String, Arc<ServerConfig>)> {
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let config = ServerConfig::builder()
+    let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)?;
+    config.alpn_protocols = [b"h2".to_vec(), b"http/1.1".to_vec()].into();
     Ok((made.cert.pem(), Arc::new(config)))
 }

@@ -9,6 +9,88 @@ use crate::target::Target;
 use crate::wire::event::{Event, Kind};
 use crate::wire::response::Response;
 
+fn chunks(tape: &Tape) -> Vec<u8> {
+    let chunks = tape.pieces.iter().map(|piece| &*piece.chunk);
+    chunks.collect::<Vec<_>>().concat()
+}
+
+/// A tape of so many events of this length, and a peer at its beginning with the other end of its socket.
+fn behind(events: usize, len: usize) -> (Tape, Peer, std::net::TcpStream) {
+    let mut tape = Tape {
+        pieces: Vec::new(),
+        pieces_len: 0,
+        event_len: len,
+        events_per_write: 1,
+        listed: 0,
+    };
+    let due = Instant::now();
+    (0..events).for_each(|_| tape.extend(due));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let peer = Peer {
+        pipe: Pipe::new(TcpStream::from_std(socket), None).unwrap(),
+        request: Vec::new(),
+        place: Some((0, 0)),
+        http2: None,
+        lose_one_in: None,
+    };
+    (tape, peer, client)
+}
+
+/// System calls of this thread that wrote, as the kernel counts them.
+fn writes() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let count = text.lines().find_map(|line| line.strip_prefix("syscw: "));
+    count.unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_waits_for_a_peer_leaves_at_once() {
+    let (tape, mut peer, mut client) = behind(50, 1_024);
+    let before = writes();
+    assert!(peer.write(&tape));
+    assert_eq!(writes() - before, 1, "one system call");
+    let mut got = vec![0; chunks(&tape).len()];
+    client.read_exact(&mut got).unwrap();
+    assert!(got == chunks(&tape));
+    assert_eq!(peer.place, Some((50, 0)));
+}
+
+#[test]
+fn a_peer_without_room_goes_on_where_it_was() {
+    // Each is more than a socket takes at once.
+    let (tape, mut peer, mut client) = behind(8, 4 << 20);
+    peer.lose_one_in = Some(7);
+    let mut expected = Vec::new();
+    for (number, piece) in tape.pieces.iter().enumerate() {
+        if (number + 1) % 7 > 0 {
+            expected.extend_from_slice(&piece.chunk);
+        }
+    }
+    let len = expected.len();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; len];
+        client.read_exact(&mut got).unwrap();
+        got
+    });
+    while peer.place != Some((8, 0)) {
+        peer.pipe.has_room();
+        assert!(peer.write(&tape));
+        std::thread::yield_now();
+    }
+    assert!(reader.join().unwrap() == expected);
+}
+
+#[test]
+fn a_late_event_says_when_it_was_due() {
+    let due = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
+    let line = line(1, 300, due);
+    let event = Event::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
+    assert!(event.write.unwrap().late_ns >= 3_000_000_000);
+}
+
 #[test]
 fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
     for (len, events_per_write) in [(300, 1), (1_024, 16), (5_000, 3)] {
@@ -17,11 +99,12 @@ fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
             pieces_len: 0,
             event_len: len,
             events_per_write,
+            listed: 0,
         };
-        tape.extend();
-        tape.extend();
+        tape.extend(Instant::now());
+        tape.extend(Instant::now());
         let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-        let text = [&head[..], &tape.pieces.concat()].concat();
+        let text = [&head[..], &chunks(&tape)].concat();
         let mut body = Vec::new();
         Response::default()
             .feed(&text, |_, data| body.extend_from_slice(data))

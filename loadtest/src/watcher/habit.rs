@@ -21,6 +21,8 @@ pub struct Plan {
     pub line_len_max: Option<usize>,
     /// Whether bookmarks are asked for. One would bring what lies behind it, and so hide that it had been left there.
     pub bookmarks: bool,
+    /// Which part of the reference its watchers see, of a crowd that is split by selectors.
+    pub part: usize,
     /// How events and lists are written.
     pub encoding: Encoding,
     goal: AtomicU64,
@@ -36,6 +38,7 @@ impl Plan {
             timeout_s,
             line_len_max: None,
             bookmarks: true,
+            part: 0,
             encoding: Encoding::Json,
             goal: AtomicU64::new(0),
         }

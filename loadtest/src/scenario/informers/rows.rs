@@ -122,7 +122,10 @@ impl Row {
     /// Whether the flags ask for it.
     pub fn wanted(&self, flags: &Informers) -> bool {
         let id = self.id();
-        flags.rows.is_empty() || flags.rows.iter().any(|part| id.contains(&**part))
+        // A whole name means that row alone: others may begin with it.
+        let is_name = |part: &str| ROWS.iter().any(|row| row.id() == part);
+        let wants = |part: &String| *part == id || (id.contains(&**part) && !is_name(part));
+        flags.rows.is_empty() || flags.rows.iter().any(wants)
     }
 
     /// Whether its garbage collector can be asked what it would give back.

@@ -24,6 +24,9 @@ pub(crate) enum Held {
     ThenCut(Duration),
 }
 
+/// The byte of a line that a relay which garbles changes, if it is one of an object's padding.
+const GARBLED_AT: usize = 5_000;
+
 /// A running relay; its connections end with it.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
@@ -50,6 +53,55 @@ impl Relay {
             address,
             _tasks: tasks,
         }
+    }
+}
+
+impl Relay {
+    /// Begins one that changes a byte of the second long line of each connection, and holds nothing.
+    pub(crate) async fn that_garbles(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let _ = garble(client, server).await;
+                });
+            }
+        });
+        Self {
+            address,
+            _tasks: tasks,
+        }
+    }
+}
+
+async fn garble(mut client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let events = async {
+        let (mut buffer, mut at, mut long) = (vec![0; 64 << 10], 0, 0);
+        loop {
+            let len = from_server.read(&mut buffer).await?;
+            for byte in &mut buffer[..len] {
+                at = if *byte == b'\n' { 0 } else { at + 1 };
+                if at == GARBLED_AT && *byte == b'x' {
+                    long += 1;
+                    *byte = if long == 2 { b'y' } else { b'x' };
+                }
+            }
+            to_client.write_all(&buffer[..len]).await?;
+            if len == 0 {
+                return Ok(());
+            }
+        }
+    };
+    tokio::select! {
+        _ = requests => Ok(()),
+        ended = events => ended,
     }
 }
 

@@ -63,9 +63,10 @@ impl Outcome {
         let mut outcome = Self::default();
         for (number, watcher) in (first..).zip(watchers) {
             let group = number % plans.len();
-            let part = parts.get(&group).unwrap_or(&nothing);
+            let seen = plans[group].part;
+            let part = parts.get(&seen).unwrap_or(&nothing);
             let goal = plans[group].goal().unwrap_or(0);
-            let states = prints.get(&group).unwrap_or(&no_prints);
+            let states = prints.get(&seen).unwrap_or(&no_prints);
             outcome.count(watcher);
             if let Some(fault) = watcher.verdict(part, states, goal) {
                 outcome.faulty += 1;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::WatchRun;
-use crate::process::Usage;
+use crate::process::{MachineCpu, Usage};
 use crate::recorder::Recorder;
 use crate::sheet::Sheet;
 
@@ -20,6 +20,8 @@ pub struct Edge {
     pub delivered: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The machine.
+    pub machine: MachineCpu,
     /// The load test itself.
     pub own: Usage,
     /// The server under test.
@@ -30,12 +32,16 @@ pub struct Edge {
 
 /// Row that compares servers.
 pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
+/// The part of it that the kernel has no share in: two servers that write to as many sockets differ by it.
+pub const SERVER_USER_PER_EVENT: &str = "server user CPU per delivered event, µs";
 /// Row that compares numbers of watchers whose views are disjoint.
 pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
 /// Rows that compare runs.
 pub const LATENCY_P50: &str = "latency p50, ms";
 /// See [`LATENCY_P50`].
 pub const LATENCY_P99: &str = "latency p99, ms";
+/// What was written, or what a socket loop made of it.
+pub const UPSTREAM_EVENTS_A_SECOND: &str = "upstream events a second";
 /// What a socket loop of the same rate delivers.
 pub const EVENTS_A_SECOND: &str = "events delivered a second";
 /// What a socket loop of the same size delivers.
@@ -47,11 +53,10 @@ impl WatchRun<'_> {
         let seconds = until.at.duration_since(from.at).as_secs_f64();
         let delivered = until.delivered - from.delivered;
         let upstream_events = until.upstream_events.saturating_sub(from.upstream_events);
-        let per = |cpu: Duration, count: f64| cpu.as_secs_f64() * 1e6 / count.max(1.0);
         let bytes = (until.bytes - from.bytes) as f64;
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         sheet.figure("watchers", self.crowd.watchers as f64);
-        sheet.figure("upstream events a second", upstream_events as f64 / seconds);
+        sheet.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
         sheet.figure("events delivered in the window", delivered as f64);
         sheet.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
         sheet.figure(
@@ -60,11 +65,25 @@ impl WatchRun<'_> {
         );
         sheet.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
         let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
+        let mut per_event = |name: &str, cpu: Duration| per(sheet, name, cpu, delivered);
+        let own = until.own.cpu.saturating_sub(from.own.cpu);
+        per_event("load test CPU per delivered event, µs", own);
+        let machine = until.machine.since(from.machine);
+        per_event("machine CPU per delivered event, µs", machine.busy);
         if let (Some(a), Some(b)) = (from.server, until.server) {
             let cpu = b.cpu.saturating_sub(a.cpu);
+            let user = b.user.saturating_sub(a.user);
+            per_event(SERVER_PER_EVENT, cpu);
+            per_event(SERVER_USER_PER_EVENT, user);
+            let system = cpu.saturating_sub(user);
+            per_event("server system CPU per delivered event, µs", system);
+            per(
+                sheet,
+                SERVER_PER_UPSTREAM_EVENT,
+                cpu,
+                upstream_events as u64,
+            );
             sheet.figure("server CPU, % of a core", percent(cpu));
-            sheet.figure(SERVER_PER_EVENT, per(cpu, delivered as f64));
-            sheet.figure(SERVER_PER_UPSTREAM_EVENT, per(cpu, upstream_events as f64));
             sheet.figure("server RSS, MiB", mib(b.rss));
             sheet.figure("server RSS peak, MiB", mib(b.peak_rss));
         }
@@ -72,20 +91,29 @@ impl WatchRun<'_> {
             let cpu = b.cpu.saturating_sub(a.cpu);
             sheet.figure("upstream CPU, % of a core", percent(cpu));
         }
-        let own = until.own.cpu.saturating_sub(from.own.cpu);
+        sheet.figure("machine busy, %", machine.busy_percent());
+        sheet.figure("machine softirq, %", machine.softirq_percent());
         sheet.figure("load test CPU, % of a core", percent(own));
-        sheet.figure(
-            "load test CPU per delivered event, µs",
-            per(own, delivered as f64),
-        );
+    }
+}
+
+/// Microseconds of each of so many events; of no events there is no such figure.
+fn per(sheet: &mut Sheet, name: &str, cpu: Duration, count: u64) {
+    if count > 0 {
+        sheet.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
     }
 }
 
 /// Puts the latencies into the newest column.
 pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
     let latency = &recorder.latency;
-    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
+    sheet.figure("bookmarks", recorder.bookmarks as f64);
     sheet.figure("latencies counted", latency.len() as f64);
+    // Of nothing every quantile is 0, the best there is.
+    if latency.is_empty() {
+        return;
+    }
+    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
     sheet.figure(LATENCY_P50, ms(0.5));
     sheet.figure("latency p90, ms", ms(0.9));
     sheet.figure(LATENCY_P99, ms(0.99));
@@ -97,11 +125,13 @@ pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
         let latency_ms = from_due.value_at_quantile(quantile) as f64 / 1e3;
         sheet.figure(&format!("latency from due {name}, ms"), latency_ms);
     }
-    sheet.figure("bookmarks", recorder.bookmarks as f64);
 }
 
 /// Puts into the newest column what is the API server's own share of the latencies.
 pub fn latencies_at_reference(sheet: &mut Sheet, latency: &Histogram<u64>) {
+    if latency.is_empty() {
+        return;
+    }
     let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
     sheet.figure("latency at the reference p50, ms", ms(0.5));
     sheet.figure("latency at the reference p99, ms", ms(0.99));

@@ -1,0 +1,80 @@
+//! What is said of the figures: each target of each scenario with what was measured, and whether that meets it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Played;
+use super::markdown::measured;
+use super::number::unit;
+use super::target::Target;
+
+/// A row of docs/PERFORMANCE.md, which README may quote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The scenario or bench.
+    pub scenario: String,
+    /// The target in words: unique in its scenario.
+    pub what: String,
+    /// The median with its unit, and behind it the lowest and the highest of several runs.
+    pub measured: String,
+    /// Runs that came to a figure.
+    pub runs: usize,
+    /// The middle one.
+    pub median: Option<f64>,
+    /// The lowest one.
+    pub lowest: Option<f64>,
+    /// The highest one.
+    pub highest: Option<f64>,
+    /// The bound, if there is one.
+    pub target: String,
+    /// met, short, invalid or not measured; nothing without a bound.
+    pub verdict: String,
+    /// What it is divided by, or what is taken off it.
+    pub reference: String,
+    /// The command that measures it.
+    pub command: String,
+    /// What README says of it: what was measured, and whether that meets the target.
+    pub quote: String,
+}
+
+/// All of them, in order.
+pub fn all(scenarios: &[Played]) -> Vec<Claim> {
+    let of = |played| move |target| claim(played, target);
+    scenarios
+        .iter()
+        .flat_map(|played| played.targets.iter().map(of(played)))
+        .collect()
+}
+
+fn claim(played: &Played, target: &Target) -> Claim {
+    let figure = target.measured(played);
+    let unit = match target.to {
+        Some(_) => "×",
+        None => unit(&target.figure),
+    };
+    let text = figure.as_ref().and_then(|figure| figure.text(unit));
+    let measured = text.unwrap_or_else(|| measured(played, target));
+    let (bound, verdict) = (target.bound(), target.verdict(played).word());
+    let quote = match (target.limit(), verdict.is_empty()) {
+        (Some(limit), _) => format!("{measured} [{limit}: {verdict}]"),
+        (None, false) => format!("{measured} [{verdict}]"),
+        (None, true) => measured.clone(),
+    };
+    Claim {
+        scenario: played.name.clone(),
+        what: target.what.clone(),
+        measured,
+        runs: figure.as_ref().map_or(0, |figure| figure.runs()),
+        median: figure.as_ref().and_then(|figure| figure.median()),
+        lowest: figure.as_ref().and_then(|figure| figure.lowest()),
+        highest: figure.as_ref().and_then(|figure| figure.highest()),
+        target: bound,
+        verdict: verdict.to_owned(),
+        reference: match (&target.to, &target.less) {
+            (Some(to), _) => format!("ratio to {to}"),
+            (None, Some(less)) => format!("beyond {less}"),
+            (None, None) => String::new(),
+        },
+        command: played.command.clone(),
+        quote,
+    }
+}

@@ -1,0 +1,167 @@
+//! docs/PERFORMANCE.md, made of the committed report, and the figures that README quotes.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, bail};
+
+use super::claim::Claim;
+use super::markdown::{name, remarks, table};
+use super::number::short;
+use super::{Played, Report};
+
+/// What the page begins with.
+const TITLE: &str = "# Performance\n\nMade by `loadtest/performance.sh` from [report.json](performance/report.json); not to be edited. ";
+/// Says how it is made, and how long that takes.
+const HOW: &str = "One command measures everything again, on a machine with nothing else to do, in about 75 minutes on two processors, 15 of them for builds:
+
+```
+loadtest/performance.sh
+```
+
+It refuses to begin with uncommitted changes or at a load average above 0.3.
+";
+/// What the columns mean.
+const LEGEND: &str = "
+*Measured* is the median of all runs, the lowest and the highest in parentheses. The target is judged by the median: `met`, `short`,
+`invalid` (a run that it needs had faults, or was not what the scenario asks for, such as too few writes) or `not measured`. Ratios and differences
+are taken within each repeat, and only where both sides had equally many events a second, within 5 %. What the rows mean is in
+[loadtest/README.md](../loadtest/README.md#what-the-figures-mean).
+";
+/// In the place of everything measured.
+const NOTHING: &str = "No measured report is committed.\n";
+/// Before and behind a figure that README quotes: the name of the claim is between the first two.
+const QUOTE: [&str; 3] = ["<!-- figure: ", " -->", "<!-- end -->"];
+/// In the place of a claim's name: where and when all of them were measured.
+const BUILD: &str = "build";
+
+/// The page; without a report it says that there is none. What was written by hand follows.
+pub fn page(report: Option<&Report>, history: &str) -> String {
+    let mut text = format!("{TITLE}{HOW}\n");
+    match report {
+        None => text += NOTHING,
+        Some(report) => measured(&mut text, report),
+    }
+    let _ = write!(text, "\n{}\n", history.trim_end());
+    text
+}
+
+fn measured(text: &mut String, report: &Report) {
+    let machine = &report.machine;
+    let _ = writeln!(
+        text,
+        "Measured at commit `{}` on {} in {} minutes: {} processors ({}), {} MiB, Linux {}; load average before {}, {} % busy.\n{LEGEND}",
+        report.commit,
+        report.begun_at,
+        short((report.took_s / 60.0).round()),
+        machine.cores,
+        machine.processor,
+        machine.memory_mib,
+        machine.kernel,
+        machine.load_before,
+        short(machine.busy_before),
+    );
+    let targets = || {
+        report
+            .claims
+            .iter()
+            .filter(|claim| !claim.target.is_empty())
+    };
+    let count = |verdict: &str| targets().filter(|claim| claim.verdict == verdict).count();
+    let _ = writeln!(
+        text,
+        "Of {} targets {} are met, {} are missed, {} invalid, {} not measured.",
+        targets().count(),
+        count("met"),
+        count("short"),
+        count("invalid"),
+        count("not measured"),
+    );
+    for played in &report.scenarios {
+        section(text, report, played);
+    }
+}
+
+fn section(text: &mut String, report: &Report, played: &Played) {
+    let headings = ["measured", "runs", "target", "verdict", "reference"].map(str::to_owned);
+    let claims = report
+        .claims
+        .iter()
+        .filter(|claim| claim.scenario == played.name);
+    let rows: Vec<_> = claims
+        .map(|claim| {
+            let cells = [
+                &claim.measured,
+                &claim.runs.to_string(),
+                &claim.target,
+                &claim.verdict,
+                &claim.reference,
+            ];
+            (claim.what.clone(), cells.map(Clone::clone).to_vec())
+        })
+        .collect();
+    let _ = write!(text, "\n## {}\n\n{}\n\n", played.name, played.about.trim());
+    if !played.command.is_empty() {
+        let _ = writeln!(text, "`{}`\n", played.command);
+    }
+    if played.scale != 1.0 {
+        let factor = short(played.scale);
+        let _ = writeln!(
+            text,
+            "Counts and times × {factor}: the figures mean nothing.\n"
+        );
+    }
+    if !rows.is_empty() {
+        *text += &table("", &headings, &rows);
+    }
+    for run in &played.runs {
+        for (kind, what) in remarks(run).filter(|(kind, _)| *kind != "note") {
+            let _ = writeln!(
+                text,
+                "\n{kind} ({}): {}",
+                name(run),
+                what.replace('\n', " ")
+            );
+        }
+    }
+}
+
+/// What README says of the report as a whole.
+fn build(report: &Report) -> String {
+    let machine = &report.machine;
+    format!(
+        "Measured at commit `{}` ({}, {} processors, {})",
+        report.commit,
+        report.begun_at.split('T').next().unwrap_or_default(),
+        machine.cores,
+        machine.processor,
+    )
+}
+
+/// A text whose quoted figures are those of the report: `<!-- figure: SCENARIO: WHAT -->…<!-- end -->`.
+///
+/// # Errors
+/// If a mark is not closed, or names no claim; says which.
+pub fn quoted(text: &str, report: &Report) -> Result<String> {
+    let [begin, between, end] = QUOTE;
+    let mut parts = text.split(begin);
+    let mut made = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (key, rest) = part
+            .split_once(between)
+            .with_context(|| format!("a mark without {between}"))?;
+        let (_, rest) = rest
+            .split_once(end)
+            .with_context(|| format!("{key}: no {end} behind the figure"))?;
+        let quote = if key == BUILD {
+            build(report)
+        } else {
+            let of = |claim: &&Claim| format!("{}: {}", claim.scenario, claim.what) == key;
+            let Some(claim) = report.claims.iter().find(of) else {
+                bail!("{key}: the report has no such row");
+            };
+            claim.quote.clone()
+        };
+        let _ = write!(made, "{begin}{key}{between}{quote}{end}{rest}");
+    }
+    Ok(made)
+}

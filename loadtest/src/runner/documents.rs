@@ -1,0 +1,157 @@
+//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and README's figures.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::file::Scenario;
+use super::player::read_sheets;
+use crate::cli::runner::{Merge, Page, Quote};
+use crate::report::page::{page, quoted};
+use crate::report::{Played, Report, Run, claim};
+
+/// What stands between a scenario file and the figures that belong to it.
+const OF: char = '=';
+/// The part of the page that is written by hand, in the report's folder.
+const HISTORY: &str = "history.md";
+
+/// Makes one report of several, and of the figures of benches and players.
+///
+/// # Errors
+/// If one cannot be read, is of another commit or machine, or has a scenario that another has too.
+pub fn merge(flags: &Merge) -> Result<()> {
+    let mut merged: Option<Report> = None;
+    let mut others = Vec::new();
+    for input in &flags.inputs {
+        // What is played beside the scenarios of a trial belongs to the trial.
+        let first = merged.as_ref().and_then(|report| report.scenarios.first());
+        match read(input, first.map_or(1.0, |played| played.scale))? {
+            Input::Report(report) => match &mut merged {
+                None => merged = Some(*report),
+                Some(first) => add(first, *report).with_context(|| input.clone())?,
+            },
+            Input::Played(played) => others.push(*played),
+        }
+    }
+    let mut report =
+        merged.context("no report among the files: figures need its commit and machine")?;
+    report.scenarios.extend(others);
+    let mut names: Vec<&str> = report
+        .scenarios
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        bail!("{}: is there twice", pair[0]);
+    }
+    // Only plots need them, and they would be most of the file.
+    for run in report.scenarios.iter_mut().flat_map(|one| &mut one.runs) {
+        run.columns
+            .iter_mut()
+            .for_each(|column| column.histograms.clear());
+    }
+    if let Some(took_s) = flags.took {
+        report.took_s = took_s;
+    }
+    if let Some(command) = &flags.command {
+        report.command.clone_from(command);
+    }
+    report.claims = claim::all(&report.scenarios);
+    report.write(&flags.out)
+}
+
+fn add(report: &mut Report, other: Report) -> Result<()> {
+    ensure!(
+        (&report.commit, &report.source) == (&other.commit, &other.source),
+        "of commit {}, the first is of {}",
+        other.commit,
+        report.commit
+    );
+    let machine = |report: &Report| {
+        let machine = &report.machine;
+        (
+            machine.kernel.clone(),
+            machine.processor.clone(),
+            machine.cores,
+        )
+    };
+    ensure!(machine(report) == machine(&other), "of another machine");
+    report.took_s += other.took_s;
+    report.scenarios.extend(other.scenarios);
+    Ok(())
+}
+
+enum Input {
+    Report(Box<Report>),
+    Played(Box<Played>),
+}
+
+fn read(input: &str, scale: f64) -> Result<Input> {
+    if let Some((scenario, figures)) = input.split_once(OF) {
+        let scenario = Scenario::read(Path::new(scenario))?;
+        let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
+        let played = of_sheets(&scenario, scale, &text).with_context(|| figures.to_owned())?;
+        return Ok(Input::Played(Box::new(played)));
+    }
+    let text = std::fs::read(input).with_context(|| input.to_owned())?;
+    let document: Value = serde_json::from_slice(&text).with_context(|| input.to_owned())?;
+    if document.get("scenarios").is_some() {
+        let report = Report::parse(&text).with_context(|| input.to_owned())?;
+        return Ok(Input::Report(Box::new(report)));
+    }
+    let played = serde_json::from_value(document).with_context(|| input.to_owned())?;
+    Ok(Input::Played(Box::new(played)))
+}
+
+/// Sheets that a player wrote outside of `run`: each is a run, called as its title.
+fn of_sheets(scenario: &Scenario, scale: f64, text: &[u8]) -> Result<Played> {
+    let mut played = scenario.heading(scale);
+    played.command = scenario.play.join(" ");
+    for (label, found) in read_sheets(text)? {
+        played.runs.push(Run {
+            label,
+            repeats: 1,
+            columns: found.columns,
+            faults: found.faults,
+            invalid: found.invalid,
+            notes: found.notes,
+            ..Run::default()
+        });
+    }
+    Ok(played)
+}
+
+/// The page of a report; if there is none, the page says so.
+///
+/// # Errors
+/// If the report or what was written by hand cannot be read.
+pub fn show_page(flags: &Page) -> Result<String> {
+    let report = match flags.file.exists() {
+        true => Some(Report::read(&flags.file)?),
+        false => None,
+    };
+    let history = flags.file.with_file_name(HISTORY);
+    let history =
+        std::fs::read_to_string(&history).with_context(|| history.display().to_string())?;
+    Ok(page(report.as_ref(), &history))
+}
+
+/// Puts the report's figures into the marks of a file.
+///
+/// # Errors
+/// If a mark names no row of the report, or a file cannot be read or written.
+pub fn quote(flags: &Quote) -> Result<()> {
+    let report = Report::read(&flags.file)?;
+    for file in &flags.documents {
+        let place = || file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(place)?;
+        let text = quoted(&text, &report).with_context(place)?;
+        std::fs::write(file, text).with_context(place)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

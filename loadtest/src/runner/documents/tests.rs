@@ -1,0 +1,118 @@
+//! Reports and figures of benches become one report; what does not belong together is refused.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::*;
+
+/// A folder of a test, gone in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("loadtest-documents-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let file = self.0.join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One scenario with a run and a target, as benches write them too.
+fn played(name: &str) -> Value {
+    json!({
+        "name": name, "about": "", "command": "", "scale": 1.0, "swept": null, "show": [], "compare": [],
+        "targets": [{"what": "speed", "figure": "speed, ms", "of": "a", "at-most": 2.0}],
+        "runs": [{"label": "a", "columns": [{"name": "ours", "figures": {"speed, ms": {"values": [1.0, 3.0, 1.5]}},
+            "histograms": {"latency": [[1.0, 2]]}}]}],
+    })
+}
+
+fn report(commit: &str, scenario: &str) -> String {
+    json!({
+        "schema": 2, "begun_at": "", "command": "", "took_s": 60.0, "commit": commit, "source": null,
+        "machine": {"cores": 2, "processor": "x", "memory_mib": 1, "kernel": "6", "load_before": "", "busy_before": 0.0},
+        "versions": {}, "claims": [], "scenarios": [played(scenario)],
+    })
+    .to_string()
+}
+
+fn merged(folder: &Folder, inputs: &[String]) -> Result<Report> {
+    let out = folder.0.join("merged.json");
+    merge(&Merge {
+        inputs: inputs.to_vec(),
+        out: out.clone(),
+        took: None,
+        command: None,
+    })?;
+    Report::read(&out)
+}
+
+#[test]
+fn reports_benches_and_sheets_become_one_report() {
+    let folder = Folder::new("merge");
+    let scenario = folder.write(
+        "informers.yaml",
+        "about: x\nplay: informers\nruns:\n  - {server: real, label: 'informers, typed'}\ntargets:\n  - {what: CPU, figure: 'CPU, s', of: 'informers, typed / ours'}\n",
+    );
+    let sheets = folder.write(
+        "informers.json",
+        r#"[{"scenario": "informers, typed", "runs": {"ours": {"CPU, s": 2.5}}, "passed": true}]"#,
+    );
+    let inputs = [
+        folder.write("a.json", &report("4fb7e20", "a")),
+        folder.write("b.json", &report("4fb7e20", "b")),
+        folder.write("bench.json", &played("bench x").to_string()),
+        format!("{scenario}={sheets}"),
+    ];
+    let report = merged(&folder, &inputs).unwrap();
+    let claims: Vec<_> = report
+        .claims
+        .iter()
+        .map(|claim| format!("{}: {} {}", claim.scenario, claim.measured, claim.verdict))
+        .collect();
+    assert_eq!(
+        claims,
+        [
+            "a: 1.5 ms (1 to 3) met",
+            "b: 1.5 ms (1 to 3) met",
+            "bench x: 1.5 ms (1 to 3) met",
+            "informers: 2.5 s "
+        ]
+    );
+    assert_eq!(report.took_s, 120.0);
+    assert!(report.scenarios[0].runs[0].columns[0].histograms.is_empty());
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let folder = Folder::new("refused");
+    let first = folder.write("a.json", &report("4fb7e20", "a"));
+    let check = |second: String, says: &str| {
+        let error = merged(&folder, &[first.clone(), second]).unwrap_err();
+        assert!(format!("{error:#}").contains(says), "{error:#}");
+    };
+    check(
+        folder.write("b.json", &report("0000000", "b")),
+        "of commit 0000000",
+    );
+    check(
+        folder.write("c.json", &report("4fb7e20", "a")),
+        "a: is there twice",
+    );
+    let bench = folder.write("bench.json", &played("x").to_string());
+    let error = merged(&folder, &[bench]).unwrap_err();
+    assert!(error.to_string().contains("no report"), "{error:#}");
+}

@@ -1,0 +1,261 @@
+//! Just enough HTTP/2 for watches: frames are cut, windows are kept, and requests are taken unread. What waits for all streams of a connection
+//! leaves with one system call, which no server that treats its streams one by one can do.
+
+use std::io::IoSlice;
+
+use super::pipe::Pipe;
+use super::{Piece, Tape};
+
+/// What a client says first.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Windows until the client says otherwise.
+const WINDOW_LEN: i64 = 65_535;
+/// Longest frame until the client says otherwise; longer ones are not used, and none are taken.
+const FRAME_LEN_MAX: usize = 16_384;
+const HEAD_LEN: usize = 9;
+/// Slices of one system call: the kernel's own bound.
+const SLICES_MAX: usize = 1_024;
+/// Bytes planned at a time.
+const PLAN_LEN_MAX: usize = 1 << 20;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+const INITIAL_WINDOW: u16 = 4;
+/// `:status: 200` in HPACK's static table.
+const STATUS_200: u8 = 0x88;
+
+/// A connection.
+pub struct Http2 {
+    streams: Vec<Stream>,
+    window: i64,
+    initial_window: i64,
+    /// Answers, and what found no room; sent before everything else.
+    waiting: Vec<u8>,
+}
+
+struct Stream {
+    id: u32,
+    window: i64,
+    /// Next piece, and how many bytes of its lines are sent.
+    next: usize,
+    offset: usize,
+}
+
+/// A frame that has come.
+struct Frame<'a> {
+    kind: u8,
+    flags: u8,
+    id: u32,
+    body: &'a [u8],
+}
+
+/// A part of what is to be sent.
+enum Part {
+    Head([u8; HEAD_LEN]),
+    /// A piece, and which bytes of its lines.
+    Lines(usize, usize, usize),
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self {
+            streams: Vec::new(),
+            window: WINDOW_LEN,
+            initial_window: WINDOW_LEN,
+            // Settings of our own: none.
+            waiting: head(0, SETTINGS, 0, 0).to_vec(),
+        }
+    }
+}
+
+fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD_LEN] {
+    let [_, a, b, c] = u32::try_from(len).unwrap_or(0).to_be_bytes();
+    let [d, e, f, g] = stream.to_be_bytes();
+    [a, b, c, kind, flags, d, e, f, g]
+}
+
+impl Http2 {
+    /// Takes the frames that have come; false if they are none.
+    pub fn read(&mut self, input: &mut Vec<u8>, tape: &Tape) -> bool {
+        let mut at = 0;
+        while let Some(&[a, b, c, kind, flags, d, e, f, g]) = input
+            .get(at..at + HEAD_LEN)
+            .and_then(|head| head.first_chunk())
+        {
+            let len = u32::from_be_bytes([0, a, b, c]) as usize;
+            if len > FRAME_LEN_MAX {
+                return false;
+            }
+            let Some(body) = input.get(at + HEAD_LEN..at + HEAD_LEN + len) else {
+                break;
+            };
+            let frame = Frame {
+                kind,
+                flags,
+                id: u32::from_be_bytes([d & 0x7f, e, f, g]),
+                body,
+            };
+            if !self.frame(&frame, tape) {
+                return false;
+            }
+            at += HEAD_LEN + len;
+        }
+        input.drain(..at);
+        true
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, tape: &Tape) -> bool {
+        let Frame {
+            kind,
+            flags,
+            id,
+            body,
+        } = *frame;
+        match kind {
+            HEADERS => {
+                self.waiting.extend(head(1, HEADERS, END_HEADERS, id));
+                self.waiting.push(STATUS_200);
+                self.streams.push(Stream {
+                    id,
+                    window: self.initial_window,
+                    next: tape.listed / tape.events_per_write,
+                    offset: 0,
+                });
+            }
+            RESET => self.streams.retain(|stream| stream.id != id),
+            SETTINGS if flags & ACK == 0 => {
+                self.settings(body);
+                self.waiting.extend(head(0, SETTINGS, ACK, 0));
+            }
+            PING if flags & ACK == 0 => {
+                self.waiting.extend(head(body.len(), PING, ACK, 0));
+                self.waiting.extend_from_slice(body);
+            }
+            WINDOW_UPDATE => {
+                let Some(more) = body.first_chunk() else {
+                    return false;
+                };
+                let more = i64::from(u32::from_be_bytes(*more) & 0x7fff_ffff);
+                if id == 0 {
+                    self.window += more;
+                } else if let Some(stream) = self.streams.iter_mut().find(|one| one.id == id) {
+                    stream.window += more;
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn settings(&mut self, body: &[u8]) {
+        for &[a, b, c, d, e, f] in body.as_chunks().0 {
+            if u16::from_be_bytes([a, b]) == INITIAL_WINDOW {
+                let window = i64::from(u32::from_be_bytes([c, d, e, f]));
+                let more = window - self.initial_window;
+                self.initial_window = window;
+                for stream in &mut self.streams {
+                    stream.window += more;
+                }
+            }
+        }
+    }
+
+    /// Writes all that the streams have not got and have room for; false when the client is gone.
+    pub fn write(&mut self, pipe: &mut Pipe, tape: &Tape) -> bool {
+        while pipe.is_writable() {
+            if !self.waiting.is_empty() {
+                let Ok(len) = pipe.send(&self.waiting) else {
+                    return false;
+                };
+                self.waiting.drain(..len);
+                if len == 0 {
+                    return true;
+                }
+                continue;
+            }
+            let plan = self.plan(tape);
+            if plan.is_empty() {
+                return true;
+            }
+            let slices: Vec<IoSlice<'_>> =
+                plan.iter().map(|part| part.slice(&tape.pieces)).collect();
+            for slices in slices.chunks(SLICES_MAX) {
+                // What finds no room is kept: it is planned, and the windows count it.
+                let mut sent = 0;
+                if self.waiting.is_empty() {
+                    match pipe.send_all(slices) {
+                        Ok(len) => sent = len,
+                        Err(_) => return false,
+                    }
+                }
+                for slice in slices {
+                    let gone = sent.min(slice.len());
+                    sent -= gone;
+                    self.waiting.extend_from_slice(&slice[gone..]);
+                }
+            }
+        }
+        true
+    }
+
+    /// Frames for what the streams have not got, as far as windows allow.
+    fn plan(&mut self, tape: &Tape) -> Vec<Part> {
+        let mut plan = Vec::new();
+        let mut left = PLAN_LEN_MAX;
+        for stream in &mut self.streams {
+            while left > 0 {
+                let room = stream.window.min(self.window);
+                let room = usize::try_from(room).unwrap_or(0).min(FRAME_LEN_MAX);
+                let at = plan.len();
+                plan.push(Part::Head([0; HEAD_LEN]));
+                let len = stream.fill(&mut plan, &tape.pieces, room);
+                if len == 0 {
+                    plan.truncate(at);
+                    break;
+                }
+                plan[at] = Part::Head(head(len, DATA, 0, stream.id));
+                let taken = i64::try_from(len).unwrap_or(i64::MAX);
+                stream.window -= taken;
+                self.window -= taken;
+                left = left.saturating_sub(len);
+            }
+        }
+        plan
+    }
+}
+
+impl Stream {
+    /// Adds what it has not got, so many bytes at most; says how many.
+    fn fill(&mut self, plan: &mut Vec<Part>, pieces: &[Piece], room: usize) -> usize {
+        let mut len = 0;
+        while len < room && self.next < pieces.len() {
+            let lines_len = pieces[self.next].lines.len();
+            let to = lines_len.min(self.offset + room - len);
+            plan.push(Part::Lines(self.next, self.offset, to));
+            len += to - self.offset;
+            (self.next, self.offset) = match to == lines_len {
+                true => (self.next + 1, 0),
+                false => (self.next, to),
+            };
+        }
+        len
+    }
+}
+
+impl Part {
+    fn slice<'a>(&'a self, pieces: &'a [Piece]) -> IoSlice<'a> {
+        match self {
+            Self::Head(head) => IoSlice::new(head),
+            Self::Lines(piece, from, to) => {
+                let piece = &pieces[*piece];
+                IoSlice::new(&piece.chunk[piece.lines.clone()][*from..*to])
+            }
+        }
+    }
+}
