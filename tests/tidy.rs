@@ -11,6 +11,8 @@ mod behaviours;
 mod documents;
 #[path = "tidy/edges.rs"]
 mod edges;
+#[path = "tidy/figures.rs"]
+mod figures;
 #[path = "tidy/files.rs"]
 mod files;
 #[path = "tidy/planted.rs"]
