@@ -251,7 +251,7 @@ class Side:
         """By these the server's audit log tells which requests were forwarded."""
         self._count += 1
         if self.is_gateway:
-            self.world.stack.marked.add()
+            self.world.stack.marked[str(self.world.test)] += 1
         given = {k.lower() for k in headers or {}}
         own = {"User-Agent": self._mark} if "user-agent" not in given else {}
         return {**own, **({} if "audit-id" in given else {"Audit-ID": f"{self._mark}-{self._count}"}), **(headers or {})}
