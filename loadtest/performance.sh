@@ -58,6 +58,9 @@ trap 'rm -rf "$work"' EXIT
 begun=$SECONDS
 say() { printf '%s (%d min)\n' "$*" $(((SECONDS - begun) / 60)) >&2; }
 
+# What the gateway says of itself, as .ci/check.sh sets it.
+KUBE_FANOUT_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
+export KUBE_FANOUT_COMMIT
 say "building"
 if [ -n "$trial" ]; then
   cargo build --locked --workspace --bins
@@ -70,7 +73,7 @@ built=$("$programs/kube-fanout" --version)
 head=$(git rev-parse HEAD)
 commit=$(sed -n 's/.*(\([0-9a-f]\{7,\}\))$/\1/p' <<<"$built")
 if [ -z "$commit" ] || [ "${head#"$commit"}" = "$head" ]; then
-  [ -n "$anyway" ] || die "the gateway is $built, the tree is of $head: cargo clean -p kube-fanout, or --anyway"
+  [ -n "$anyway" ] || die "the gateway is $built, the tree is of $head: --anyway if that is meant"
 fi
 # What compilers leave behind is not what is measured.
 sync
