@@ -33,6 +33,7 @@ mod shares;
 mod storm;
 #[path = "auth/upstream_tls.rs"]
 mod upstream_tls;
+#[allow(dead_code, reason = "not every binary of tests uses all of it")]
 #[path = "staging/wire.rs"]
 mod wire;
 

@@ -40,6 +40,8 @@ mod relay;
 mod requests;
 #[path = "hostile/rights.rs"]
 mod rights;
+#[path = "hostile/selectors.rs"]
+mod selectors;
 #[path = "hostile/stage.rs"]
 mod stage;
 #[path = "hostile/start.rs"]

@@ -1,0 +1,121 @@
+//! Selectors of thousands of terms or values: answered as the API server answers, or refused, and nobody else pays for them. The
+//! embedded API server takes none that the gateway leaves to it, and says so.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use tokio::net::TcpStream;
+
+use crate::stage::Stage;
+use crate::wire::{code, read_until, send};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// What the witness watches, in one namespace.
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const TERM_COUNT: usize = 8_000;
+const CLIENT_COUNT: usize = 5;
+const SET_COUNT: usize = 100;
+/// So many values fit into what the gateway matches itself.
+const VALUE_COUNT: usize = 2_500;
+/// Answers to heads that are too long.
+const TOO_LONG: [u16; 2] = [414, 431];
+
+fn joined(count: usize, term: impl Fn(usize) -> String) -> String {
+    let terms: Vec<_> = (0..count).map(term).collect();
+    terms.join(",")
+}
+
+/// Terms of every kind, and whether a head with them is too long.
+fn selectors() -> [(String, bool); 7] {
+    let labels = |term: fn(usize) -> String| format!("labelSelector={}", joined(TERM_COUNT, term));
+    let values = joined(TERM_COUNT, |n| format!("{n:x}"));
+    let names = joined(TERM_COUNT, |n| format!("metadata.name!=a{n}"));
+    [
+        (labels(|n| format!("k{n:x}")), false),
+        (labels(|n| format!("!k{n:x}")), false),
+        (labels(|n| format!("k={n:x}")), false),
+        (format!("labelSelector=k+in+({values})"), false),
+        (format!("labelSelector=k+notin+({values})"), false),
+        (labels(|n| format!("key-number-{n}!=value")), true),
+        (format!("fieldSelector={names}"), true),
+    ]
+}
+
+/// A request on a connection of its own, and the code of its answer.
+async fn ask(stage: &Stage, target: &str) -> (TcpStream, u16) {
+    let mut stream = TcpStream::connect(stage.address).await.unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    send(&mut stream, request.as_bytes()).await;
+    let head = read_until(&mut stream, |read| {
+        read.windows(4).any(|end| end == b"\r\n\r\n")
+    })
+    .await;
+    (stream, code(&String::from_utf8_lossy(&head)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selectors_of_thousands_of_terms_are_answered_or_refused_beside_a_witness() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    for (selector, is_too_long) in selectors() {
+        for target in [
+            format!("{PODS}?{selector}"),
+            format!("{PODS}?watch=1&{selector}"),
+        ] {
+            let name = &target[..100];
+            let asked = (0..CLIENT_COUNT).map(|_| ask(&stage, &target));
+            let answers = join_all(asked).await;
+            let codes = answers
+                .iter()
+                .map(|(_, code)| *code)
+                .collect::<BTreeSet<_>>();
+            if is_too_long {
+                assert!(
+                    codes.iter().all(|code| TOO_LONG.contains(code)),
+                    "{name}: {codes:?}"
+                );
+                continue;
+            }
+            let direct = stage.ask_apiserver("GET", &target).await;
+            assert!(
+                codes.iter().eq([&direct.status().as_u16()]),
+                "{name}: {codes:?}"
+            );
+            let through = stage.get(&target).await;
+            assert_eq!(through.body(), direct.body(), "{name}");
+        }
+        assert_eq!(stage.get(PODS).await.status(), 200);
+    }
+    stage.end(witness).await;
+}
+
+/// Each has everything that the witness has, and a set of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_of_thousands_of_values_hold_up_no_events_of_their_resource() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let watches = join_all((0..SET_COUNT).map(async |number| {
+        let values = joined(VALUE_COUNT, |value| {
+            format!("{:x}", value * SET_COUNT + number)
+        });
+        let target =
+            format!("{CONFIGMAPS}?watch=1&resourceVersion=0&labelSelector=k+notin+({values})");
+        let (stream, code) = ask(&stage, &target).await;
+        assert_eq!(code, 200);
+        stream
+    }))
+    .await;
+    let views = stage
+        .metric("kube_fanout_longrunning_requests", &["configmaps"])
+        .await;
+    assert!(views > SET_COUNT as f64, "from memory: {views}");
+    // Not where the witness looks.
+    let elsewhere = "/api/v1/namespaces/other/configmaps";
+    stage.create(elsewhere, "the-last-one").await;
+    join_all(watches.into_iter().map(async |mut stream| {
+        let has_it = |read: &[u8]| memchr::memmem::find(read, b"the-last-one").is_some();
+        assert!(has_it(&read_until(&mut stream, has_it).await));
+    }))
+    .await;
+    stage.end(witness).await;
+}
