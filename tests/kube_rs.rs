@@ -15,6 +15,10 @@ mod named;
 mod quiet;
 #[path = "kube_rs/stage.rs"]
 mod stage;
+#[path = "kube_rs/tiers.rs"]
+mod tiers;
+#[path = "staging/wire.rs"]
+mod wire;
 
 use follower::Follower;
 use history::{order, until};
@@ -44,23 +48,32 @@ fn ways() -> [(&'static str, Config); 4] {
 fn follow_all(stage: &Stage, followers: &mut Vec<Follower>, when: &str) {
     for (way, config) in ways() {
         for selector in SELECTORS {
-            let mut config = config.clone();
-            config.label_selector = selector.map(str::to_owned);
-            let name = |what: &str| format!("{what}, {way}, selector {selector:?}, {when}");
-            let of = || config.clone();
-            followers.extend([
-                Follower::start(name("pods"), stage.typed::<Pod>(), of()),
-                Follower::start(name("config maps"), stage.typed::<ConfigMap>(), of()),
-                Follower::start(name("dynamic pods"), stage.dynamic("", "Pod"), of()),
-                Follower::start(
-                    name("widgets"),
-                    stage.dynamic("example.com", "Widget"),
-                    of(),
-                ),
-                Follower::start(name("pods of a namespace"), stage.namespaced_pods(), of()),
-            ]);
+            follow(stage, followers, (way, config.clone(), selector), when);
         }
     }
+}
+
+/// Begins to watch everything in one way, with one selector.
+fn follow(
+    stage: &Stage,
+    followers: &mut Vec<Follower>,
+    (way, mut config, selector): (&str, Config, Option<&str>),
+    when: &str,
+) {
+    config.label_selector = selector.map(str::to_owned);
+    let name = |what: &str| format!("{what}, {way}, selector {selector:?}, {when}");
+    let of = || config.clone();
+    followers.extend([
+        Follower::start(name("pods"), stage.typed::<Pod>(), of()),
+        Follower::start(name("config maps"), stage.typed::<ConfigMap>(), of()),
+        Follower::start(name("dynamic pods"), stage.dynamic("", "Pod"), of()),
+        Follower::start(
+            name("widgets"),
+            stage.dynamic("example.com", "Widget"),
+            of(),
+        ),
+        Follower::start(name("pods of a namespace"), stage.namespaced_pods(), of()),
+    ]);
 }
 
 /// Waits until all stores are what the server holds; some of them must hold something.

@@ -1,11 +1,13 @@
 //! API server and gateway in this process, clients of both, and writes through the gateway.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
 };
 use kube::{Api, Client, Config, Resource};
 use kube_fanout::apiserver::{self, Apiserver, Options};
@@ -18,6 +20,7 @@ use tokio::net::TcpListener;
 use crate::follower::{Collection, Followed};
 use crate::gateway::Running;
 use crate::history::unseen;
+use crate::wire::Wire;
 
 /// Names that are written in turn.
 const NAME_COUNT: usize = 12;
@@ -32,10 +35,17 @@ pub(crate) struct Stage {
     direct: Client,
     admin: Client,
     gateway: Running,
+    lower: Option<Lower>,
     written: usize,
 }
 
-fn client(address: std::net::SocketAddr) -> Client {
+/// Another gateway, between the API server and the one that clients ask, and the network between the two.
+struct Lower {
+    gateway: Running,
+    wire: Wire,
+}
+
+fn client(address: SocketAddr) -> Client {
     Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap()
 }
 
@@ -45,23 +55,37 @@ pub(crate) fn resource(group: &str, kind: &str) -> ApiResource {
 
 impl Stage {
     pub(crate) async fn set() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let options = Options {
-            extra_kinds: vec!["widgets.v1.example.com=Widget".parse().unwrap()],
-            ..Options::default()
-        };
-        let server = apiserver::start(listener, options).unwrap();
-        let upstream = format!("http://{}/", server.address()).parse().unwrap();
-        let drain = Drain::with_timeout(DRAIN_TIMEOUT);
-        let gateway = Running::start(ServeSettings::embedded(upstream), drain).await;
+        let server = apiserver().await;
+        let upstream = server.address();
+        Self::before(server, None, upstream).await
+    }
+
+    /// A stage whose gateway is behind another one.
+    pub(crate) async fn behind_gateway() -> Self {
+        let server = apiserver().await;
+        let gateway = start(server.address()).await;
+        let wire = Wire::to(gateway.address).await;
+        let upstream = wire.address;
+        let lower = Lower { gateway, wire };
+        Self::before(server, Some(lower), upstream).await
+    }
+
+    async fn before(server: Apiserver, lower: Option<Lower>, upstream: SocketAddr) -> Self {
+        let gateway = start(upstream).await;
         Self {
             through: client(gateway.address),
             direct: client(server.address()),
             admin: client(gateway.admin),
             server,
             gateway,
+            lower,
             written: 0,
         }
+    }
+
+    /// The network to the other gateway.
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.lower.as_ref().unwrap().wire
     }
 
     /// All objects of a compiled-in kind.
@@ -98,6 +122,12 @@ impl Stage {
         self.written += count;
     }
 
+    /// The same without a gateway.
+    pub(crate) async fn churn_directly(&mut self, count: usize) {
+        churned(self.direct.clone(), self.written..self.written + count).await;
+        self.written += count;
+    }
+
     /// Writes one red object of each kind so many times, this long.
     pub(crate) async fn burst(&self, count: usize, len: usize) {
         let spec = json!({"containers": [{"name": "c"}]});
@@ -127,6 +157,20 @@ impl Stage {
         self.written += count;
     }
 
+    /// Lists pods, config maps and widgets until the gateway has them.
+    pub(crate) async fn fill_caches(&self) {
+        let list = ListParams::default();
+        while self.metric("kube_fanout_cache_initializations_total").await < 3.0 {
+            for collection in [
+                self.dynamic("", "Pod"),
+                self.dynamic("", "ConfigMap"),
+                self.dynamic("example.com", "Widget"),
+            ] {
+                collection.watched.list(&list).await.unwrap();
+            }
+        }
+    }
+
     /// Sum of one of the gateway's metrics over all its series.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
@@ -138,10 +182,28 @@ impl Stage {
         series.map(value).sum()
     }
 
-    /// Ends the gateway.
+    /// Ends the gateways.
     pub(crate) async fn strike(self) {
         self.gateway.ended().await;
+        if let Some(lower) = self.lower {
+            lower.gateway.ended().await;
+        }
     }
+}
+
+async fn apiserver() -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        extra_kinds: vec!["widgets.v1.example.com=Widget".parse().unwrap()],
+        ..Options::default()
+    };
+    apiserver::start(listener, options).unwrap()
+}
+
+async fn start(upstream: SocketAddr) -> Running {
+    let upstream = format!("http://{upstream}/").parse().unwrap();
+    let drain = Drain::with_timeout(DRAIN_TIMEOUT);
+    Running::start(ServeSettings::embedded(upstream), drain).await
 }
 
 async fn burst<K: Followed + DeserializeOwned>(
