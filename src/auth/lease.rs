@@ -1,8 +1,17 @@
 //! Permission of streams that are open. It may be revoked while they are.
 
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+#[cfg(not(fanout_loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
+#[cfg(not(fanout_loom))]
+use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
+
+#[cfg(fanout_loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(fanout_loom)]
+use loom::sync::{Mutex, MutexGuard};
 
 use slab::Slab;
 
@@ -12,7 +21,7 @@ pub struct Lease(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    revoked: OnceLock<()>,
+    revoked: AtomicBool,
     wakers: Mutex<Slab<Option<Waker>>>,
 }
 
@@ -26,7 +35,7 @@ impl Lease {
     /// Revokes it, and wakes the streams that hold it.
     pub fn revoke(&self) {
         // Set first, woken after: a stream that registers in between sees it.
-        let _ = self.0.revoked.set(());
+        self.0.revoked.store(true, Ordering::Release);
         let wakers: Vec<Waker> = self
             .wakers()
             .iter_mut()
@@ -38,7 +47,7 @@ impl Lease {
     /// Whether it was revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
-        self.0.revoked.get().is_some()
+        self.0.revoked.load(Ordering::Acquire)
     }
 
     /// The same permission without keeping it.
@@ -135,6 +144,8 @@ impl Drop for LeaseHold {
     }
 }
 
+#[cfg(all(test, fanout_loom))]
+mod models;
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -17,7 +17,7 @@ mod memory;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::status::Status;
+use crate::cache::{Mutex, MutexGuard};
 use crate::config::{AdmissionLimits, OpenFiles};
 use crate::fairness::line::Entry;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
@@ -336,5 +337,7 @@ impl Drop for ListPlace {
 #[derive(Debug)]
 pub struct WatchPlace(#[expect(dead_code, reason = "held for its drop")] Permit);
 
+#[cfg(all(test, fanout_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

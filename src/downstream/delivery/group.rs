@@ -168,6 +168,8 @@ impl Chunks {
     }
 }
 
+#[cfg(all(test, fanout_loom))]
+mod models;
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
