@@ -302,13 +302,6 @@ impl Registry {
         }
     }
 
-    /// Takes series of resources off the page that have had no cache for a while.
-    fn forget_unused(&self) {
-        let slots = self.slots();
-        let used: HashSet<_> = slots.iter().map(|(key, _)| labels(key)).collect();
-        self.metrics.forget_unused(|labels| used.contains(&labels));
-    }
-
     /// Caches that are idle, or of resources that are gone.
     fn unwanted(&self) -> Vec<CacheKey> {
         let timeout = self.settings.idle_timeout;

@@ -37,6 +37,13 @@ struct Candidate<T> {
 }
 
 impl Registry {
+    /// Takes series of resources off the page that have had no cache for a while.
+    pub(super) fn forget_unused(&self) {
+        let slots = self.slots();
+        self.metrics
+            .forget_unused(|used| slots.iter().any(|(key, _)| super::labels(key) == used));
+    }
+
     /// Gives caches up whenever the process has more memory than it may. Never ends.
     pub(in crate::gateway) async fn hold_memory(&self) {
         let max = self.settings.limits.memory_max;
