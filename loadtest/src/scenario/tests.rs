@@ -265,9 +265,10 @@ async fn a_mixed_crowd_has_everything_from_where_each_began() {
 async fn one_write_in_ten_goes_through_the_other_server() {
     let server = server(Options::default()).await;
     let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
-    // Nobody listens there any more.
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = gone.local_addr().unwrap();
+    // It closes every connection.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = listener.local_addr().unwrap();
+    let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let churn = Churn {
         target,
         path: "/api/v1/namespaces/default/configmaps".to_owned(),
@@ -283,6 +284,7 @@ async fn one_write_in_ten_goes_through_the_other_server() {
     churn.prepare().await.unwrap();
     let written = churn.burst(40).await;
     assert_eq!((written.versions.len(), written.failed), (36, 4));
+    closing.abort();
 }
 
 #[tokio::test]
