@@ -165,6 +165,8 @@ fi
 
 for step in "${front[@]}"; do
     if [ "$step" = real ] && [ "${#beside[@]}" -gt 0 ]; then
+        # They would only take processor time from the builds that the step waits for.
+        wait "${background[@]}"
         run_beside "${beside[@]}" &
         background+=("$!")
     fi
