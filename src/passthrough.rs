@@ -494,7 +494,9 @@ fn failed(error: &SendError, lane: Lane, repeatable: bool) -> Refusal {
         SendError::Saturated => lane.full(),
         SendError::Timeout => Refusal::Timeout,
         SendError::Target(_) => Refusal::Target,
-        SendError::Broken(_) | SendError::Unprocessed(_) => unreachable(PassthroughError::Broken),
+        SendError::Broken(_) | SendError::Lost | SendError::Unprocessed(_) => {
+            unreachable(PassthroughError::Broken)
+        }
         SendError::Unreachable(_) | SendError::Untrusted(_) | SendError::Credentials(_) => {
             unreachable(PassthroughError::Connect)
         }

@@ -1,6 +1,7 @@
 //! Connections to the API server: the requests of the gateway itself and those it passes on. Knows no resource and decodes no body.
 
 mod body;
+mod connection;
 mod credentials;
 mod exec;
 mod renewal;
@@ -381,7 +382,9 @@ async fn send_with_retry(
         let again = copy_of(&request);
         let error = match lane.send(request).await {
             Err(error @ SendError::Unprocessed(_)) => error,
-            Err(error @ SendError::Broken(_)) if is_repeatable && breaks == 0 => {
+            Err(error @ (SendError::Broken(_) | SendError::Lost))
+                if is_repeatable && breaks == 0 =>
+            {
                 breaks += 1;
                 error
             }

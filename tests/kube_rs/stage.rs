@@ -1,6 +1,6 @@
 //! API server and gateway in this process, clients of both, and writes through the gateway.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ pub(crate) struct Stage {
 
 /// Another gateway, between the API server and the one that clients ask, and the network between the two.
 struct Lower {
-    gateway: Running,
+    gateway: Option<Running>,
+    address: SocketAddr,
     wire: Wire,
 }
 
@@ -63,15 +64,20 @@ impl Stage {
     /// A stage whose gateway is behind another one.
     pub(crate) async fn behind_gateway() -> Self {
         let server = apiserver().await;
-        let gateway = start(server.address()).await;
-        let wire = Wire::to(gateway.address).await;
+        let gateway = start(server.address(), Some(own_address())).await;
+        let address = gateway.address;
+        let wire = Wire::to(address).await;
         let upstream = wire.address;
-        let lower = Lower { gateway, wire };
+        let lower = Lower {
+            gateway: Some(gateway),
+            address,
+            wire,
+        };
         Self::before(server, Some(lower), upstream).await
     }
 
     async fn before(server: Apiserver, lower: Option<Lower>, upstream: SocketAddr) -> Self {
-        let gateway = start(upstream).await;
+        let gateway = start(upstream, None).await;
         Self {
             through: client(gateway.address),
             direct: client(server.address()),
@@ -86,6 +92,18 @@ impl Stage {
     /// The network to the other gateway.
     pub(crate) fn wire(&self) -> &Wire {
         &self.lower.as_ref().unwrap().wire
+    }
+
+    /// Ends the other gateway.
+    pub(crate) async fn stop_lower(&mut self) {
+        let lower = self.lower.as_mut().unwrap();
+        lower.gateway.take().unwrap().ended().await;
+    }
+
+    /// Starts it again, on the same port.
+    pub(crate) async fn start_lower(&mut self) {
+        let lower = self.lower.as_mut().unwrap();
+        lower.gateway = Some(start(self.server.address(), Some(lower.address)).await);
     }
 
     /// All objects of a compiled-in kind.
@@ -185,8 +203,8 @@ impl Stage {
     /// Ends the gateways.
     pub(crate) async fn strike(self) {
         self.gateway.ended().await;
-        if let Some(lower) = self.lower {
-            lower.gateway.ended().await;
+        if let Some(gateway) = self.lower.and_then(|lower| lower.gateway) {
+            gateway.ended().await;
         }
     }
 }
@@ -200,10 +218,18 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-async fn start(upstream: SocketAddr) -> Running {
+/// An address that nobody else of this machine binds or connects from, so that a port on it is still free a second time.
+fn own_address() -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    (Ipv4Addr::new(127, high | 0x80, middle, low), 0).into()
+}
+
+/// A gateway, on any port if no address is given.
+async fn start(upstream: SocketAddr, listen: Option<SocketAddr>) -> Running {
     let upstream = format!("http://{upstream}/").parse().unwrap();
-    let drain = Drain::with_timeout(DRAIN_TIMEOUT);
-    Running::start(ServeSettings::embedded(upstream), drain).await
+    let mut settings = ServeSettings::embedded(upstream);
+    settings.listen = listen.unwrap_or(settings.listen);
+    Running::start(settings, Drain::with_timeout(DRAIN_TIMEOUT)).await
 }
 
 async fn burst<K: Followed + DeserializeOwned>(

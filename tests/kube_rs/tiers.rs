@@ -1,5 +1,5 @@
-//! A gateway behind a gateway. Faults strike the API server and the network between the two; clients of the second gateway
-//! notice nothing and have everything.
+//! A gateway behind a gateway. Faults strike the API server, the gateway in front of it and the network between the two; clients of
+//! the other gateway notice nothing and have everything.
 
 use kube_fanout::apiserver::faults::Fault;
 use kube_fanout::apiserver::route::Verb;
@@ -83,5 +83,22 @@ async fn a_network_that_breaks_or_goes_silent_between_gateways_loses_nothing() {
         stage.wire().set_silent(false);
         converge(&mut followers).await;
     }
+    end(stage, followers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_is_restarted_before_another_loses_nothing() {
+    let (mut stage, mut followers) = tiers().await;
+    stage.stop_lower().await;
+    stage.churn_directly(10).await;
+    stage.start_lower().await;
+    stage.churn_directly(10).await;
+    converge(&mut followers).await;
+    // The API server forgets what was written while there was no gateway before it.
+    stage.stop_lower().await;
+    stage.churn_directly(20).await;
+    order(&stage.server, Fault::Compact, None, 1);
+    stage.start_lower().await;
+    converge(&mut followers).await;
     end(stage, followers).await;
 }

@@ -19,6 +19,9 @@ pub enum SendError {
     /// The connection broke after the request may have reached the server.
     #[error("the connection to the API server broke before it answered")]
     Broken(#[source] legacy::Error),
+    /// The connection ended, and nobody told the request, which may have reached the server.
+    #[error("the connection to the API server ended before it answered")]
+    Lost,
     /// The server closed the connection without looking at the request. May be tried again.
     #[error("the connection to the API server was closed before it took the request")]
     Unprocessed(#[source] legacy::Error),
@@ -59,7 +62,7 @@ impl SendError {
             | Self::Saturated
             | Self::Unprocessed(_)
             | Self::Target(_) => true,
-            Self::Broken(_) | Self::Timeout => false,
+            Self::Broken(_) | Self::Lost | Self::Timeout => false,
         }
     }
 }

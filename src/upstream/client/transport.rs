@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 
+use super::connection::{self, CONNECT_TIMEOUT, Connection};
 use super::{ConnectError, RequestBody, ResponseBody, SendError};
 
 /// What the connections of a lane are for.
@@ -135,10 +136,7 @@ impl Lane {
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let (client, place) = self.place().ok_or(SendError::Saturated)?;
-        let response = client
-            .request(request)
-            .await
-            .map_err(SendError::from_transport)?;
+        let response = connection::answer(&client, request).await?;
         Ok(response.map(|incoming| ResponseBody::new(incoming, place)))
     }
 
@@ -218,7 +216,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Response = Connection<MaybeHttpsStream<TokioIo<TcpStream>>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -229,9 +227,10 @@ impl Service<Uri> for Connector {
     fn call(&mut self, target: Uri) -> Self::Future {
         let connecting = self.https.call(target);
         Box::pin(async move {
-            tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+            let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
                 .await
-                .map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))?
+                .map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
+            Ok(Connection::new(stream))
         })
     }
 }
@@ -265,8 +264,6 @@ const POOLS_MAX: usize = 64;
 
 /// Requests in flight on one connection at most: servers allow 100 streams by default.
 const PLACES_MAX: usize = 90;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// client-go pings after 30 s of silence and gives up 15 s later (protocol.md §4.14).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -308,8 +305,8 @@ mod tests {
             (Purpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
         ] {
             let mut connector = Connector::new(&settings(), purpose).unwrap();
-            let MaybeHttpsStream::Http(stream) = connector.call(target.clone()).await.unwrap()
-            else {
+            let connection = connector.call(target.clone()).await.unwrap();
+            let MaybeHttpsStream::Http(stream) = connection.bytes() else {
                 panic!("clear text");
             };
             let socket = socket2::SockRef::from(stream.inner());
