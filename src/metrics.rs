@@ -112,8 +112,25 @@ pub struct Metrics {
     files: FileMetrics,
     audit: AuditMetrics,
     task_ends: ByLabel<Task>,
-    /// Resources that have series, and since when each was found unused.
-    resources: Mutex<HashMap<[Box<str>; 4], Option<Instant>>>,
+    /// Resources that have series.
+    resources: Mutex<HashMap<[Box<str>; 4], Usage>>,
+}
+
+/// Whether a resource's series are used.
+#[derive(Debug, Default)]
+struct Usage {
+    unused_since: Option<Instant>,
+    /// Clients' open watches, once they were asked for.
+    watches: Option<IntGauge>,
+    /// Open watches of tables upstream, once they were asked for.
+    tables: Option<IntGauge>,
+}
+
+impl Usage {
+    fn has_watches(&self) -> bool {
+        let mut gauges = self.watches.iter().chain(&self.tables);
+        gauges.any(|watches| watches.get() > 0)
+    }
 }
 
 impl Metrics {
@@ -146,31 +163,33 @@ impl Metrics {
         })
     }
 
-    fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], Option<Instant>>> {
+    fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], Usage>> {
         // Nothing under the lock panics half way.
         self.resources
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A resource is about to get series, and counts as used.
-    fn note(&self, labels: ResourceLabels<'_>) {
+    /// Hands out series of a resource, which counts as used.
+    fn hand_out<T>(&self, labels: ResourceLabels<'_>, series: impl FnOnce(&mut Usage) -> T) -> T {
         let values = labels.values().map(Box::from);
-        self.resources().insert(values, None);
+        let mut resources = self.resources();
+        let usage = resources.entry(values).or_default();
+        usage.unused_since = None;
+        series(usage)
     }
 
     /// Takes all series of resources off the page that have been found unused for ten minutes. Used is what `is_used` says, and what
     /// has a watch open. To be called now and then.
     pub fn forget_unused(&self, is_used: impl Fn(ResourceLabels<'_>) -> bool) {
         let now = Instant::now();
-        self.resources().retain(|values, unused_since| {
+        self.resources().retain(|values, usage| {
             let labels = ResourceLabels::of(values);
-            let open = self.downstream.open_watches(labels) + self.upstream.open_tables(labels);
-            if open > 0 || is_used(labels) {
-                *unused_since = None;
+            if usage.has_watches() || is_used(labels) {
+                usage.unused_since = None;
                 return true;
             }
-            let since = *unused_since.get_or_insert(now);
+            let since = *usage.unused_since.get_or_insert(now);
             if now.duration_since(since) < UNUSED_AGE_MAX {
                 return true;
             }
@@ -184,29 +203,33 @@ impl Metrics {
     /// Handles of one resource's upstream watch. Ask once a resource.
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
-        self.note(labels);
-        self.upstream.of(labels)
+        self.hand_out(labels, |_| self.upstream.of(labels))
     }
 
     /// Handles of one resource's shared watches of tables.
     #[must_use]
     pub fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
-        self.note(labels);
-        self.upstream.tables(labels)
+        self.hand_out(labels, |usage| {
+            let metrics = self.upstream.tables(labels);
+            usage.tables = Some(metrics.watches.clone());
+            metrics
+        })
     }
 
     /// Handles of one resource's watch cache. Ask once a resource.
     #[must_use]
     pub fn cache(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
-        self.note(labels);
-        self.cache.of(labels)
+        self.hand_out(labels, |_| self.cache.of(labels))
     }
 
     /// Handles of what clients do with one resource. Ask once a resource.
     #[must_use]
     pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
-        self.note(labels);
-        self.downstream.of(labels)
+        self.hand_out(labels, |usage| {
+            let metrics = self.downstream.of(labels);
+            usage.watches = Some(metrics.watches.clone());
+            metrics
+        })
     }
 
     /// Takes the gauges of a resource off the page: its cache has ended, and what they said last is no longer true.

@@ -277,4 +277,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -12,38 +12,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use super::slot::tests::{FATAL, Fragile};
 use super::*;
 use crate::apiserver::{self, Apiserver, Options};
-use crate::cache::{Dispatched, Event, Observer, Sequence};
 use crate::downstream::watch::{WatchTally, WatchTotals};
-use crate::resource::ResourceVersion;
-use crate::view::Hub;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const READY: &str = "cache_state{encoding=\"json\",group=\"\",resource=\"configmaps\",state=\"ready\",version=\"v1\"}";
-/// Ends a part that has to do with an object of this name.
-const FATAL: &str = "fatal";
-
-/// The task that reads from upstream and writes the cache panics at a fatal event, once: what it lists later is whole.
-#[derive(Debug)]
-struct FragileWriter(Arc<Hub>);
-
-impl Observer for FragileWriter {
-    fn dispatch(
-        &self,
-        events: &[Arc<Event>],
-        through: Sequence,
-        version: ResourceVersion,
-        now: std::time::Instant,
-    ) -> Dispatched {
-        let is_fatal = |event: &Arc<Event>| event.object().key().to_string().ends_with(FATAL);
-        assert!(!events.iter().any(is_fatal), "planted");
-        self.0.dispatch(events, through, version, now)
-    }
-}
-
 /// Whether the next delivery panics.
 static IS_FRAGILE: AtomicBool = AtomicBool::new(false);
 
@@ -217,7 +194,7 @@ impl Watch {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_what_fills_a_cache_ends_its_watches_and_no_others() {
     let stage = Stage::new(Hooks {
-        observer: |hub| Arc::new(FragileWriter(hub)),
+        observer: |hub| Arc::new(Fragile(hub)),
         ..Hooks::default()
     })
     .await;

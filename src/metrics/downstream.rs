@@ -197,14 +197,6 @@ impl Families {
         ByLabel::<StreamEnd>::forget(&self.stream_ends, values);
     }
 
-    /// Watches of a resource that are open.
-    pub(super) fn open_watches(&self, labels: ResourceLabels<'_>) -> i64 {
-        let [group, version, resource, encoding] = labels.values();
-        let values = &[group, version, resource, encoding, Verb::Watch.as_str()];
-        let watches = self.watches.get_metric_with_label_values(values);
-        watches.map_or(0, |watches| watches.get())
-    }
-
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
         let values = &labels.values();
         let [group, version, resource, encoding] = labels.values();

@@ -160,6 +160,18 @@ async fn nothing_is_left_of_a_resource_that_was_not_used_for_ten_minutes() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn to_look_for_unused_resources_adds_nothing_to_the_page() {
+    let metrics = Metrics::new().unwrap();
+    let labels = |resource| ResourceLabels { resource, ..PODS };
+    let _ = metrics.upstream(labels("cached"));
+    let _ = metrics.tables(labels("tabled"));
+    let lines = || ["cached", "tabled"].map(|resource| lines_of(&metrics, resource));
+    let before = lines();
+    metrics.forget_unused(|_| false);
+    assert_eq!(lines(), before);
+}
+
 /// Lines of the page that one resource may have in one encoding, as docs/METRICS.md says.
 const SERIES_MAX: usize = 200;
 

@@ -170,18 +170,6 @@ impl Families {
         }
     }
 
-    /// Watches of Tables that are open.
-    pub(super) fn open_tables(&self, labels: ResourceLabels<'_>) -> i64 {
-        let values = labels.values();
-        if labels.encoding != TABLES_ENCODING {
-            return 0;
-        }
-        let watches = self
-            .table_watches
-            .get_metric_with_label_values(&values[..3]);
-        watches.map_or(0, |watches| watches.get())
-    }
-
     pub(super) fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
         let [group, version, resource, _] = labels.values();
         let values = &[group, version, resource];

@@ -29,9 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Panics while it dispatches an object of this name.
 #[derive(Debug)]
-struct Fragile(Arc<Hub>);
+pub(in crate::gateway) struct Fragile(pub(in crate::gateway) Arc<Hub>);
 
-const FATAL: &str = "fatal";
+pub(in crate::gateway) const FATAL: &str = "fatal";
 
 impl Observer for Fragile {
     fn dispatch(
