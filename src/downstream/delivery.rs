@@ -93,7 +93,7 @@ impl Delivery {
         &self,
         transport: Transport,
         head: Bytes,
-        watch: WatchBody,
+        watch: Box<WatchBody>,
     ) -> Option<Transport> {
         let (done, is_done) = oneshot::channel();
         let (follower, seat) = watch.into_parts();

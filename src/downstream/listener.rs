@@ -35,7 +35,7 @@ use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
 use super::resources::{Lasting, Resources};
 use super::serve::{AnswerBody, Service, audit_id, stamped};
 use super::stall::{self, Ending, Reach, Streams};
-use super::transport::{Gathered, Metered, Traffic, Transport, Turns};
+use super::transport::{Gathered, Metered, Traffic, Transport, Turns, linger};
 use super::watch::WatchBody;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
@@ -224,34 +224,12 @@ impl<R: Resources> Connection<R> {
         if let Err(error) = set_options(&stream) {
             debug!(%error, "socket options");
         }
-        let ended = match &self.tls {
-            None => {
-                let mut transport = Transport::from(stream).holding(place);
-                let speaks_http2 = speaks_http2(&mut transport);
-                match tokio::time::timeout(HEAD_TIMEOUT, speaks_http2).await {
-                    Ok(Some(true)) => Box::pin(self.http2(transport)).await,
-                    Ok(Some(false)) => self.http1(transport).await,
-                    Ok(None) => Ok(()),
-                    Err(_) => Err(ConnectionFailure::Timeout),
-                }
-            }
-            Some(acceptor) => {
-                let handshake = Box::pin(acceptor.accept(stream));
-                match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-                    Ok(Ok(stream)) => {
-                        let session = stream.get_ref().1;
-                        let is_http2 = session.alpn_protocol() == Some(b"h2");
-                        self.identity = peer_identity(session);
-                        let transport = Transport::from(stream).holding(place);
-                        if is_http2 {
-                            Box::pin(self.http2(transport)).await
-                        } else {
-                            self.http1(transport).await
-                        }
-                    }
-                    Ok(Err(_)) | Err(_) => Err(ConnectionFailure::Handshake),
-                }
-            }
+        // What is boxed, here and below, takes no room while a watch runs.
+        let ended = match Box::pin(self.open(stream, place)).await {
+            Ok(Some((transport, false))) => self.http1(transport).await,
+            Ok(Some((transport, true))) => Box::pin(self.http2(transport)).await,
+            Ok(None) => Ok(()),
+            Err(reason) => Err(reason),
         };
         if let Err(reason) = ended {
             debug!(?reason, "a connection failed");
@@ -261,17 +239,44 @@ impl<R: Resources> Connection<R> {
         }
     }
 
+    /// Establishes TLS where it is spoken, and finds out whether the client speaks HTTP/2; `None` for one that has left.
+    async fn open(
+        &mut self,
+        stream: TcpStream,
+        place: Option<Permit>,
+    ) -> Result<Option<(Transport, bool)>, ConnectionFailure> {
+        let Some(acceptor) = &self.tls else {
+            let mut transport = Transport::from(stream).holding(place);
+            let speaks_http2 = speaks_http2(&mut transport);
+            let speaks_http2 = tokio::time::timeout(HEAD_TIMEOUT, speaks_http2)
+                .await
+                .map_err(|_elapsed| ConnectionFailure::Timeout)?;
+            return Ok(speaks_http2.map(|is_http2| (transport, is_http2)));
+        };
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+        let Ok(Ok(stream)) = handshake.await else {
+            return Err(ConnectionFailure::Handshake);
+        };
+        let session = stream.get_ref().1;
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        self.identity = peer_identity(session);
+        Ok(Some((Transport::from(stream).holding(place), is_http2)))
+    }
+
     async fn http1(self, mut transport: Transport) -> Result<(), ConnectionFailure> {
         let conduct = self.conduct();
         loop {
-            // Boxed, so that it takes no room while a watch runs.
             let outcome = Box::pin(self.http1_until(transport, &conduct)).await?;
             let Some((back, head, watch)) = outcome else {
                 return Ok(());
             };
             match self.delivery.deliver(back, head, watch).await {
                 Some(back) if !self.drain.is_begun() => transport = back,
-                Some(_) | None => return Ok(()),
+                Some(back) => {
+                    Box::pin(back.close()).await;
+                    return Ok(());
+                }
+                None => return Ok(()),
             }
         }
     }
@@ -281,7 +286,7 @@ impl<R: Resources> Connection<R> {
         &self,
         transport: Transport,
         conduct: &Conduct,
-    ) -> Result<Option<(Transport, Bytes, WatchBody)>, ConnectionFailure> {
+    ) -> Result<Option<(Transport, Bytes, Box<WatchBody>)>, ConnectionFailure> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
@@ -328,7 +333,7 @@ impl<R: Resources> Connection<R> {
                 Ok(connection.into_parts().map(|parts| {
                     let mut transport = parts.io.into_inner();
                     transport.put_back(&parts.read_buf);
-                    (transport, head, *watch)
+                    (transport, head, watch)
                 }))
             }
             (_, Some(Successor::WebSocket(websocket))) => {
@@ -355,12 +360,13 @@ impl<R: Resources> Connection<R> {
         let gathered = Gathered::new(Metered::new(stream, PREFACE.len(), conduct.clone()));
         let io = TokioIo::new(gathered.clone());
         let connection = std::pin::pin!(builder.serve_connection(io, service));
-        let turns = std::pin::pin!(Turns::new(connection, gathered));
+        let turns = std::pin::pin!(Turns::new(connection, gathered.clone()));
         let shut_down = |turns: Pin<&mut Turns<'_, http2::Connection<_, _, _>, _>>| {
             turns.get_mut().connection().graceful_shutdown();
         };
-        let ended = to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await;
-        ended.map(drop)
+        to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await?;
+        linger(gathered).await;
+        Ok(())
     }
 
     fn conduct(&self) -> Conduct {

@@ -8,9 +8,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
@@ -27,6 +28,10 @@ const JOINED_LEN_MAX: usize = 4096;
 const EARLY_LEN_MAX: usize = 16 << 10;
 /// Clients say next to nothing while they watch. It lives on the stack of each read.
 const HEARD_LEN: usize = 512;
+/// A client that takes nothing is not waited for any longer when its connection is closed.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
+/// A client that does not close a connection which was ended is not waited for any longer; as Go's servers have it.
+pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -211,6 +216,13 @@ impl Transport {
         }
     }
 
+    /// Closes the connection. Under TLS its client is told that this is the end, so that it does not take it for a broken connection.
+    pub(super) async fn close(mut self) {
+        // Who has left, or takes nothing, misses that.
+        let _ = tokio::time::timeout(CLOSE_TIME, self.shutdown()).await;
+        linger(self).await;
+    }
+
     /// Hears all that has come, keeps it for whoever reads next, and asks to be woken for more.
     ///
     /// # Errors
@@ -230,6 +242,16 @@ impl Transport {
         }
         Ok(())
     }
+}
+
+/// Waits until the client has closed a connection on which all is said. If it were closed before, whatever the client still sends, window
+/// updates above all, would be answered by a reset, and clients that meet it give up what they have not read yet.
+pub(super) async fn linger(mut stream: impl AsyncRead + Unpin) {
+    let hearing = async {
+        let mut space = [0; HEARD_LEN];
+        while stream.read(&mut space).await.is_ok_and(|len| len > 0) {}
+    };
+    let _ = tokio::time::timeout(LINGER_TIME, hearing).await;
 }
 
 fn some(written: io::Result<usize>) -> Poll<io::Result<usize>> {

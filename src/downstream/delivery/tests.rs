@@ -134,7 +134,7 @@ impl Scene {
             stream,
             watch: tokio::spawn(async move {
                 let head = Bytes::from_static(HEAD);
-                delivery.deliver(server.into(), head, watch).await
+                delivery.deliver(server.into(), head, Box::new(watch)).await
             }),
             bytes: Vec::new(),
             has_head: false,

@@ -12,6 +12,7 @@ use super::head_timer::IDLE_TIMEOUT;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::downstream::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
+use crate::downstream::transport::LINGER_TIME;
 use crate::downstream::watch::{WatchTally, WatchTotals};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
@@ -202,7 +203,7 @@ fn world() -> (World, Served) {
 }
 
 /// Reads until `end` has come.
-async fn read_to(client: &mut DuplexStream, end: &str) -> String {
+async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String {
     let mut read = Vec::new();
     while !String::from_utf8_lossy(&read).contains(end) {
         let len = client.read_buf(&mut read).await.unwrap();
@@ -266,6 +267,44 @@ async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     client.read_to_string(&mut read).await.unwrap();
     assert!(read.ends_with("0\r\n\r\n"), "{read}");
     assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+/// Reads frames of HTTP/2 up to one of this kind; returns its payload.
+async fn read_frame(client: &mut DuplexStream, kind: u8) -> Vec<u8> {
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).await.unwrap();
+        let len = u16::from_be_bytes([head[1], head[2]]).into();
+        let mut payload = vec![0; len];
+        client.read_exact(&mut payload).await.unwrap();
+        if head[3] == kind {
+            return payload;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http2_connection_that_was_ended_is_heard_until_its_client_closes_it() {
+    const PING: u8 = 6;
+    for (stays, time) in [(false, Duration::ZERO), (true, LINGER_TIME)] {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let connection = connection();
+        let drain = connection.drain.clone();
+        let run = tokio::spawn(connection.http2(server.into()));
+        client.write_all(PREFACE).await.unwrap();
+        drain.begin();
+        let ping = read_frame(&mut client, PING).await;
+        let pong = [b"\0\0\x08\x06\x01\0\0\0\0", &*ping].concat();
+        client.write_all(&pong).await.unwrap();
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        let begun = Instant::now();
+        let update = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
+        client.write_all(update).await.unwrap();
+        let client = Some(client).filter(|_| stays);
+        assert_eq!(run.await.unwrap(), Ok(()));
+        assert_within(begun, time, time + Duration::from_millis(10));
+        drop(client);
+    }
 }
 
 /// Forwards everything, and answers so.
@@ -508,4 +547,14 @@ async fn forwarded_answers_are_to_be_taken_but_those_of_pods() {
             assert!(is_expected, "{version:?} {lasting:?} {pace:?}: {kept:?}");
         }
     }
+}
+
+/// It lives as long as a watch does, and there are thousands.
+#[test]
+fn the_task_of_a_connection_is_small() {
+    fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
+        size_of::<T>()
+    }
+    let len = len_of(Connection::<Upstream>::run);
+    assert!(len <= 2_048, "{len} bytes");
 }

@@ -13,6 +13,8 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 
+use crate::tls::{PairFiles, TlsFiles};
+
 /// A folder that is gone with its test.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
@@ -28,6 +30,19 @@ impl Folder {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
         path
+    }
+}
+
+/// A server's files in the folder: a certificate for `localhost`, and authorities of clients.
+pub(crate) fn server_files(folder: &Folder, client_authorities: Vec<PathBuf>) -> TlsFiles {
+    let pair = Authority::new("servers").sign("localhost");
+    TlsFiles {
+        default: PairFiles {
+            cert: folder.write("tls.crt", pair.cert_pem()),
+            key: folder.write("tls.key", pair.key_pem()),
+        },
+        named: Vec::new(),
+        client_authorities,
     }
 }
 

@@ -1,22 +1,14 @@
-//! TLS handshakes that never end.
+//! TLS handshakes that never end, and connections that do.
 
-use rustls::version::TLS13;
+use rustls::version::{TLS12, TLS13};
 
 use super::*;
-use crate::tls::tests::samples::{Authority, Folder, client, named};
-use crate::tls::{PairFiles, ServerIdentity, TlsFiles};
+use crate::tls::ServerIdentity;
+use crate::tls::tests::samples::{Folder, client, connector, named, server_files};
 
 fn tls() -> ServerTls {
     let folder = Folder::new();
-    let pair = Authority::new("servers").sign("localhost");
-    let files = TlsFiles {
-        default: PairFiles {
-            cert: folder.write("tls.crt", pair.cert_pem()),
-            key: folder.write("tls.key", pair.key_pem()),
-        },
-        named: Vec::new(),
-        client_authorities: Vec::new(),
-    };
+    let files = server_files(&folder, Vec::new());
     ServerIdentity::read(files).unwrap().config()
 }
 
@@ -89,5 +81,31 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         let failed = metrics.listener().connections_failed;
         assert_eq!(failed.count(ConnectionFailure::Handshake), 1);
         assert!(places.try_acquire(peer).is_some(), "its place is free");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_ends_tls_in_order_after_a_watch() {
+    for version in [&TLS12, &TLS13] {
+        let (_world, served) = world();
+        let (socket, server) = accepted().await;
+        let connection = Connection {
+            tls: Some(tls().load_full().into()),
+            ..connection_to(Upstream(Some(served.clone())))
+        };
+        let drain = connection.drain.clone();
+        let run = tokio::spawn(connection.run(server, None));
+        let connecting = connector(client(version, None)).connect(named("localhost"), socket);
+        let mut client = connecting.await.unwrap();
+        client.write_all(WATCH.as_bytes()).await.unwrap();
+        read_to(&mut client, "ADDED").await;
+        drain.begin();
+        served.hub.close();
+        let mut read = String::new();
+        // The end of the connection without that of TLS would be an error.
+        client.read_to_string(&mut read).await.unwrap();
+        assert!(read.ends_with("0\r\n\r\n"), "{read}");
+        drop(client);
+        run.await.unwrap();
     }
 }

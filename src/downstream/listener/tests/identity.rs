@@ -4,8 +4,8 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use super::*;
-use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, named};
-use crate::tls::{PairFiles, ServerIdentity, TlsFiles};
+use crate::tls::ServerIdentity;
+use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, named, server_files};
 
 /// Answers with the number of certificates that the request carries, and the first of them.
 fn telling() -> impl Resources {
@@ -32,15 +32,8 @@ struct Server {
 
 async fn serve(authority: &Authority, tls: bool) -> Server {
     let folder = Folder::new();
-    let pair = Authority::new("servers").sign("localhost");
-    let files = TlsFiles {
-        default: PairFiles {
-            cert: folder.write("tls.crt", pair.cert_pem()),
-            key: folder.write("tls.key", pair.key_pem()),
-        },
-        named: Vec::new(),
-        client_authorities: vec![folder.write("ca.pem", authority.0.pem())],
-    };
+    let client_authorities = vec![folder.write("ca.pem", authority.0.pem())];
+    let files = server_files(&folder, client_authorities);
     let tls = tls.then(|| ServerIdentity::read(files).unwrap().config());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
