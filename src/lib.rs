@@ -34,6 +34,7 @@ pub mod fairness;
 pub mod gateway;
 pub mod metrics;
 pub mod passthrough;
+pub mod quiet;
 pub mod reload;
 pub mod shutdown;
 pub mod tls;

@@ -32,6 +32,8 @@ mod multiplexed;
 mod operators;
 #[path = "hostile/quiet.rs"]
 mod quiet;
+#[path = "staging/quiet.rs"]
+mod quiet_end;
 #[path = "hostile/recorder.rs"]
 mod recorder;
 #[path = "hostile/relay.rs"]

@@ -31,6 +31,9 @@ use stage::Stage;
 const KIND_COUNT: usize = 3;
 const SELECTORS: [Option<&str>; 3] = [None, Some("colour=red"), Some("colour notin (red, green)")];
 
+/// Writes of a burst, and bytes of each object: none of them alone fills what is sent in one go, some together do.
+const BURSTS: [(usize, usize); 4] = [(1, 100), (2, 70_000), (4, 70_000), (20, 20_000)];
+
 /// The ways of kube-rs to get the first state.
 fn ways() -> [(&'static str, Config); 4] {
     [
@@ -90,7 +93,7 @@ async fn end_in_quiet(stage: &Stage, followers: &mut [Follower]) {
     // Whoever is about to watch again may take its time; from then on all watch.
     stage.burst(1, 0).await;
     converge(followers).await;
-    for (count, len) in quiet::BURSTS {
+    for (count, len) in BURSTS {
         stage.burst(count, len).await;
         let changes = || followers.iter().map(|one| one.course().changes).sum();
         let missing = async || {

@@ -1,13 +1,11 @@
-//! The quiet end: nobody writes any more, and then every watcher must have everything without a further event to push it out. Pure.
+//! The quiet end of a demo: when its writes are over, and whether every watcher has everything then. Pure.
 
 use std::time::Duration;
 
-/// So long nothing may come while a watcher lacks something.
-const BOUND: Duration = Duration::from_secs(1);
+use crate::quiet::{BOUND, Silence};
+
 /// Without a write for so long the churn has stopped: many of its beats.
 const WRITES_OVER: Duration = Duration::from_millis(200);
-/// How much silence one look may prove: what kept us from looking for longer may have kept the gateway from sending.
-const LOOK_MAX: Duration = Duration::from_millis(50);
 
 /// What is seen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +26,7 @@ pub(super) struct QuietEnd {
     last: Look,
     wrote_at: Duration,
     came_at: Duration,
-    silence: Duration,
+    silence: Silence,
 }
 
 impl QuietEnd {
@@ -37,23 +35,23 @@ impl QuietEnd {
             last: look,
             wrote_at: look.at,
             came_at: look.at,
-            silence: Duration::ZERO,
+            silence: Silence::begin(look.delivered_bytes, look.at),
         }
     }
 
     /// Takes a look in. The end, if it has come: from the last write to the last event, whoever may be behind then.
     pub(super) fn look(&mut self, look: Look) -> Option<Duration> {
-        let since = look.at.saturating_sub(self.last.at).min(LOOK_MAX);
-        self.silence += since;
         if look.written != self.last.written {
-            (self.wrote_at, self.silence) = (look.at, Duration::ZERO);
+            self.wrote_at = look.at;
+            self.silence = Silence::begin(look.delivered_bytes, look.at);
         }
         if look.delivered_bytes != self.last.delivered_bytes {
-            (self.came_at, self.silence) = (look.at, Duration::ZERO);
+            self.came_at = look.at;
         }
+        let silence = self.silence.look(look.delivered_bytes, look.at);
         self.last = look;
         let writes_over = look.at.saturating_sub(self.wrote_at) >= WRITES_OVER;
-        let over = writes_over && (look.behind == 0 || self.silence >= BOUND);
+        let over = writes_over && (look.behind == 0 || silence >= BOUND);
         over.then(|| self.came_at.saturating_sub(self.wrote_at))
     }
 }

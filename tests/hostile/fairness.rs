@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::stage::{Stage, until};
-use crate::wire::{code, read_until, send};
+use crate::wire::{self, code, read_until, send};
 
 /// All of 127.0.0.0/8 are this machine.
 const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -30,13 +30,8 @@ async fn ask(stage: &Stage, target: &str) -> (TcpStream, u16) {
 /// The same with more headers, each with the end of its line.
 async fn ask_with(stage: &Stage, target: &str, headers: &str) -> (TcpStream, u16) {
     let mut stream = connect(GREEDY, stage.address).await;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
-    send(&mut stream, request.as_bytes()).await;
-    let head = read_until(&mut stream, |read| {
-        read.windows(4).any(|end| end == b"\r\n\r\n")
-    })
-    .await;
-    (stream, code(&String::from_utf8_lossy(&head)))
+    let code = wire::ask(&mut stream, target, headers).await;
+    (stream, code)
 }
 
 /// Asks so often; those that were let in. The others must have been told 429.

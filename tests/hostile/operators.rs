@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::fairness::{connect, take};
 use crate::stage::Stage;
-use crate::wire::{code, read_to_end, read_until, send};
+use crate::wire::{self, code, read_to_end, send};
 
 const BOUND: usize = 8;
 const WATCH: &str = "/api/v1/pods?watch=1";
@@ -32,13 +32,8 @@ async fn crowded() -> Stage {
 async fn operate(stage: &Stage, target: &str) -> (TcpStream, u16) {
     let from = Ipv4Addr::LOCALHOST.into();
     let mut stream = connect(from, stage.operators.unwrap()).await;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-    send(&mut stream, request.as_bytes()).await;
-    let head = read_until(&mut stream, |read| {
-        read.windows(4).any(|end| end == b"\r\n\r\n")
-    })
-    .await;
-    (stream, code(&String::from_utf8_lossy(&head)))
+    let code = wire::ask(&mut stream, target, "").await;
+    (stream, code)
 }
 
 /// Takes all that every address gets, until nothing is left for one that comes new.
@@ -47,13 +42,7 @@ async fn take_everything(stage: &Stage, target: &str) -> Vec<TcpStream> {
     for last in 3..=99 {
         let from = Ipv4Addr::new(127, 0, 0, last).into();
         let mut stream = connect(from, stage.address).await;
-        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-        send(&mut stream, request.as_bytes()).await;
-        let head = read_until(&mut stream, |read| {
-            read.windows(4).any(|end| end == b"\r\n\r\n")
-        })
-        .await;
-        match code(&String::from_utf8_lossy(&head)) {
+        match wire::ask(&mut stream, target, "").await {
             200 => taken.push(stream),
             429 => return taken,
             other => panic!("{target}: {other}"),

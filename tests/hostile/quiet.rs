@@ -1,8 +1,10 @@
 //! Large objects written one after the other, and then nothing: every watcher has all of them, though no later event pushes
 //! them on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
-use futures::future::join_all;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -12,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::stage::{PATIENCE, Stage};
+use crate::quiet_end::missing_in_quiet;
+use crate::stage::Stage;
 use crate::tls::Serving;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/quiet/configmaps";
@@ -55,34 +58,61 @@ async fn put(stage: &Stage, number: usize, data_len: usize) {
     assert_eq!(put.status(), http::StatusCode::OK);
 }
 
-/// The next `count` lines, and nothing after them.
-async fn lines(watch: &mut Incoming, count: usize) -> Vec<u8> {
-    let (mut read, mut ends) = (Vec::new(), 0);
-    while ends < count {
-        let frame = tokio::time::timeout(PATIENCE, watch.frame()).await;
-        assert!(frame.is_ok(), "everything arrives, though nothing follows");
-        let data = frame.unwrap().unwrap().unwrap().into_data().unwrap();
-        ends += memchr::memchr_iter(b'\n', &data).count();
-        read.extend_from_slice(&data);
+/// What has come of one watch, and is not looked at yet.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    lines: usize,
+}
+
+/// Reads all that comes.
+async fn gather(mut watch: Incoming, gathered: Arc<Mutex<Gathered>>, arrivals: Arc<AtomicU64>) {
+    while let Some(frame) = watch.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        let mut gathered = gathered.lock().unwrap();
+        gathered.lines += memchr::memchr_iter(b'\n', &data).count();
+        gathered.bytes.extend_from_slice(&data);
+        arrivals.fetch_add(1, Ordering::Relaxed);
     }
-    assert!(read.ends_with(b"\n"), "nothing but whole lines");
-    read
 }
 
 async fn all_have_everything(stage: &Stage, watches: Vec<Response<Incoming>>) {
-    let mut watches: Vec<_> = watches.into_iter().map(Response::into_body).collect();
+    let arrivals = Arc::<AtomicU64>::default();
+    let (mut reading, mut all) = (JoinSet::new(), Vec::new());
+    for watch in watches {
+        let gathered = Arc::<Mutex<Gathered>>::default();
+        all.push(Arc::clone(&gathered));
+        reading.spawn(gather(watch.into_body(), gathered, Arc::clone(&arrivals)));
+    }
     for (count, data_len) in BURSTS {
         for number in 0..count {
             put(stage, number, data_len).await;
         }
-        let all = join_all(watches.iter_mut().map(|watch| lines(watch, count))).await;
-        let written = all[0]
+        let missing = async || {
+            let lacks = |gathered: &Arc<Mutex<Gathered>>| gathered.lock().unwrap().lines < count;
+            let behind = all.iter().enumerate().filter(|(_, one)| lacks(one));
+            behind
+                .map(|(number, _)| format!("watch {number}"))
+                .collect()
+        };
+        let missing = missing_in_quiet(missing, || arrivals.load(Ordering::Relaxed)).await;
+        assert!(
+            missing.is_empty(),
+            "behind at the end, {count} writes of {data_len} bytes: {missing:?}"
+        );
+        let take = |one: &Arc<Mutex<Gathered>>| std::mem::take(&mut *one.lock().unwrap());
+        let all: Vec<_> = all.iter().map(take).collect();
+        let first = &all[0].bytes;
+        assert!(first.ends_with(b"\n"), "nothing but whole lines");
+        let written = first
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty());
         assert!(written.clone().all(|line| line.len() > data_len));
         assert_eq!(written.count(), count);
-        assert!(all.iter().all(|lines| *lines == all[0]));
+        assert!(all.iter().all(|one| one.bytes == *first));
     }
+    assert!(reading.try_join_next().is_none(), "all watches are open");
+    reading.shutdown().await;
 }
 
 /// The target of a watch of what follows.

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use tokio::net::TcpStream;
 
 use crate::stage::Stage;
-use crate::wire::{code, read_until, send};
+use crate::wire::{self, read_until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// What the witness watches, in one namespace.
@@ -44,13 +44,8 @@ fn selectors() -> [(String, bool); 7] {
 /// A request on a connection of its own, and the code of its answer.
 async fn ask(stage: &Stage, target: &str) -> (TcpStream, u16) {
     let mut stream = TcpStream::connect(stage.address).await.unwrap();
-    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-    send(&mut stream, request.as_bytes()).await;
-    let head = read_until(&mut stream, |read| {
-        read.windows(4).any(|end| end == b"\r\n\r\n")
-    })
-    .await;
-    (stream, code(&String::from_utf8_lossy(&head)))
+    let code = wire::ask(&mut stream, target, "").await;
+    (stream, code)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,14 @@ pub(crate) async fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) ->
     gathered
 }
 
+/// Asks with these further headers, each with the end of its line; the code of the answer's head, which is all that is waited for.
+pub(crate) async fn ask(stream: &mut TcpStream, target: &str, headers: &str) -> u16 {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+    send(stream, request.as_bytes()).await;
+    let head = read_until(stream, |read| read.windows(4).any(|end| end == b"\r\n\r\n")).await;
+    code(&String::from_utf8_lossy(&head))
+}
+
 /// The code in the first line of an answer; 0 when the connection was closed without one.
 pub(crate) fn code(answer: &str) -> u16 {
     let word = answer

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::quiet_end::missing_in_quiet;
 use crate::stage::{HttpClient, until};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
@@ -62,15 +63,20 @@ impl Witness {
 
     /// Ends the writes; by then the watcher has seen each once and in order.
     pub(crate) async fn check(mut self) {
+        let written = self.written.load(Ordering::Relaxed);
+        // What was done to the gateway may have ended just now, and it may wait before it asks upstream again.
+        until("the witness has what was written so far", async || {
+            self.seen.lock().unwrap().len() >= written
+        })
+        .await;
         self.enough.store(true, Ordering::Relaxed);
         // The writer ends first: the watcher's stream is open.
         self.running.join_next().await.unwrap().unwrap();
         let written = self.written.load(Ordering::Relaxed);
-        until(
-            "the witness has as many events as were written",
-            async || self.seen.lock().unwrap().len() >= written,
-        )
-        .await;
+        let seen = || self.seen.lock().unwrap().len();
+        let missing = async || (seen()..written).map(name).collect();
+        let missing = missing_in_quiet(missing, || seen() as u64).await;
+        assert!(missing.is_empty(), "the witness lacks {missing:?}");
         let expected: Vec<_> = (0..written)
             .map(|number| format!("ADDED {}", name(number)))
             .collect();

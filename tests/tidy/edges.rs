@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Labels of its own enums.
     ("metrics", &["build_info", "fairness"]),
     ("shutdown", &[]),
+    ("quiet", &[]),
     ("fairness", &[]),
     ("config", &["cli", "resource"]),
     ("decode", &["resource"]),
@@ -116,6 +117,7 @@ const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time comes in as an argument.
 const PURE: &[&str] = &[
+    "src/quiet",
     "src/resource",
     "src/decode",
     "src/cache",

@@ -356,6 +356,22 @@ fn deletions_found_after_a_proof_lie_above_the_proven_version() {
 }
 
 #[test]
+fn an_older_state_is_reached_in_steps_that_say_whether_more_are_left() {
+    let mut writer = writer(100);
+    let now = Instant::now();
+    writer.replace(vec![], ResourceVersion(10), now).unwrap();
+    for version in 11..=15 {
+        let name = format!("object-{version}");
+        writer.apply([Change::Put(object(&name, "1", version))], now);
+    }
+    let mut rewind = writer.cache().rewind(ResourceVersion(10)).unwrap();
+    for is_more_left in [true, true, false, false] {
+        assert_eq!(rewind.step(2), is_more_left);
+    }
+    assert_eq!(rewind.finish().objects.len(), 0);
+}
+
+#[test]
 fn a_list_below_a_proven_version_went_back() {
     let mut writer = writer(100);
     let now = Instant::now();

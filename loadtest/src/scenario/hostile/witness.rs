@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
+use kube_fanout::quiet::{BOUND, Silence};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
-use crate::scenario::watch_run::quiet::{BOUND, Silence};
 use crate::target::Target;
 use crate::wire::event::{Event, Kind, WriteTime, first_version};
 use crate::wire::lines::Lines;
@@ -252,10 +252,10 @@ impl Witness {
             let notes = held(&self.notes);
             (notes.versions.len() - notes.missing()) as u64
         };
-        let (mut silence, mut looks) = (Silence::begin(came(), 0, now()), 0);
-        while held(&self.notes).missing() > 0 && silence.look(came(), looks, now()) < BOUND {
+        let begun = Instant::now();
+        let mut silence = Silence::begin(came(), begun.elapsed());
+        while held(&self.notes).missing() > 0 && silence.look(came(), begun.elapsed()) < BOUND {
             tokio::time::sleep(LOOK).await;
-            looks += 1;
         }
         self.watching.shutdown().await;
         let mut notes = std::mem::take(&mut *held(&self.notes));
@@ -265,10 +265,6 @@ impl Witness {
             done: notes.done,
         }
     }
-}
-
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {

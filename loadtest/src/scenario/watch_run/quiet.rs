@@ -6,17 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use kube_fanout::quiet::{BOUND, Silence};
 
 use crate::recorder::{Control, now_ns};
 use crate::sheet::Sheet;
 use crate::verify::reference::Reference;
 
-/// So long nothing may come while an open watch lacks an event.
-pub const BOUND: Duration = Duration::from_secs(1);
-/// Shorter pauses between two arrivals are a busy machine's.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// How much silence one look may prove: a machine that did not let us look for longer may not have let the server send.
-const LOOK_MAX: Duration = Duration::from_millis(50);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
 /// All threads of the swarm count who is behind within this time, also those with a hundred thousand members.
@@ -121,16 +116,14 @@ pub async fn settled(
     let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let now = || {
-        let arrivals = number_of(&control.arrivals);
-        (arrivals, number_of(&control.empty_looks))
+    let now = || Looks {
+        arrivals: number_of(&control.arrivals),
+        empty: number_of(&control.empty_looks),
     };
-    let (arrivals, empty_looks) = now();
-    let mut silence = Silence::begin(arrivals, empty_looks, begun);
+    let mut silence = SwarmSilence::begin(now(), begun.elapsed());
     while count_of(&control.progress) < count {
         works()?;
-        let (arrivals, empty_looks) = now();
-        let is_silent = silence.look(arrivals, empty_looks, Instant::now()) >= BOUND;
+        let is_silent = silence.look(now(), begun.elapsed()) >= BOUND;
         let behind = count_of(&control.behind);
         // Those without a watch just now (who list again, or were told to come later) are waited for.
         if is_silent && behind > 0 {
@@ -150,48 +143,37 @@ pub async fn settled(
     Ok(None)
 }
 
-/// How long nothing has come, as far as the swarm was there to see it: a swarm that is busy, or does not run, is not told of silence.
-///
-/// Long pauses add up: a server that sends what waits a little at a time, by a timer, leaves its clients behind too.
-#[derive(Debug)]
-pub struct Silence {
+/// What the swarm has found so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Looks {
     arrivals: u64,
-    empty_looks: u64,
-    looked_at: Instant,
-    /// Long pauses that are over.
-    pauses: Duration,
-    /// The one that goes on.
+    /// How often there was nothing to read.
+    empty: u64,
+}
+
+/// How long nothing has come, as far as the swarm was there to see it: a swarm that is busy, or does not run, is not told of silence.
+#[derive(Debug)]
+struct SwarmSilence {
+    found: Looks,
+    silence: Silence,
     lasted: Duration,
 }
 
-impl Silence {
-    /// Begins now.
-    pub fn begin(arrivals: u64, empty_looks: u64, now: Instant) -> Self {
+impl SwarmSilence {
+    const fn begin(found: Looks, at: Duration) -> Self {
         Self {
-            arrivals,
-            empty_looks,
-            looked_at: now,
-            pauses: Duration::ZERO,
+            found,
+            silence: Silence::begin(found.arrivals, at),
             lasted: Duration::ZERO,
         }
     }
 
-    /// How long it has lasted, given how often something has come so far and how often the swarm found nothing to read.
-    pub fn look(&mut self, arrivals: u64, empty_looks: u64, now: Instant) -> Duration {
-        if arrivals != self.arrivals {
-            (self.pauses, self.lasted) = (self.long(), Duration::ZERO);
-            (self.arrivals, self.empty_looks, self.looked_at) = (arrivals, empty_looks, now);
-        } else if empty_looks != self.empty_looks {
-            self.lasted += now.duration_since(self.looked_at).min(LOOK_MAX);
-            (self.empty_looks, self.looked_at) = (empty_looks, now);
+    fn look(&mut self, found: Looks, at: Duration) -> Duration {
+        if found != self.found {
+            self.lasted = self.silence.look(found.arrivals, at);
+            self.found = found;
         }
-        self.long()
-    }
-
-    /// All long pauses.
-    fn long(&self) -> Duration {
-        let is_long = self.lasted >= PAUSE_MIN;
-        self.pauses + if is_long { self.lasted } else { Duration::ZERO }
+        self.lasted
     }
 }
 
@@ -207,25 +189,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_time_in_which_the_swarm_looked_and_nothing_came_is_silence() {
-        let begun = Instant::now();
-        let at = |ms: u64| begun + Duration::from_millis(ms);
-        let mut silence = Silence::begin(10, 0, begun);
-        // The swarm has not looked.
-        assert_eq!(silence.look(10, 0, at(40)), Duration::ZERO);
+    fn only_time_in_which_the_swarm_looked_is_silence() {
+        let at = Duration::from_millis;
+        let looks = |empty| Looks {
+            arrivals: 10,
+            empty,
+        };
+        let mut silence = SwarmSilence::begin(looks(0), at(0));
+        for step in 1..100 {
+            assert_eq!(silence.look(looks(0), at(40 * step)), at(0));
+        }
+        // The first look proves no more than any other.
         for look in 1..=5 {
-            silence.look(10, look, at(40 * look));
+            silence.look(looks(look), at(4_000 + 40 * look));
         }
-        // The machine stood still.
-        assert_eq!(silence.look(10, 6, at(9_000)), Duration::from_millis(250));
-        // A short pause is forgotten, a long one is not.
-        assert_eq!(silence.look(11, 7, at(9_010)), Duration::from_millis(250));
-        assert_eq!(silence.look(11, 8, at(9_050)), Duration::from_millis(250));
-        assert_eq!(silence.look(12, 9, at(9_060)), Duration::from_millis(250));
-        for look in 1..=4 {
-            silence.look(12, 9 + look, at(9_060 + 50 * look));
-        }
-        assert_eq!(silence.look(12, 14, at(9_270)), Duration::from_millis(460));
+        assert_eq!(silence.look(looks(5), at(9_000)), at(210));
     }
 
     #[test]
