@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Mutation tests by cargo-mutants: changes the code in small ways, one at a time, and looks whether a test notices.
 #
-#   run.sh core [ARGUMENT...]      cache, view and the reflector, in a crate of their own that builds in seconds: about two hours on two cores
-#   run.sh serving [ARGUMENT...]   delivery and admission, in the whole crate: about a minute a mutant
+#   run.sh cache|view|reflector [ARGUMENT...]   in a crate of their own that builds in seconds, with the tests of that module alone
+#   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute a mutant
 #
 # ARGUMENTs go to cargo-mutants, such as --file src/cache/ring.rs, --shard 0/4 or --list. The result is in target/mutants/NAME/mutants.out;
 # a table of it is printed at the end. What no test can notice is named, with its reason, in equivalent.txt beside this script.
@@ -17,20 +17,29 @@ usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exi
 
 part=${1:-}
 [ "$#" = 0 ] || shift
-case $part in core | serving) ;; *) usage ;; esac
+case $part in cache | view | reflector | serving) ;; *) usage ;; esac
+PATH=$top/target/tools/bin:$PATH
+cargo nextest --version >/dev/null 2>&1 || unfit "cargo-nextest is missing: .ci/setup.sh test"
 cargo mutants --version >/dev/null 2>&1 || unfit "cargo-mutants is missing: cargo install --locked cargo-mutants"
 command -v python3 >/dev/null || unfit "python3 is missing"
 cd "$top"
 work=$top/target/mutants/$part
 mkdir -p "$work"
 
+# Each mutant is built and linked; lines are not wanted.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
 # What Debug prints is for people who look for a defect.
-options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Debug|Display)' --exclude-re '<impl Debug' --no-shuffle)
+options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Debug|Display)' --exclude-re '<impl Debug' --no-shuffle --test-tool nextest
+    # Only loom builds it.
+    --exclude '**/models.rs')
 
-core() {
-    local crate=$work/crate zone
-    rm -rf "$crate/src"
-    mkdir -p "$crate/src/upstream"
+# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, looked for by the tests whose names begin so.
+alone() {
+    local crate=$work/crate files=$1 tests=$2 zone
+    shift 2
+    rm -rf "$crate"
+    mkdir -p "$crate/src/upstream" "$crate/tests"
+    cp -r tests/captured "$crate/tests/"
     for zone in resource decode cache view fairness upstream/backoff upstream/reflector; do
         cp "src/$zone.rs" "$crate/src/$(dirname "$zone")/"
         [ ! -d "src/$zone" ] || cp -r "src/$zone" "$crate/src/$zone"
@@ -40,9 +49,13 @@ core() {
     printf 'pub mod %s;\n' resource decode cache view fairness upstream >>"$crate/src/lib.rs"
     cp Cargo.lock "$crate/"
     "$here/manifest.py" Cargo.toml "$crate/src" >"$crate/Cargo.toml"
-    cargo mutants --dir "$crate" "${options[@]}" --jobs 2 \
-        --file 'src/cache/**' --file src/cache.rs --file 'src/view/**' --file 'src/upstream/reflector/**' --file src/upstream/reflector.rs "$@"
+    # The crate lies below what git ignores.
+    cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@" -- -E "test(/^$tests::/)"
 }
+
+cache() { alone src/cache cache "$@"; }
+view() { alone src/view view "$@"; }
+reflector() { alone src/upstream/reflector upstream::reflector "$@"; }
 
 serving() {
     cargo mutants --dir . "${options[@]}" --file src/downstream/delivery.rs --file 'src/downstream/delivery/**' \
