@@ -44,15 +44,19 @@ step_test() {
     cargo nextest run --locked --workspace --no-fail-fast && cargo test --locked --workspace --doc --quiet
 }
 
-# Tiny scenarios by the runner, unoptimised. The figures mean nothing; that everybody has everything does, after bursts that end in quiet
-# and beside attacks above all.
+# Plays scenarios unoptimised.
+play() { timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run "$@"; }
+
+# Tiny scenarios by the runner, and one with 10,000 connections. The figures mean nothing; that everybody has everything does, after bursts
+# that end in quiet, at the end of a gateway and beside attacks above all.
 step_scenarios() {
+    local scenarios=loadtest/scenarios
     programs --quiet || return
-    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.02 --only embedded,gateway-tls \
-        loadtest/scenarios/steady.yaml loadtest/scenarios/relist-herd.yaml || return
-    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run loadtest/scenarios/quiet-end-small.yaml || return
-    timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run --scale 0.2 --only exact,forwarded,pings \
-        loadtest/scenarios/hostile.yaml
+    play --scale 0.02 --only embedded,gateway-tls "$scenarios"/{steady,relist-herd,mixed}.yaml || return
+    play "$scenarios/quiet-end-small.yaml" || return
+    play --scale 0.1 "$scenarios/drain.yaml" || return
+    play --only gateway "$scenarios/connections.yaml" || return
+    play --scale 0.2 --only exact,forwarded,pings "$scenarios/hostile.yaml"
 }
 
 # The models are the tests in modules called models. Their cfg is given to the library alone: in RUSTFLAGS it would rebuild every

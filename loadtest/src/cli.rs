@@ -53,6 +53,8 @@ pub enum Scenario {
     Rate(players::Rate),
     /// More lists and watches than the server takes: it sheds, stays within its memory, and recovers.
     Overload(players::Overload),
+    /// A gateway with a mixed crowd is asked to end: every stream ends in order and whole, who comes new is turned away, and it ends in time.
+    Drain(players::Drain),
     /// What a hostile client does, and a witness beside it: its events, lists, writes and new connections, and the server's memory.
     Hostile(hostile::Hostile),
     /// The initial events of all pods, to a client that drops them and to gateways just started: how soon after them is a cache ready?

@@ -72,6 +72,17 @@ impl Usage {
     }
 }
 
+/// Whether a process has ended, whether its parent has waited for it or not.
+pub fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // The state follows the program's name in parentheses.
+    let is_dead = |stat: String| {
+        let (_, state) = stat.rsplit_once(") ").unwrap_or_default();
+        state.starts_with(['Z', 'X'])
+    };
+    stat.map_or(true, is_dead)
+}
+
 fn ticks_time(ticks: u64) -> Duration {
     Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
 }
@@ -174,6 +185,27 @@ impl Used {
     }
 }
 
+/// Lets programs that are started have so many open files.
+///
+/// # Errors
+/// If the hard limit is lower, and this process may not raise it; the message says how.
+pub fn allow_open_files(files: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(hard) = limit.maximum.filter(|hard| *hard < files) else {
+        return Ok(());
+    };
+    let raised = Rlimit {
+        current: limit.current,
+        maximum: Some(files),
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => Ok(()),
+        Err(_) => bail!(
+            "{files} open files are needed, the hard limit is {hard}: raise it (ulimit -Hn {files})"
+        ),
+    }
+}
+
 /// Raises the soft limit of open files to what `connections` need.
 ///
 /// # Errors
@@ -203,9 +235,33 @@ pub fn raise_open_files(connections: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! The machine's time, by the line of all processors.
+    //! The machine's time by the line of all processors, what processes may open, and whether they have ended.
 
     use super::*;
+
+    #[test]
+    fn more_open_files_than_any_process_may_have_are_refused_in_one_line() {
+        allow_open_files(1).unwrap();
+        let error = allow_open_files(1 << 40).unwrap_err().to_string();
+        assert!(
+            error.starts_with("1099511627776 open files are needed"),
+            "{error}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended_too() {
+        assert!(!has_ended(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while !has_ended(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
+    }
 
     #[test]
     fn the_machines_time_is_that_of_all_processors() {

@@ -166,6 +166,7 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
         Ok(found) => {
             (run.columns, run.faults, run.notes) = (found.columns, found.faults, found.notes);
             run.invalid = found.invalid;
+            run.faults.extend(servers.failures());
             let usage = servers.usage().into_iter();
             run.whole = usage
                 .map(|(name, value)| (name, Figure::from(value)))

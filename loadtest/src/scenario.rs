@@ -3,6 +3,7 @@
 pub mod burst;
 pub mod crew;
 pub mod crowd;
+pub mod drain;
 pub mod herd;
 pub mod hostile;
 pub mod idle;

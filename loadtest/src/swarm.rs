@@ -40,6 +40,8 @@ pub enum Next {
     Pause,
     /// Ask again at the next round.
     Rest,
+    /// Nothing any more. An HTTP/1.1 connection stays until the server closes it.
+    Done,
 }
 
 /// How a response, or the attempt to get one, ended.
@@ -94,6 +96,9 @@ pub trait Member: Send + 'static {
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
     /// The response is over.
     fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
+    /// The server has closed the connection after a response; `in_order` if it was not reset, and TLS was ended before it. Over HTTP/1.1
+    /// only.
+    fn closed(&mut self, _in_order: bool) {}
     /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
     fn progress(&self, control: &Control) -> usize;
     /// By how many versions it is behind the goal, if it watches; asked while a response is open.

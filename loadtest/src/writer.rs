@@ -284,7 +284,7 @@ async fn write_one(
                 .call(Method::POST, &churn.path, churn.object(number, due))
                 .await?
         }
-        Shape::ConfigMap => {
+        Shape::ConfigMap | Shape::Secret => {
             client
                 .call(Method::PUT, &path, churn.object(number, due))
                 .await?

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use kube_fanout::resource::Encoding;
 
-use super::{Herd, Server, Setting, Watching, seconds};
+use super::{Churning, Herd, Server, Setting, Watching, seconds};
 use crate::pods::Fleet;
 use crate::swarm::Accept;
 
@@ -219,6 +219,35 @@ pub struct Overload {
     /// How soon after the load the server must answer a list.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub recovery: Duration,
+}
+
+/// Flags of `drain`.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("write_rate", |arg| arg.default_value("30")))]
+#[command(mut_arg("object_size", |arg| arg.default_value("4096")))]
+#[command(mut_arg("duration", |arg| arg.default_value("3s")))]
+#[command(mut_arg("warm_up", |arg| arg.default_value("0s")))]
+#[allow(missing_docs, reason = "groups of flags, documented where they are")]
+pub struct Drain {
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub churning: Churning,
+    /// Number of watchers, of all kinds together.
+    #[arg(long, default_value_t = 3_000)]
+    pub watchers: usize,
+    /// Clients that are in the middle of a list, half of them of one that is forwarded.
+    #[arg(long, default_value_t = 16)]
+    pub listers: usize,
+    /// Objects that these lists hold besides those that are written; missing ones are created.
+    #[arg(long, default_value_t = 600)]
+    pub ballast_objects: usize,
+    /// Size of these, bytes.
+    #[arg(long, default_value_t = 5_000)]
+    pub ballast_size: usize,
+    /// How long the gateway may take to end, as it was told.
+    #[arg(long, default_value = "25s", value_parser = seconds)]
+    pub drain_timeout: Duration,
 }
 
 /// Flags of `start`.

@@ -72,6 +72,17 @@ impl Process {
         }
     }
 
+    /// How it ended, if it has and was to say that all went well.
+    pub fn failure(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => {
+                Some(format!("{} has ended: {status}", self.name))
+            }
+            Ok(_) => None,
+            Err(error) => Some(format!("{}: {error}", self.name)),
+        }
+    }
+
     /// The address that it says it serves, in a JSON line of its log.
     ///
     /// # Errors
@@ -196,6 +207,24 @@ mod tests {
             }
         };
         tokio::time::timeout(END_WAIT, looking).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_none_of_success_is_a_failure() {
+        for (script, failure) in [
+            ("exit 5", Some("exit status: 5")),
+            ("kill -9 $$", Some("signal: 9")),
+            ("exit  0", None),
+        ] {
+            let mut process = shell(script);
+            seen(|| process.alive().err()).await;
+            let told = process.failure();
+            match failure {
+                Some(failure) => assert!(told.unwrap().contains(failure), "{script}"),
+                None => assert_eq!(told, None, "{script}"),
+            }
+            let _ = std::fs::remove_file(&process.log);
+        }
     }
 
     #[tokio::test]

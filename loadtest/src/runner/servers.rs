@@ -15,6 +15,7 @@ use super::process::{LOOK, Process};
 use super::real::RealServer;
 use super::{Programs, words};
 use crate::client::Client;
+use crate::process::allow_open_files;
 use crate::target::Target;
 
 /// From a server's start to its first answer, with 150,000 objects to make first.
@@ -191,7 +192,10 @@ impl Servers {
         arguments.extend(planned.gateway.iter().cloned());
         let (program, arguments) = match planned.gateway_files {
             None => (self.programs.gateway.clone(), arguments),
-            Some(files) => with_files(files, &self.programs.gateway, arguments),
+            Some(files) => {
+                allow_open_files(files.into())?;
+                with_files(files, &self.programs.gateway, arguments)
+            }
         };
         let name = format!("gateway-{tier}");
         let (address, pid) = self.launch(&name, &program, &arguments).await?;
@@ -266,13 +270,19 @@ impl Servers {
         })
     }
 
-    /// CPU and memory of the server under test, and of the API server behind it, since they began.
+    /// Those that have ended, and not with success.
+    pub fn failures(&mut self) -> Vec<String> {
+        let processes = self.processes.iter_mut();
+        processes.filter_map(Process::failure).collect()
+    }
+
+    /// CPU and memory of the server under test, and of the API server behind it, since they began. Nothing if one has ended.
     pub fn usage(&self) -> BTreeMap<String, f64> {
         let real = self.real.as_ref().and_then(|real| real.pid().ok());
-        let processes = self
-            .processes
-            .iter()
-            .filter_map(|process| process.pid().ok());
+        let processes = self.processes.iter().map(|process| process.pid().ok());
+        let Some(processes) = processes.collect::<Option<Vec<u32>>>() else {
+            return BTreeMap::new();
+        };
         let pids: Vec<u32> = real.into_iter().chain(processes).collect();
         let mut figures = BTreeMap::new();
         let mut put = |whose: &str, pid: u32| {

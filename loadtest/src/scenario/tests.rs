@@ -1,6 +1,8 @@
 //! Each player finds nothing wrong with the embedded API server, at the smallest size that proves something.
 
+mod drain;
 mod relay;
+mod spoiler;
 
 use std::net::SocketAddr;
 use std::time::Duration;

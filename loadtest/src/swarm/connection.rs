@@ -217,16 +217,59 @@ impl Connection {
         self.response.head().and_then(|head| head.retry_after)
     }
 
+    /// Reads on to the end of a connection that the server has closed between two responses. False if it was reset, something else
+    /// came, or TLS was not ended before.
+    pub fn ends_in_order(&mut self, buffers: &mut Buffers) -> bool {
+        loop {
+            match self.socket.read(&mut buffers.raw) {
+                Ok(0) => return self.is_tls_over(),
+                Ok(len) if self.tls.is_some() => {
+                    if self.decrypt(&buffers.raw[..len]).is_err() {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether TLS, if it is spoken, has been ended and nothing is left of it.
+    fn is_tls_over(&mut self) -> bool {
+        let is_over =
+            |tls: &mut Box<ClientConnection>| matches!(tls.reader().read(&mut [0]), Ok(0));
+        self.tls.as_mut().is_none_or(is_over)
+    }
+
+    /// Lets TLS see what has come.
+    fn decrypt(&mut self, mut raw: &[u8]) -> Result<()> {
+        while let Some(tls) = self.tls.as_mut().filter(|_| !raw.is_empty()) {
+            if tls.read_tls(&mut raw)? == 0 {
+                break;
+            }
+            tls.process_new_packets()?;
+        }
+        Ok(())
+    }
+
     fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
-        if self.response.ends_with_connection() {
-            let status = self.response.head().map_or(0, |head| head.status);
-            member.ended(Ended::Complete(member_status(status)), recorder);
+        let head = self.response.head();
+        let is_websocket = head.is_some_and(|head| head.status == SWITCHING);
+        let missing = if !self.response.ends_with_connection() {
+            Some("closed by the server within a response")
+        } else if is_websocket && !self.frames.are_over() {
+            Some("a WebSocket that was closed without a close frame")
+        } else if !self.is_tls_over() {
+            Some("closed by the server without the end of TLS")
         } else {
-            member.ended(
-                Ended::Broken("closed by the server within a response"),
-                recorder,
-            );
+            None
+        };
+        if let Some(missing) = missing {
+            member.ended(Ended::Broken(missing), recorder);
             recorder.end("connection closed");
+        } else {
+            let status = head.map_or(0, |head| head.status);
+            member.ended(Ended::Complete(member_status(status)), recorder);
         }
         Turn::Gone
     }
@@ -254,6 +297,8 @@ impl Connection {
                     Err(error) => return Err(error.into()),
                 };
                 if let Some(turn) = self.feed(&plain[..len], member, recorder)? {
+                    // What follows may be the end of TLS.
+                    self.decrypt(rest)?;
                     return Ok(Some(turn));
                 }
             }

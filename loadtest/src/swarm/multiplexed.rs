@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
+use hyper::body::Body;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
@@ -123,6 +124,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
         let next = thread.members[number].borrow_mut().next(&thread.control);
         match next {
             Next::Rest => tokio::time::sleep(LOOK).await,
+            Next::Done => return,
             Next::Pause => {
                 let wait = thread.wiring.pause(history.retry_after.take());
                 tokio::time::sleep(wait).await;
@@ -196,6 +198,8 @@ async fn exchange<M: Member>(
             return Ok(None);
         }
         let Some(frame) = body.frame().await else {
+            // hyper takes a reset that tells no error for the end.
+            ensure!(body.is_end_stream(), "reset by the server");
             return Ok(Some(status));
         };
         let Ok(data) = frame?.into_data() else {
@@ -275,5 +279,96 @@ async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
     match tokio::time::timeout(CONNECT_WAIT, making).await {
         Ok(made) => Ok(slot.insert(made?).clone()),
         Err(_) => bail!("no HTTP/2 connection within {CONNECT_WAIT:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A stream that is reset has not ended, whatever the reset says.
+
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::swarm::{Accept, Swarm};
+    use crate::target::Target;
+
+    const PREFACE_LEN: usize = 24;
+    const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+    /// Status 200 on the first stream, and a byte.
+    const BEGINNING: &[u8] = b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x01\0\0\0\0\0\x01x";
+    const END: &[u8] = b"\0\0\0\0\x01\0\0\0\x01";
+    const RESET_WITHOUT_ERROR: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
+
+    /// Asks once, and keeps how that ended.
+    #[derive(Debug, Default)]
+    struct Once(Option<String>);
+
+    impl Member for Once {
+        fn next(&mut self, _: &Control) -> Next {
+            match self.0 {
+                None => Next::Send("/".to_owned()),
+                Some(_) => Next::Done,
+            }
+        }
+
+        fn body(&mut self, _: u16, _: &[u8], _: &mut Recorder) {}
+
+        fn ended(&mut self, how: Ended<'_>, _: &mut Recorder) {
+            self.0.get_or_insert(format!("{how:?}"));
+        }
+
+        fn progress(&self, _: &Control) -> usize {
+            usize::from(self.0.is_some())
+        }
+    }
+
+    /// Reads a frame, and tells whether it is the head of a request.
+    fn is_head(stream: &mut TcpStream) -> bool {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        let len = usize::from(u16::from_be_bytes([head[1], head[2]]));
+        stream.read_exact(&mut vec![0; len]).unwrap();
+        head[3] == 1
+    }
+
+    /// How a stream ended whose last frame is this.
+    async fn ended(last: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(SETTINGS).unwrap();
+            stream.read_exact(&mut [0; PREFACE_LEN]).unwrap();
+            while !is_head(&mut stream) {}
+            stream.write_all(&[BEGINNING, last].concat()).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let wiring = Wiring {
+            target: Target::new(&format!("http://{address}"), None, None).unwrap(),
+            threads: 1,
+            streams_per_connection: Some(1),
+            websocket: false,
+            accept: Accept::Json,
+            stream_window: None,
+            impatient: false,
+            source: std::net::Ipv4Addr::LOCALHOST,
+        };
+        let control = Arc::new(Control::default());
+        let swarm = Swarm::start(vec![Once::default()], &wiring, control).unwrap();
+        let wait = Duration::from_secs(60);
+        swarm.play_round(1, wait).await.unwrap();
+        let (members, _) = swarm.finish().unwrap();
+        server.join().unwrap();
+        members.into_iter().next().unwrap().0.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_reset_without_an_error_is_no_end() {
+        assert_eq!(ended(END).await, "Complete(200)");
+        assert_eq!(
+            ended(RESET_WITHOUT_ERROR).await,
+            r#"Broken("reset by the server")"#
+        );
     }
 }

@@ -193,6 +193,7 @@ impl<M: Member> Reactor<'_, M> {
                     }
                     Next::Send(path) => self.seats[number].path = Some(path),
                     Next::Rest => {}
+                    Next::Done => continue,
                 }
             }
             if let Err(error) = self.connect(number) {
@@ -269,8 +270,7 @@ impl<M: Member> Reactor<'_, M> {
             return;
         }
         if seat.place == Place::Resting && seat.hung_up {
-            // Between two requests a server may close: the member loses nothing.
-            return self.leave(number);
+            return self.closed(number);
         }
         let Some(connection) = &mut seat.connection else {
             return;
@@ -303,7 +303,7 @@ impl<M: Member> Reactor<'_, M> {
         }
         match turn {
             Turn::Gone => return self.leave(number),
-            Turn::Free if seat.hung_up => return self.leave(number),
+            Turn::Free if seat.hung_up => return self.closed(number),
             Turn::Free => {
                 seat.place = Place::Resting;
                 return self.ask(number);
@@ -332,7 +332,7 @@ impl<M: Member> Reactor<'_, M> {
         match self.seats[number].member.next(self.control) {
             Next::Send(path) => self.send(number, &path),
             Next::Pause => self.pause(number),
-            Next::Rest => {}
+            Next::Rest | Next::Done => {}
         }
     }
 
@@ -360,6 +360,16 @@ impl<M: Member> Reactor<'_, M> {
         self.seats[number]
             .member
             .ended(Ended::Broken(&text), &mut self.recorder);
+        self.leave(number);
+    }
+
+    /// The server has closed the connection. Between two requests it may: the member loses nothing.
+    fn closed(&mut self, number: usize) {
+        let seat = &mut self.seats[number];
+        if let Some(connection) = &mut seat.connection {
+            let in_order = connection.ends_in_order(&mut self.buffers);
+            seat.member.closed(in_order);
+        }
         self.leave(number);
     }
 

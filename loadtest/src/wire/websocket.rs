@@ -15,6 +15,7 @@ const FRAME_LEN_MAX: u64 = 64 << 20;
 const CONTINUATION: u8 = 0;
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
 
 /// Reads frames.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Frames {
     head_len: usize,
     /// Bytes of the frame's payload that have not come yet; none between frames.
     left: Option<u64>,
+    /// The close frame has come.
+    are_over: bool,
 }
 
 impl Frames {
@@ -37,6 +40,7 @@ impl Frames {
                 self.head_len += 1;
                 piece = &piece[1..];
                 self.left = self.len()?;
+                self.end_frame();
                 continue;
             };
             let take = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
@@ -51,14 +55,20 @@ impl Frames {
         Ok(())
     }
 
+    /// Whether the server has sent its close frame.
+    pub const fn are_over(&self) -> bool {
+        self.are_over
+    }
+
     fn end_frame(&mut self) {
         if self.left == Some(0) {
+            self.are_over |= self.head[0] & 0x0f == CLOSE;
             (self.left, self.head_len) = (None, 0);
         }
     }
 
     /// The length of the payload, once its head is complete.
-    fn len(&mut self) -> Result<Option<u64>> {
+    fn len(&self) -> Result<Option<u64>> {
         let (head, short) = (&self.head[..self.head_len], self.head[1] & 0x7f);
         let rest = match (head.len(), short) {
             (0 | 1, _) => return Ok(None),
@@ -79,10 +89,7 @@ impl Frames {
         if len > FRAME_LEN_MAX {
             bail!("a frame of {len} bytes");
         }
-        if len == 0 {
-            self.head_len = 0;
-        }
-        Ok(Some(len).filter(|len| *len > 0))
+        Ok(Some(len))
     }
 }
 
@@ -107,6 +114,21 @@ mod tests {
                     .unwrap();
             }
             assert_eq!(String::from_utf8(got).unwrap(), format!("onetwo{long}end"));
+            assert!(frames.are_over());
+        }
+    }
+
+    #[test]
+    fn only_a_whole_close_frame_is_the_end() {
+        for (bytes, are_over) in [
+            (&b"\x88\x00"[..], true),
+            (b"\x81\x01x\x88\x02\x03\xe8", true),
+            (b"\x88\x02\x03", false),
+            (b"\x81\x01\x88\x89\x00", false),
+        ] {
+            let mut frames = Frames::default();
+            frames.feed(bytes, |_| {}).unwrap();
+            assert_eq!(frames.are_over(), are_over, "{bytes:?}");
         }
     }
 

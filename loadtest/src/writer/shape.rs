@@ -1,4 +1,4 @@
-//! What the writer writes: ConfigMaps, or pods that stand on nodes.
+//! What the writer writes: ConfigMaps, Secrets, or pods that stand on nodes.
 
 use tokio::time::Instant;
 
@@ -10,6 +10,8 @@ use crate::wire::event::{WRITTEN_AT, WriteTime};
 pub enum Shape {
     /// ConfigMaps, written whole.
     ConfigMap,
+    /// Secrets, written whole, with nothing in them but an annotation that makes them long.
+    Secret,
     /// Pods, spread over so many nodes, changed by patching an annotation: much of a pod may not be written twice.
     Pod {
         /// How many.
@@ -41,6 +43,9 @@ impl Shape {
             Self::ConfigMap => format!(
                 r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}"}}}},"data":{{"padding":"{padding}"}}}}"#
             ),
+            Self::Secret => format!(
+                r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"{name}","annotations":{{"{WRITTEN_AT}":"{at}","loadtest/padding":"{padding}"}}}}}}"#
+            ),
             Self::Pod { nodes } => {
                 let node = node_name(node_of(number, nodes));
                 format!(
@@ -60,7 +65,7 @@ impl Shape {
     /// What a deletion asks for, so that it takes effect at once.
     pub fn delete_query(self) -> &'static str {
         match self {
-            Self::ConfigMap => "",
+            Self::ConfigMap | Self::Secret => "",
             // Without a kubelet nobody else would end it.
             Self::Pod { .. } => "?gracePeriodSeconds=0",
         }

@@ -33,47 +33,40 @@ pub(crate) struct Relay {
     _tasks: JoinSet<()>,
 }
 
-impl Relay {
-    /// Begins.
-    pub(crate) async fn before(server: SocketAddr, held: Held) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let (mut connections, has_cut) = (JoinSet::new(), Arc::<AtomicBool>::default());
-            while let Ok((client, _)) = listener.accept().await {
-                let has_cut = has_cut.clone();
-                connections.spawn(async move {
-                    // Either side may be gone at any time.
-                    let _ = pass_on(client, server, held, &has_cut).await;
-                });
-            }
-        });
-        Self {
-            address,
-            _tasks: tasks,
+/// Accepts connections and passes each on, until the tasks are dropped.
+pub(super) async fn accepting<F: Future<Output = ()> + Send + 'static>(
+    pass_on: impl Fn(TcpStream) -> F + Send + 'static,
+) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((client, _)) = listener.accept().await {
+            connections.spawn(pass_on(client));
         }
-    }
+    });
+    (address, tasks)
 }
 
 impl Relay {
+    /// Begins.
+    pub(crate) async fn before(server: SocketAddr, held: Held) -> Self {
+        let has_cut = Arc::<AtomicBool>::default();
+        let (address, _tasks) = accepting(move |client| {
+            let has_cut = Arc::clone(&has_cut);
+            // Either side may be gone at any time.
+            async move { drop(pass_on(client, server, held, &has_cut).await) }
+        })
+        .await;
+        Self { address, _tasks }
+    }
+
     /// Begins one that changes a byte of the second long line of each connection, and holds nothing.
     pub(crate) async fn that_garbles(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(async move {
-                    let _ = garble(client, server).await;
-                });
-            }
-        });
-        Self {
-            address,
-            _tasks: tasks,
-        }
+        let garbled = move |client| async move { drop(garble(client, server).await) };
+        let (address, _tasks) = accepting(garbled).await;
+        Self { address, _tasks }
     }
 }
 

@@ -1,0 +1,230 @@
+//! A client that asks once: what came, how the response ended, and how its connection did.
+
+use crate::lister::storm::Stormer;
+use crate::recorder::{Control, Recorder, now_ns};
+use crate::swarm::pace::Slowness;
+use crate::swarm::{Ended, Member, Next};
+use crate::verify::reference::{Fingerprints, Reference};
+use crate::watcher::Watcher;
+
+/// What it asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// A watch.
+    Watch(Box<Watcher>),
+    /// A list.
+    List(Box<Stormer>),
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    request: Request,
+    slowness: Option<Slowness>,
+    /// Whether its connection ends with its response, and it sees how.
+    sees_close: bool,
+    has_begun: bool,
+    end: Option<End>,
+    was_closed_in_order: Option<bool>,
+}
+
+/// The end of a response that had begun.
+#[derive(Debug)]
+struct End {
+    /// When it came, nanoseconds since the epoch.
+    at_ns: u64,
+    /// What was wrong with it.
+    failure: Option<String>,
+}
+
+impl Client {
+    /// A client that has asked for nothing yet. Who is slow is so while that is ordered.
+    pub fn new(request: Request, slowness: Option<Slowness>, sees_close: bool) -> Self {
+        Self {
+            request,
+            slowness,
+            sees_close,
+            has_begun: false,
+            end: None,
+            was_closed_in_order: None,
+        }
+    }
+
+    /// The newest version that it saw in an event.
+    pub fn last(&self) -> u64 {
+        match &self.request {
+            Request::Watch(watcher) => watcher.track().last(),
+            Request::List(_) => 0,
+        }
+    }
+
+    /// How many events it got.
+    pub fn events(&self) -> u64 {
+        match &self.request {
+            Request::Watch(watcher) => watcher.track().count(),
+            Request::List(_) => 0,
+        }
+    }
+
+    /// When its response ended, nanoseconds since the epoch, if it has.
+    pub fn ended_ns(&self) -> Option<u64> {
+        self.end.as_ref().map(|end| end.at_ns)
+    }
+
+    /// Whether response and connection have ended as far as it is to see them.
+    fn is_over(&self) -> bool {
+        let is_seen = |end: &End| {
+            end.failure.is_some() || !self.sees_close || self.was_closed_in_order.is_some()
+        };
+        self.end.as_ref().is_some_and(is_seen)
+    }
+
+    /// The first thing that was wrong, of a gateway that was asked to end at `asked_ns`.
+    pub fn fault(
+        &self,
+        asked_ns: u64,
+        reference: &Reference,
+        states: &Fingerprints,
+    ) -> Option<String> {
+        let Some(end) = &self.end else {
+            return Some("did not end".to_owned());
+        };
+        if let Some(failure) = &end.failure {
+            return Some(failure.clone());
+        }
+        if end.at_ns < asked_ns {
+            return Some("ended before the gateway was asked to".to_owned());
+        }
+        match self.was_closed_in_order {
+            None if self.sees_close => return Some("its connection was left open".to_owned()),
+            Some(false) => {
+                return Some(
+                    "its connection was reset, or ended without the end of TLS".to_owned(),
+                );
+            }
+            None | Some(true) => {}
+        }
+        match &self.request {
+            Request::List(list) => list.wrong().map(str::to_owned),
+            Request::Watch(watcher) if watcher.track().count() == 0 => {
+                Some("got no events: nothing was proven".to_owned())
+            }
+            Request::Watch(watcher) if watcher.expired() > 0 => Some("was told 410".to_owned()),
+            Request::Watch(watcher) => {
+                let until = watcher.track().resume_version();
+                let fault = watcher.verdict(reference, states, until);
+                fault.map(|fault| fault.to_string())
+            }
+        }
+    }
+
+    fn member(&mut self) -> &mut dyn Member {
+        match &mut self.request {
+            Request::Watch(watcher) => &mut **watcher,
+            Request::List(list) => &mut **list,
+        }
+    }
+}
+
+impl Member for Client {
+    fn next(&mut self, control: &Control) -> Next {
+        if self.end.is_some() {
+            Next::Done
+        } else {
+            self.member().next(control)
+        }
+    }
+
+    fn begins(&mut self) {
+        self.has_begun = true;
+        self.member().begins();
+    }
+
+    fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
+        self.has_begun |= status == 200;
+        self.member().body(status, data, recorder);
+    }
+
+    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+        self.member().ended(how, recorder);
+        let is_good = how == Ended::Complete(200);
+        if !is_good && !self.has_begun {
+            // It asks again.
+            return;
+        }
+        let failure = match how {
+            Ended::Complete(200) => None,
+            Ended::Complete(status) => Some(format!("HTTP {status} at the end of a stream")),
+            Ended::Broken(why) => Some(why.to_owned()),
+            Ended::Left => Some("left by its client".to_owned()),
+        };
+        let at_ns = now_ns();
+        self.end.get_or_insert(End { at_ns, failure });
+    }
+
+    fn closed(&mut self, in_order: bool) {
+        if self.end.is_some() {
+            self.was_closed_in_order = Some(in_order);
+        }
+    }
+
+    fn progress(&self, _: &Control) -> usize {
+        usize::from(self.is_over())
+    }
+
+    fn slowness(&self) -> Option<Slowness> {
+        self.slowness
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What counts as a good end.
+
+    use super::*;
+    use crate::lister::storm::Stormer;
+
+    const LIST: &str = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
+
+    /// What is wrong with a list that ended so, 10 ns after the gateway was asked to end.
+    fn fault(body: &str, how: Ended<'_>, closed: Option<bool>) -> Option<String> {
+        let list = Stormer::new("/p".into(), 1);
+        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+        let asked_ns = now_ns();
+        let mut recorder = Recorder::default();
+        client.body(200, body.as_bytes(), &mut recorder);
+        client.ended(how, &mut recorder);
+        closed.into_iter().for_each(|closed| client.closed(closed));
+        assert_eq!(client.next(&Control::default()), Next::Done);
+        let reference = Reference::default();
+        client.fault(asked_ns, &reference, &reference.fingerprints())
+    }
+
+    #[test]
+    fn an_end_is_good_if_all_came_and_the_connection_ended_in_order() {
+        let whole = Ended::Complete(200);
+        assert_eq!(fault(LIST, whole, Some(true)), None);
+        for (body, how, closed, expected) in [
+            (LIST, whole, None, "left open"),
+            (LIST, whole, Some(false), "was reset"),
+            (LIST, Ended::Broken("cut"), None, "cut"),
+            (&LIST[..40], whole, Some(true), "without its end"),
+        ] {
+            let fault = fault(body, how, closed).unwrap();
+            assert!(fault.contains(expected), "{fault}");
+        }
+    }
+
+    #[test]
+    fn who_is_turned_away_before_asks_again() {
+        let list = Stormer::new("/p".into(), 1);
+        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+        let mut recorder = Recorder::default();
+        client.ended(Ended::Complete(429), &mut recorder);
+        assert_eq!(client.next(&Control::default()), Next::Pause);
+        assert_eq!(client.progress(&Control::default()), 0);
+        let reference = Reference::default();
+        let fault = client.fault(0, &reference, &reference.fingerprints());
+        assert_eq!(fault.as_deref(), Some("did not end"));
+    }
+}

@@ -1,0 +1,131 @@
+//! What the crowd watches and lists: a collection that the gateway keeps in memory, and one that it forwards; both change.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+
+use super::SETTLE_WAIT;
+use crate::cli::Churning;
+use crate::cli::players::Drain;
+use crate::recording::Recording;
+use crate::scenario::steady;
+use crate::sheet::Sheet;
+use crate::target::Target;
+use crate::writer::shape::Shape;
+use crate::writer::{Churn, Writing};
+
+/// A collection of objects that change, and what became of them.
+#[derive(Debug)]
+pub struct Collection {
+    /// Its path.
+    pub path: Arc<str>,
+    /// The reference of its watches.
+    pub recording: Recording,
+    churn: Churn,
+}
+
+/// Both.
+#[derive(Debug)]
+pub struct Collections {
+    /// Answered from memory.
+    pub cached: Collection,
+    /// Passed on to the API server.
+    pub forwarded: Collection,
+}
+
+/// Who writes.
+#[derive(Debug)]
+pub struct Writers(Writing, Writing);
+
+/// What was written to each.
+#[derive(Debug)]
+pub struct Versions(Vec<u64>, Vec<u64>);
+
+impl Collection {
+    async fn begin(flags: &Drain, server: &Target, path: &str, shape: Shape) -> Result<Self> {
+        let churn = Churn {
+            shape,
+            ..steady::writer(&flags.churning, server, path)
+        };
+        let ballast = Churn {
+            prefix: "ballast".to_owned(),
+            objects: flags.ballast_objects,
+            object_len: flags.ballast_size,
+            ..churn.clone()
+        };
+        ballast.prepare().await?;
+        churn.prepare().await?;
+        Ok(Self {
+            path: path.into(),
+            recording: Recording::begin(server.clone(), path).await?,
+            churn,
+        })
+    }
+
+    fn judge(&self, versions: &[u64], sheet: &mut Sheet) {
+        let reference = self.recording.reference();
+        if let Some(version) = reference.first_missing(versions, self.recording.start) {
+            let path = &self.path;
+            sheet.fault(format!(
+                "{path}: version {version} was written, but the reference never saw it"
+            ));
+        }
+    }
+}
+
+impl Collections {
+    /// Makes the objects, and begins to record what becomes of them.
+    ///
+    /// # Errors
+    /// If the API server refuses.
+    pub async fn begin(flags: &Drain, server: &Target) -> Result<Self> {
+        let path = &flags.server.path;
+        let (parent, _) = path.rsplit_once('/').context("--path: no collection")?;
+        let secrets = format!("{parent}/secrets");
+        Ok(Self {
+            cached: Collection::begin(flags, server, path, Shape::ConfigMap).await?,
+            forwarded: Collection::begin(flags, server, &secrets, Shape::Secret).await?,
+        })
+    }
+
+    /// Begins to write.
+    pub fn write(&self) -> Writers {
+        Writers(self.cached.churn.start(), self.forwarded.churn.start())
+    }
+
+    /// Lets the references come to what was written and to the newest versions that anybody saw. What they lack is found by comparing.
+    pub async fn settle(&mut self, written: &Versions, seen: [u64; 2], sheet: &mut Sheet) {
+        let written = [&written.0, &written.1].map(|all| all.iter().copied().max().unwrap_or(0));
+        let both = [&mut self.cached, &mut self.forwarded];
+        for (collection, (written, seen)) in both.into_iter().zip(written.into_iter().zip(seen)) {
+            let reached = collection.recording.reached(written.max(seen), SETTLE_WAIT);
+            if let Err(error) = reached.await {
+                sheet.note(format!("{error:#}"));
+            }
+        }
+    }
+
+    /// Deletes what changed, unless it shall stay.
+    pub async fn clean(&self, flags: &Churning) {
+        if !flags.keep_objects {
+            tokio::join!(self.cached.churn.clean(), self.forwarded.churn.clean());
+        }
+    }
+}
+
+impl Writers {
+    /// Stops.
+    pub async fn finish(self) -> Versions {
+        let (cached, forwarded) = tokio::join!(self.0.finish(), self.1.finish());
+        Versions(cached.versions, forwarded.versions)
+    }
+}
+
+impl Versions {
+    /// Says how many writes there were, and finds those that the references lack.
+    pub fn report(&self, collections: &Collections, sheet: &mut Sheet) {
+        sheet.figure("writes", (self.0.len() + self.1.len()) as f64);
+        collections.cached.judge(&self.0, sheet);
+        collections.forwarded.judge(&self.1, sheet);
+    }
+}

@@ -1,0 +1,342 @@
+//! Clients of every kind that the gateway serves, each kind a swarm of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+
+use super::client::{Client, Request};
+use super::collection::{Collection, Collections};
+use crate::cli::players::Drain;
+use crate::lister::storm::Stormer;
+use crate::recorder::{Control, Recorder};
+use crate::scenario::crowd::Crowd as Watchers;
+use crate::scenario::watch_run::ready_wait;
+use crate::scenario::wiring;
+use crate::swarm::pace::{Pace, Slowness};
+use crate::swarm::{Accept, Swarm, Wiring};
+use crate::target::Target;
+
+/// Streams on each HTTP/2 connection.
+const STREAMS: usize = 20;
+/// Receive window of an HTTP/2 stream, bytes: what is longer is under way while it is not read.
+const WINDOW_LEN: u32 = 64 << 10;
+/// Who is slow reads nothing until it is woken.
+const SLOW: Slowness = Slowness {
+    pace: Pace::Never,
+    receive_buffer: 4_096,
+    renews_every: None,
+};
+
+/// Clients that are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// What they are called.
+    pub name: &'static str,
+    /// How many of a hundred watchers. Of listers each kind has as many.
+    percent: usize,
+    /// Whether they read nothing before they are woken.
+    pub is_slow: bool,
+    is_forwarded: bool,
+    is_http2: bool,
+    is_websocket: bool,
+    bookmarks: bool,
+    accept: Accept,
+}
+
+const READERS: Kind = Kind {
+    name: "HTTP/1.1",
+    percent: 30,
+    is_slow: false,
+    is_forwarded: false,
+    is_http2: false,
+    is_websocket: false,
+    bookmarks: true,
+    accept: Accept::Json,
+};
+
+/// Who watches.
+const WATCHERS: [Kind; 9] = [
+    READERS,
+    Kind {
+        name: "HTTP/1.1 without bookmarks",
+        percent: 10,
+        bookmarks: false,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/1.1, metadata",
+        percent: 10,
+        accept: Accept::Metadata,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/1.1, slow",
+        percent: 5,
+        is_slow: true,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/1.1, forwarded",
+        percent: 5,
+        is_forwarded: true,
+        ..READERS
+    },
+    Kind {
+        name: "WebSocket",
+        percent: 10,
+        is_websocket: true,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/2",
+        percent: 20,
+        is_http2: true,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/2, slow",
+        percent: 5,
+        is_http2: true,
+        is_slow: true,
+        ..READERS
+    },
+    Kind {
+        name: "HTTP/2, forwarded",
+        percent: 5,
+        is_http2: true,
+        is_forwarded: true,
+        ..READERS
+    },
+];
+
+/// Who lists. They are in the middle of it while they do not read.
+const LISTERS: [Kind; 4] = [
+    Kind {
+        name: "list, HTTP/1.1",
+        is_slow: true,
+        ..READERS
+    },
+    Kind {
+        name: "list, HTTP/1.1, forwarded",
+        is_slow: true,
+        is_forwarded: true,
+        ..READERS
+    },
+    Kind {
+        name: "list, HTTP/2",
+        is_slow: true,
+        is_http2: true,
+        ..READERS
+    },
+    Kind {
+        name: "list, HTTP/2, forwarded",
+        is_slow: true,
+        is_http2: true,
+        is_forwarded: true,
+        ..READERS
+    },
+];
+
+/// Some of the crowd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// Those who read what comes.
+    Prompt,
+    /// Those who do not, before they are woken.
+    Slow,
+    /// Everybody.
+    All,
+}
+
+impl Who {
+    const fn is(self, kind: &Kind) -> bool {
+        match self {
+            Self::Prompt => !kind.is_slow,
+            Self::Slow => kind.is_slow,
+            Self::All => true,
+        }
+    }
+}
+
+/// The clients of a kind at work.
+#[derive(Debug)]
+struct Group {
+    kind: Kind,
+    count: usize,
+    control: Arc<Control>,
+    swarm: Swarm<Client>,
+}
+
+/// All clients at work.
+#[derive(Debug)]
+pub struct Crowd(Vec<Group>);
+
+/// The clients of a kind that have stopped.
+#[derive(Debug)]
+pub struct Stopped {
+    /// What they are.
+    pub kind: Kind,
+    /// Each of them.
+    pub clients: Vec<Client>,
+    /// What they counted.
+    pub recorder: Recorder,
+}
+
+/// All clients, stopped.
+#[derive(Debug)]
+pub struct Finished(pub Vec<Stopped>);
+
+impl Kind {
+    /// Whether their requests are passed on to the API server.
+    pub const fn is_forwarded(&self) -> bool {
+        self.is_forwarded
+    }
+
+    /// What they watch or list.
+    const fn collection<'a>(&self, collections: &'a Collections) -> &'a Collection {
+        if self.is_forwarded {
+            &collections.forwarded
+        } else {
+            &collections.cached
+        }
+    }
+
+    fn wiring(&self, flags: &Drain, target: &Target) -> Wiring {
+        Wiring {
+            streams_per_connection: self.is_http2.then_some(STREAMS),
+            websocket: self.is_websocket,
+            accept: self.accept,
+            stream_window: self.is_slow.then_some(WINDOW_LEN),
+            ..wiring(&flags.server, None, target.clone())
+        }
+    }
+
+    fn slowness(&self) -> Option<Slowness> {
+        self.is_slow.then_some(SLOW)
+    }
+
+    fn client(&self, request: Request) -> Client {
+        // Other clients share an HTTP/2 connection, and a WebSocket is over with its connection.
+        let sees_close = !self.is_http2 && !self.is_websocket;
+        Client::new(request, self.slowness(), sees_close)
+    }
+
+    fn watchers(&self, count: usize, collections: &Collections) -> Vec<Client> {
+        let Collection {
+            path, recording, ..
+        } = self.collection(collections);
+        let watchers = Watchers {
+            bookmarks: self.bookmarks,
+            accept: self.accept,
+            ..Watchers::of(count)
+        };
+        let plans = watchers.plans(path, recording.start);
+        let recruited = watchers.recruit(&plans, &Arc::default());
+        let watches = recruited.into_iter().map(Box::new).map(Request::Watch);
+        watches.map(|watch| self.client(watch)).collect()
+    }
+
+    fn listers(&self, count: usize, items_min: usize, collections: &Collections) -> Vec<Client> {
+        let path = &self.collection(collections).path;
+        let path: Arc<str> = format!("{path}?resourceVersion=0").into();
+        let list = || Stormer::new(path.clone(), items_min as u64);
+        let lists = (0..count).map(|_| Request::List(Box::new(list())));
+        lists.map(|list| self.client(list)).collect()
+    }
+}
+
+impl Group {
+    fn finish(self) -> Result<Stopped> {
+        let (clients, recorder) = self.swarm.finish()?;
+        Ok(Stopped {
+            kind: self.kind,
+            clients,
+            recorder,
+        })
+    }
+}
+
+impl Crowd {
+    /// Sets all to work; returns when each has the beginning of its answer.
+    ///
+    /// # Errors
+    /// If some do not get there.
+    pub async fn begin(flags: &Drain, target: &Target, collections: &Collections) -> Result<Self> {
+        let mut all = Self(Vec::new());
+        for kind in WATCHERS {
+            let count = (flags.watchers * kind.percent).div_ceil(100);
+            all.add(kind, flags, target, kind.watchers(count, collections))?;
+        }
+        for kind in LISTERS {
+            let count = flags.listers.div_ceil(LISTERS.len());
+            let listers = kind.listers(count, flags.ballast_objects, collections);
+            all.add(kind, flags, target, listers)?;
+        }
+        for group in &all.0 {
+            group.swarm.ready(ready_wait(flags.watchers)).await?;
+        }
+        Ok(all)
+    }
+
+    fn add(
+        &mut self,
+        kind: Kind,
+        flags: &Drain,
+        target: &Target,
+        clients: Vec<Client>,
+    ) -> Result<()> {
+        let control = Arc::new(Control::default());
+        control.stalled.store(true, Ordering::Relaxed);
+        self.0.push(Group {
+            kind,
+            count: clients.len(),
+            swarm: Swarm::start(clients, &kind.wiring(flags, target), control.clone())?,
+            control,
+        });
+        Ok(())
+    }
+
+    fn of(&self, who: Who) -> impl Iterator<Item = &Group> {
+        self.0.iter().filter(move |group| who.is(&group.kind))
+    }
+
+    /// Whether responses and connections of all of these are over.
+    pub fn is_over(&self, who: Who) -> bool {
+        let over = |group: &Group| group.control.progress.load(Ordering::Relaxed) >= group.count;
+        self.of(who).all(over)
+    }
+
+    /// Bytes that came to them so far.
+    pub fn bytes(&self, who: Who) -> u64 {
+        let bytes = |group: &Group| group.control.bytes.load(Ordering::Relaxed);
+        self.of(who).map(bytes).sum()
+    }
+
+    /// Lets the slow read.
+    pub fn wake(&self) {
+        let wake = |group: &Group| group.control.stalled.store(false, Ordering::Relaxed);
+        self.0.iter().for_each(wake);
+    }
+
+    /// Stops all.
+    ///
+    /// # Errors
+    /// If a thread has failed.
+    pub fn finish(self) -> Result<Finished> {
+        let stopped: Result<_> = self.0.into_iter().map(Group::finish).collect();
+        stopped.map(Finished)
+    }
+}
+
+impl Finished {
+    /// The newest versions that were seen: of the collection in memory, and of the one that is forwarded.
+    pub fn furthest(&self) -> [u64; 2] {
+        [false, true].map(|is_forwarded| {
+            let groups = self.0.iter();
+            let groups = groups.filter(|group| group.kind.is_forwarded == is_forwarded);
+            let versions = groups.flat_map(|group| group.clients.iter().map(Client::last));
+            versions.max().unwrap_or(0)
+        })
+    }
+}

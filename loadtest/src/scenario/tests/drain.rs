@@ -1,0 +1,207 @@
+//! A gateway in this process that ends as it should, and behind relays that spoil its end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use kube_fanout::apiserver::{Apiserver, Options};
+use kube_fanout::config::{ServeSettings, Transport};
+use kube_fanout::gateway;
+use kube_fanout::shutdown::Drain;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::spoiler::{Spoiler, Spoils};
+use super::{PATIENCE, finds, proves, server};
+use crate::cli::{Flags, Scenario};
+use crate::scenario::drain;
+use crate::sheet::Sheet;
+
+/// Clients that this many watchers of all kinds and four listers are.
+const WATCHERS: usize = 40;
+const CLIENTS: f64 = 44.0;
+/// A list of so many objects of 5,000 bytes is longer than what sockets take.
+const FLAGS: &str = "--watchers 40 --listers 4 --ballast-objects 300 --objects 8 --write-rate 40 --object-size 1500 --duration 0.5";
+/// Of a gateway that is waited for.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// A gateway in this process.
+struct Gateway {
+    address: SocketAddr,
+    drain: Drain,
+    running: JoinHandle<()>,
+    /// Whether it has been asked to end.
+    ends: watch::Sender<bool>,
+    /// Whether it does not listen.
+    goes_on: bool,
+}
+
+impl Gateway {
+    async fn start(api: &Apiserver, transport: Transport) -> Self {
+        let upstream = format!("http://{}", api.address()).parse().unwrap();
+        let settings = ServeSettings {
+            transport,
+            ..ServeSettings::embedded(upstream)
+        };
+        let built = gateway::Gateway::build(settings).await.unwrap();
+        let drain = Drain::with_timeout(DRAIN_TIMEOUT);
+        Self {
+            address: built.address().unwrap(),
+            running: tokio::spawn(built.run(drain.clone())),
+            drain,
+            ends: watch::Sender::new(false),
+            goes_on: false,
+        }
+    }
+
+    async fn spoiled(&self, spoils: Spoils) -> Spoiler {
+        Spoiler::before(self.address, spoils, self.ends.subscribe()).await
+    }
+}
+
+impl drain::gateway::Gateway for Gateway {
+    fn terminate(&self) -> Result<()> {
+        self.ends.send_replace(true);
+        if !self.goes_on {
+            self.drain.begin();
+        }
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+}
+
+async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Sheet {
+    let reference = api.address();
+    let line = format!("x drain {FLAGS} --reference http://{reference} {more}");
+    let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+    let Scenario::Drain(flags) = flags.scenario else {
+        panic!("{line}")
+    };
+    let playing = tokio::time::timeout(PATIENCE, drain::play(&flags, gateway));
+    playing.await.unwrap().unwrap()
+}
+
+/// A certificate for this machine, gone in the end.
+struct Certificate(PathBuf);
+
+impl Certificate {
+    fn made() -> Self {
+        let name = format!("{}-drain-{}", env!("CARGO_PKG_NAME"), std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
+        std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        Self(folder)
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Tls {
+            cert: self.0.join("tls.crt"),
+            key: self.0.join("tls.key"),
+            sni: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Certificate {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[track_caller]
+fn all_ended_in_order(sheet: &Sheet) {
+    proves(sheet, "ended in order with all events", CLIENTS);
+    assert_eq!(sheet.value("clients", 0), Some(CLIENTS), "{sheet}");
+    proves(sheet, "events verified", WATCHERS as f64);
+    proves(sheet, "new connections refused", 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_ends_as_it_should_passes() {
+    let api = server(Options::default()).await;
+    let gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    let target = format!("--target http://{}", gateway.address);
+    all_ended_in_order(&play(&api, &gateway, &target).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
+    let certificate = Certificate::made();
+    let ca = certificate.0.join("tls.crt");
+    let api = server(Options::default()).await;
+    let flags = |address: SocketAddr| format!("--target https://{address} --ca {}", ca.display());
+
+    let gateway = Gateway::start(&api, certificate.transport()).await;
+    all_ended_in_order(&play(&api, &gateway, &flags(gateway.address)).await);
+
+    let gateway = Gateway::start(&api, certificate.transport()).await;
+    // The record of TLS 1.3 that says so.
+    let spoiler = gateway.spoiled(Spoils::Shortens(24)).await;
+    let sheet = play(&api, &gateway, &flags(spoiler.address)).await;
+    finds(
+        &sheet,
+        "HTTP/1.1: its connection was reset, or ended without",
+    );
+    finds(
+        &sheet,
+        "WebSocket: closed by the server without the end of TLS",
+    );
+}
+
+async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
+    let api = server(Options::default()).await;
+    let spoils = match spoils {
+        Spoils::Serves(_) => Spoils::Serves(api.address()),
+        spoils => spoils,
+    };
+    let mut gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    gateway.goes_on = goes_on;
+    let spoiler = gateway.spoiled(spoils).await;
+    let more = format!("--target http://{} {more}", spoiler.address);
+    play(&api, &gateway, &more).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_lacks_its_last_bytes_is_found() {
+    let sheet = play_spoiled(Spoils::Shortens(4), false, "").await;
+    for name in ["HTTP/1.1", "HTTP/1.1, slow", "HTTP/1.1, forwarded"] {
+        finds(&sheet, &format!("{name}: closed by the server within"));
+    }
+    finds(&sheet, "WebSocket: a WebSocket that was closed without a");
+    finds(
+        &sheet,
+        "list, HTTP/1.1: closed by the server within a response",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_missing_before_the_end_is_found() {
+    let sheet = play_spoiled(Spoils::Loses, false, "").await;
+    for name in ["HTTP/1.1", "HTTP/1.1, metadata", "HTTP/1.1, forwarded"] {
+        finds(&sheet, &format!("{name}: lost: version"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_falls_silent_is_found() {
+    let sheet = play_spoiled(Spoils::FallsSilent, true, "--drain-timeout 1").await;
+    finds(&sheet, "HTTP/1.1: did not end");
+    finds(&sheet, "HTTP/2: did not end");
+    finds(&sheet, "list, HTTP/2: did not end");
+    finds(&sheet, "a new connection got no answer");
+    finds(&sheet, "has not ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_served_after_the_others_have_gone_is_found() {
+    let somebody = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sheet = play_spoiled(Spoils::Serves(somebody), false, "").await;
+    finds(&sheet, "a new connection was served although");
+}

@@ -1,0 +1,162 @@
+//! A relay before a gateway that passes everything on until the gateway is asked to end, and then spoils the end: whoever looks for clients
+//! that were not served to the end must find those behind it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::relay::accepting;
+use crate::wire::response::{Progress, Response};
+
+/// The event of each watch over HTTP/1.1 that is lost, counted from 1.
+const LOST: usize = 3;
+/// What may be the end is kept so long. HTTP/2 goes on after what is no end.
+const KEPT_FOR: Duration = Duration::from_millis(300);
+
+/// What it does to connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoils {
+    /// So many bytes at the end of each do not come; then it is closed.
+    Shortens(usize),
+    /// Nothing comes any more and nothing is closed. Who comes new waits for ever.
+    FallsSilent,
+    /// From the beginning each watch over HTTP/1.1 lacks an event.
+    Loses,
+    /// Who comes new is served by another server.
+    Serves(SocketAddr),
+}
+
+/// A running relay; its connections end with it.
+pub(crate) struct Spoiler {
+    pub(crate) address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Spoiler {
+    /// Begins. `ends` becomes true when the gateway is asked to end.
+    pub(crate) async fn before(
+        gateway: SocketAddr,
+        spoils: Spoils,
+        ends: watch::Receiver<bool>,
+    ) -> Self {
+        let (address, _tasks) = accepting(move |client| {
+            let mut ends = ends.clone();
+            let to = match spoils {
+                Spoils::Serves(other) if *ends.borrow() => other,
+                _ => gateway,
+            };
+            let passing = pass_on(client, to, spoils, ends.clone());
+            async move {
+                let mut passing = std::pin::pin!(passing);
+                // Either side may be gone at any time.
+                if spoils != Spoils::FallsSilent {
+                    let _ = passing.await;
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    _ = ends.wait_for(|ends| *ends) => {}
+                    _ = &mut passing => return,
+                }
+                // Its sockets stay open.
+                std::future::pending().await
+            }
+        })
+        .await;
+        Self { address, _tasks }
+    }
+}
+
+async fn pass_on(
+    client: TcpStream,
+    server: SocketAddr,
+    spoils: Spoils,
+    ends: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    let (mut from_client, to_client) = client.into_split();
+    let (from_server, mut to_server) = server.into_split();
+    let mut buffer = vec![0; 16 << 10];
+    let len = from_client.read(&mut buffer).await?;
+    to_server.write_all(&buffer[..len]).await?;
+    let first = String::from_utf8_lossy(&buffer[..len]);
+    let is_watch = first.starts_with("GET ") && first.contains("watch=1");
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let answers = async {
+        match spoils {
+            Spoils::Shortens(len) => shorten(from_server, to_client, len, ends).await,
+            Spoils::Loses if is_watch && !first.contains("Upgrade") => {
+                lose(from_server, to_client).await
+            }
+            Spoils::Loses | Spoils::FallsSilent | Spoils::Serves(_) => {
+                shorten(from_server, to_client, 0, ends).await
+            }
+        }
+    };
+    tokio::select! {
+        _ = requests => Ok(()),
+        ended = answers => ended,
+    }
+}
+
+/// Passes on all but the last bytes.
+async fn shorten(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    len: usize,
+    ends: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let (mut buffer, mut kept) = (vec![0; 64 << 10], Vec::new());
+    loop {
+        let Ok(read) = tokio::time::timeout(KEPT_FOR, from.read(&mut buffer)).await else {
+            // It was not the end.
+            to.write_all(&std::mem::take(&mut kept)).await?;
+            continue;
+        };
+        let read = read?;
+        if read == 0 {
+            return Ok(());
+        }
+        kept.extend_from_slice(&buffer[..read]);
+        let keeps = if *ends.borrow() { len } else { 0 };
+        let goes = kept.len().saturating_sub(keeps);
+        to.write_all(&kept[..goes]).await?;
+        kept.drain(..goes);
+    }
+}
+
+/// Passes on a chunked body, a line a chunk, without one of the lines.
+async fn lose(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+    let (mut buffer, mut head, mut body) = (vec![0; 64 << 10], Vec::new(), Vec::new());
+    let (mut response, mut lines, mut has_head) = (Response::default(), 0, false);
+    loop {
+        let len = from.read(&mut buffer).await?;
+        if len == 0 {
+            return Ok(());
+        }
+        let fed = response.feed(&buffer[..len], |_, data| body.extend_from_slice(data));
+        if !has_head {
+            head.extend_from_slice(&buffer[..len]);
+            if let Some(end) = memchr::memmem::find(&head, b"\r\n\r\n") {
+                has_head = true;
+                to.write_all(&head[..end + 4]).await?;
+            }
+        }
+        while let Some(end) = memchr::memchr(b'\n', &body) {
+            lines += 1;
+            let line: Vec<u8> = body.drain(..=end).collect();
+            if lines != LOST {
+                let chunk = [format!("{:x}\r\n", line.len()).as_bytes(), &line, b"\r\n"].concat();
+                to.write_all(&chunk).await?;
+            }
+        }
+        if matches!(fed, Ok(Progress::Complete(_))) {
+            to.write_all(b"0\r\n\r\n").await?;
+        }
+    }
+}
