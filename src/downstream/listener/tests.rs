@@ -212,6 +212,21 @@ async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String 
     String::from_utf8(read).unwrap()
 }
 
+/// Watches, drains, and reads to the end of the connection, which is that of the answer.
+async fn watch_until_drained(
+    client: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
+    served: &Served,
+    drain: &Drain,
+) {
+    client.write_all(WATCH.as_bytes()).await.unwrap();
+    read_to(client, "ADDED").await;
+    drain.begin();
+    served.hub.close();
+    let mut read = String::new();
+    client.read_to_string(&mut read).await.unwrap();
+    assert!(read.ends_with("0\r\n\r\n"), "{read}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_takes_further_requests_before_and_after_a_watch() {
     let (_world, served) = world();
@@ -259,13 +274,7 @@ async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     let connection = connection_to(Upstream(Some(served.clone())));
     let drain = connection.drain.clone();
     let run = tokio::spawn(connection.http1(server.into()));
-    client.write_all(WATCH.as_bytes()).await.unwrap();
-    read_to(&mut client, "ADDED").await;
-    drain.begin();
-    served.hub.close();
-    let mut read = String::new();
-    client.read_to_string(&mut read).await.unwrap();
-    assert!(read.ends_with("0\r\n\r\n"), "{read}");
+    watch_until_drained(&mut client, &served, &drain).await;
     assert_eq!(run.await.unwrap(), Ok(()));
 }
 

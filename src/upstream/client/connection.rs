@@ -118,7 +118,7 @@ impl End {
 
     /// Waits until nothing can come of a request that was given to this connection, unless it was given to another one since. On one
     /// that was used before hyper tries again by itself, which may take as long as connecting does.
-    async fn passed(mut self) {
+    async fn passed(&mut self) {
         let is_reused = self.used.set(()).is_err();
         while self.alive.changed().await.is_ok() {}
         let again = if is_reused {
@@ -134,13 +134,12 @@ impl End {
 async fn lost(mut captured: CaptureConnection) {
     loop {
         let end = End::of(captured.wait_for_connection_metadata().await.as_ref());
-        let Some(end) = end else {
+        let Some(mut end) = end else {
             return pending().await;
         };
-        let before = end.alive.clone();
         end.passed().await;
         let now = End::of(captured.connection_metadata().as_ref());
-        if now.is_some_and(|now| now.alive.same_channel(&before)) {
+        if now.is_some_and(|now| now.alive.same_channel(&end.alive)) {
             return;
         }
     }

@@ -60,7 +60,7 @@ async fn where_hyper_connects_again_it_has_the_time() {
         (false, LAST_WORD_TIMEOUT),
         (true, CONNECT_TIMEOUT + LAST_WORD_TIMEOUT),
     ] {
-        let (alive, end) = end(is_used);
+        let (alive, mut end) = end(is_used);
         let begun = Instant::now();
         drop(alive);
         end.passed().await;
