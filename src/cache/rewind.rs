@@ -125,3 +125,6 @@ impl PastStates {
         self.states().retain(|kept| kept.resource_version >= floor);
     }
 }
+
+#[cfg(test)]
+mod tests;

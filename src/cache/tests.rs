@@ -5,7 +5,7 @@ pub(crate) mod samples;
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::resource::Layout;
+use crate::resource::{EventKind, Layout};
 use samples::{Recorder, Sample, World, keep, kind};
 
 #[test]
@@ -26,6 +26,35 @@ fn a_deletion_of_what_was_never_here_is_progress() {
     assert_eq!(versions, [(0, 10), (0, 12)]);
     let snapshot = writer.cache().snapshot().unwrap();
     assert_eq!(snapshot.resource_version, ResourceVersion(12));
+}
+
+#[test]
+fn whoever_loses_sight_of_an_object_is_shown_it_as_it_was() {
+    let mut before = Sample::new("a/x", 11);
+    before.tier = Some("x");
+    let after = Sample::new("a/x", 12);
+    let event = |kind, previous: Option<&Sample>| {
+        let previous = previous.map(Sample::object);
+        Event::new(0, kind, after.object(), previous, Instant::now())
+    };
+    let text = |event: &Event, kind| {
+        let frame = event.frame(kind);
+        assert_eq!(event.frame(kind).as_ptr(), frame.as_ptr(), "made once");
+        String::from_utf8(frame.to_vec()).unwrap()
+    };
+    let changed = event(EventKind::Modified, Some(&before));
+    let left = text(&changed, EventKind::Deleted);
+    assert!(left.starts_with(r#"{"type":"DELETED""#), "{left}");
+    assert!(left.contains(r#""tier":"x""#) && left.contains(r#""resourceVersion":"12""#));
+    let entered = text(&changed, EventKind::Added);
+    assert!(entered.starts_with(r#"{"type":"ADDED""#), "{entered}");
+    assert!(!entered.contains("tier"));
+    // Of a deletion the last state is told, whoever saw another before.
+    let deleted = text(
+        &event(EventKind::Deleted, Some(&before)),
+        EventKind::Deleted,
+    );
+    assert!(!deleted.contains("tier"), "{deleted}");
 }
 
 /// Resuming looks at the floor and at the ring, and the writer may evict in between.
@@ -144,6 +173,8 @@ fn versions_of_a_lost_history_are_too_old_until_they_have_been_reached() {
     let cache = Arc::clone(writer.cache());
     let resumes = |version: u64| cache.resume_after(ResourceVersion(version)).is_ok();
     assert!(resumes(50) && !resumes(51) && !resumes(100));
+    let may_be_lost = |version: u64| cache.may_be_lost(ResourceVersion(version));
+    assert!(may_be_lost(40) && may_be_lost(100) && !may_be_lost(101));
     assert!(resumes(101), "from a server that is ahead, as ever");
     let snapshot = cache.snapshot().unwrap();
     assert!(cache.prove(&snapshot, ResourceVersion(60)));

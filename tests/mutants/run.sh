@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Mutation tests by cargo-mutants: changes the code in small ways, one at a time, and looks whether a test notices.
 #
-#   run.sh cache|view|reflector [ARGUMENT...]   in a crate of their own that builds in seconds, with the tests of that module alone
+#   run.sh cache|view|reflector [ARGUMENT...]   in a crate of their own that builds in seconds: by the tests of that module, and what they
+#                                               miss by all tests of that crate
 #   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute a mutant
 #
 # ARGUMENTs go to cargo-mutants, such as --file src/cache/ring.rs, --shard 0/4 or --list. The result is in target/mutants/NAME/mutants.out;
@@ -24,6 +25,7 @@ cargo mutants --version >/dev/null 2>&1 || unfit "cargo-mutants is missing: carg
 command -v python3 >/dev/null || unfit "python3 is missing"
 cd "$top"
 work=$top/target/mutants/$part
+first=$work/first.json
 mkdir -p "$work"
 
 # Each mutant is built and linked; lines are not wanted.
@@ -33,7 +35,7 @@ options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Deb
     # Only loom builds it.
     --exclude '**/models.rs')
 
-# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, looked for by the tests whose names begin so.
+# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, looked for by the tests whose names begin so, and then by all.
 alone() {
     local crate=$work/crate files=$1 tests=$2 zone
     shift 2
@@ -50,7 +52,12 @@ alone() {
     cp Cargo.lock "$crate/"
     "$here/manifest.py" Cargo.toml "$crate/src" >"$crate/Cargo.toml"
     # The crate lies below what git ignores.
-    cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@" -- -E "test(/^$tests::/)"
+    local mutants=(cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@") code=0
+    rm -f "$first"
+    "${mutants[@]}" -- -E "test(/^$tests::/)" || code=$?
+    case $code in 2 | 3) ;; *) return "$code" ;; esac
+    cp "$work/mutants.out/outcomes.json" "$first"
+    "${mutants[@]}" --iterate
 }
 
 cache() { alone src/cache cache "$@"; }
@@ -67,4 +74,6 @@ code=0
 case " $* " in *" --list "*) exit "$code" ;; esac
 # 2: some were missed; 3: some timed out, which a test noticed.
 case $code in 0 | 2 | 3) ;; *) exit 3 ;; esac
-"$here/table.py" "$work/mutants.out/outcomes.json" "$here/equivalent.txt"
+runs=("$work/mutants.out/outcomes.json")
+[ ! -f "$first" ] || runs=("$first" "${runs[@]}")
+"$here/table.py" "$here/equivalent.txt" "${runs[@]}"

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""table.py OUTCOMES_JSON EQUIVALENT: prints how many mutants of each module the tests caught, and those that they missed."""
+"""table.py EQUIVALENT OUTCOMES_JSON...: prints how many mutants of each module the tests caught, and those that they missed. Of a mutant that
+ran more than once, the last run counts."""
 import collections
 import json
 import pathlib
 import re
 import sys
 
-outcomes = json.loads(pathlib.Path(sys.argv[1]).read_text())["outcomes"]
-equivalent = {line.partition("  # ")[0].strip() for line in pathlib.Path(sys.argv[2]).read_text().splitlines() if line and not line.startswith("#")}
+runs = [json.loads(pathlib.Path(path).read_text())["outcomes"] for path in sys.argv[2:]]
+outcomes = {outcome["scenario"]["Mutant"]["name"]: outcome for run in runs for outcome in run if outcome["scenario"] != "Baseline"}
+equivalent = {line.partition("  # ")[0].strip() for line in pathlib.Path(sys.argv[1]).read_text().splitlines() if line and not line.startswith("#")}
 tables, missed, named = collections.defaultdict(collections.Counter), [], set()
-for outcome in outcomes:
-    if outcome["scenario"] == "Baseline":
-        continue
+for outcome in outcomes.values():
     mutant = outcome["scenario"]["Mutant"]
     module = re.sub(r"^src/|\.rs$", "", mutant["file"]).replace("/", "::")
     # Without line and column, which change with every edit above.

@@ -97,6 +97,49 @@ fn numbered(count: u64) -> ObjectMap {
     )
 }
 
+#[test]
+fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
+    let mut map = numbered(3 * 192);
+    let remove = |map: &mut ObjectMap, numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            let key = format!("ns/n{number:04}");
+            assert!(map.remove(KeyRef::of_joined(&key)).is_some());
+        }
+    };
+    let at = |number: usize, count| (format!("ns/n{number:04}"), count);
+    // The last chunk has no next one, however small it is.
+    remove(&mut map, 384..575);
+    assert_eq!(outline(&map), [at(0, 192), at(192, 192), at(575, 1)]);
+    // The first joins when both together are half full.
+    remove(&mut map, 192..286);
+    remove(&mut map, 0..161);
+    assert_eq!(outline(&map), [at(161, 31), at(286, 98), at(575, 1)]);
+    remove(&mut map, 161..162);
+    assert_eq!(outline(&map), [at(162, 128), at(575, 1)]);
+    // Not before it is small itself, and one without objects is gone.
+    remove(&mut map, 162..192);
+    remove(&mut map, 286..352);
+    assert_eq!(outline(&map), [at(352, 32), at(575, 1)]);
+    remove(&mut map, 575..576);
+    remove(&mut map, 352..383);
+    assert_eq!(outline(&map), [at(383, 1)]);
+    assert!(!map.is_empty());
+    remove(&mut map, 383..384);
+    assert!(map.is_empty());
+    assert_eq!(outline(&map), []);
+}
+
+#[test]
+fn chunks_begin_where_they_do() {
+    let map = numbered(193);
+    let begins = |from: &str| map.is_at_chunk(map.place_from(from));
+    assert!(begins("") && begins("ns/n0192") && begins("zz"));
+    assert!(!begins("ns/n0001") && !begins("ns/n0191"));
+    assert!(begins("ns/n0191\0"), "behind the last of a chunk");
+    let place = Place { chunk: 2, index: 1 };
+    assert!(map.is_at_chunk(place), "behind all");
+}
+
 fn block(len: u64) -> Block {
     Block {
         deflate: bytes::Bytes::new(),

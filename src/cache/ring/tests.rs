@@ -93,6 +93,24 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
 }
 
 #[test]
+fn a_segment_is_sealed_when_it_is_full_or_heavy() {
+    let keep = Retention {
+        bytes_max: 800,
+        ..retention(4, 100)
+    };
+    let mut writer = RingWriter::new(keep);
+    let start = Instant::now();
+    assert_eq!(writer.oldest_at(), None);
+    let newest_of_first = start + Duration::from_secs(3);
+    for (second, len) in (0..).zip([1, 1, 1, 1, 100, 1, 101, 1]) {
+        writer.append(second, len, start + Duration::from_secs(second));
+    }
+    let counts: Vec<_> = writer.kept.iter().map(|kept| kept.events).collect();
+    assert_eq!(counts, [4, 2, 1, 1]);
+    assert_eq!(writer.oldest_at(), Some(newest_of_first));
+}
+
+#[test]
 fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
     let keep = Retention {
         age_min: Duration::from_secs(2),
@@ -106,17 +124,20 @@ fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
     });
     writer.expire_all(start + Duration::from_secs(2));
     assert_eq!((ring.oldest(), writer.events()), (0, 6), "not old yet");
+    writer.append(6, 1, start + Duration::from_secs(1));
     writer.expire_all(start + Duration::from_secs(3));
-    assert_eq!((ring.oldest(), writer.events(), writer.bytes()), (6, 0, 0));
-    assert_eq!(read_all(&ring, 5), Err(Lagged { oldest: 6 }));
+    assert_eq!((ring.oldest(), writer.events()), (4, 3), "one came later");
+    writer.expire_all(start + Duration::from_secs(4));
+    assert_eq!((ring.oldest(), writer.events(), writer.bytes()), (7, 0, 0));
+    assert_eq!(read_all(&ring, 6), Err(Lagged { oldest: 7 }));
     assert_eq!(
-        read_all(&ring, 6),
-        Ok((vec![], 6)),
+        read_all(&ring, 7),
+        Ok((vec![], 7)),
         "nobody who is at the head lags"
     );
-    assert_eq!(ring.partition_point(|_| true), 6);
-    writer.append(60, 1, start + Duration::from_secs(3));
-    assert_eq!(read_all(&ring, 6), Ok((vec![60], 7)));
+    assert_eq!(ring.partition_point(|_| true), 7);
+    writer.append(70, 1, start + Duration::from_secs(4));
+    assert_eq!(read_all(&ring, 7), Ok((vec![70], 8)));
 }
 
 #[test]
@@ -135,6 +156,7 @@ fn a_place_far_behind_is_found_among_segments_of_any_length() {
     assert!(writer.events() > 40);
     for from in ring.oldest()..60 {
         assert_eq!(read_all(&ring, from), Ok(((from..60).collect(), 60)));
+        assert_eq!(ring.partition_point(|value| *value < from), from);
     }
 }
 
@@ -148,14 +170,12 @@ fn bytes_bound_the_ring_however_young_its_events_are() {
         age_min: Duration::from_secs(75),
     };
     let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
     let now = Instant::now();
     for value in 0..1000 {
         writer.append(value, 60, now);
-        assert!(
-            writer.bytes() <= 800 + 200,
-            "the bound and at most the newest segment: {}",
-            writer.bytes()
-        );
+        assert!(writer.bytes() <= 800, "{}", writer.bytes());
+        assert_eq!(value + 1 - ring.oldest(), writer.events() as u64);
     }
     assert!(writer.events() > 5);
 }

@@ -1,0 +1,118 @@
+//! Which older states are at hand, and how far back one is reached.
+
+use std::time::Instant;
+
+use super::*;
+use crate::cache::tests::samples::{Recorder, Sample, keep, kind};
+use crate::cache::{Change, Writer};
+use crate::resource::Layout;
+
+/// Empty at version 10; then each version writes one object.
+fn written_to(version: u64, events_max: usize) -> Writer {
+    let kind = kind(Layout::Typed);
+    let mut writer = Writer::new(kind, keep(events_max), Arc::new(Recorder::default()));
+    let now = Instant::now();
+    let listed_at = ResourceVersion(10);
+    writer.replace(Vec::new(), listed_at, now).unwrap();
+    write(&mut writer, 11, version);
+    writer
+}
+
+fn write(writer: &mut Writer, from: u64, to: u64) {
+    let sample = |version| Sample::new(&format!("a/{version:06}"), version).object();
+    writer.apply((from..=to).map(sample).map(Change::Put), Instant::now());
+}
+
+/// The state at this version, from the newest.
+fn state(writer: &Writer, version: u64) -> Arc<Snapshot> {
+    let rewind = writer.cache().rewind(ResourceVersion(version)).unwrap();
+    Arc::new(rewind.finish())
+}
+
+fn is_at_hand(writer: &Writer, version: u64) -> bool {
+    let found = writer.cache().state_at(ResourceVersion(version));
+    assert!(
+        found
+            .iter()
+            .all(|state| state.resource_version.0 == version)
+    );
+    found.is_some()
+}
+
+#[test]
+fn older_states_are_at_hand_once_kept_until_others_were_used_later() {
+    let writer = written_to(40, 100);
+    assert!(is_at_hand(&writer, 40), "the newest is");
+    let kept = 20..20 + KEPT_MAX as u64;
+    for version in kept.clone() {
+        assert!(!is_at_hand(&writer, version));
+        writer.cache().keep(&state(&writer, version));
+        assert!(is_at_hand(&writer, version));
+    }
+    assert!(!is_at_hand(&writer, 19) && !is_at_hand(&writer, 41));
+    // The same once more takes no room from others.
+    writer.cache().keep(&state(&writer, 27));
+    assert!(kept.clone().all(|version| is_at_hand(&writer, version)));
+    // The first one is used again, so that the second has waited longest.
+    assert!(is_at_hand(&writer, 20));
+    writer.cache().keep(&state(&writer, 35));
+    let left: Vec<_> = kept
+        .filter(|version| is_at_hand(&writer, *version))
+        .collect();
+    assert_eq!(left, [20, 22, 23, 24, 25, 26, 27]);
+}
+
+#[test]
+fn an_older_state_is_reached_from_the_nearest_one_kept() {
+    let writer = written_to(40, 100);
+    let undone = |version| {
+        let rewind = writer.cache().rewind(ResourceVersion(version)).unwrap();
+        rewind.events.len()
+    };
+    assert_eq!([undone(12), undone(40)], [28, 0]);
+    for version in [30, 20, 25] {
+        writer.cache().keep(&state(&writer, version));
+    }
+    assert_eq!(
+        [12, 19, 20, 21, 26, 30, 31].map(undone),
+        [8, 1, 0, 4, 4, 0, 9]
+    );
+    let state = state(&writer, 12);
+    assert_eq!((state.resource_version.0, state.sequence), (12, 2));
+    assert_eq!(state.objects.len(), 2);
+}
+
+#[test]
+fn kept_states_go_with_the_history_that_reaches_them() {
+    let mut writer = written_to(20, 8);
+    for version in [15, 17] {
+        writer.cache().keep(&state(&writer, version));
+    }
+    let floor = |writer: &Writer| {
+        let cache = writer.cache();
+        floor(&cache.snapshot().unwrap(), cache.history()).0
+    };
+    let mut version = 20;
+    while floor(&writer) <= 15 {
+        assert!(is_at_hand(&writer, 15));
+        version += 1;
+        write(&mut writer, version, version);
+    }
+    assert!(!is_at_hand(&writer, 15));
+    assert_eq!(is_at_hand(&writer, 17), floor(&writer) <= 17);
+    write(&mut writer, version + 1, 40);
+    assert!(!is_at_hand(&writer, 17));
+    writer.expire(Instant::now());
+    assert_eq!(writer.cache().past.states().len(), 0, "and hold nothing");
+}
+
+#[test]
+fn so_many_events_are_undone_and_no_more() {
+    let most = UNDONE_MAX as u64;
+    let writer = written_to(10 + most + 1, usize::MAX);
+    let rewind = |version| writer.cache().rewind(ResourceVersion(version));
+    assert_eq!(rewind(11).unwrap().finish().objects.len(), 1);
+    assert_eq!(rewind(10).unwrap_err(), RewindError::TooFar);
+    assert_eq!(rewind(9).unwrap_err(), RewindError::Evicted);
+    assert_eq!(rewind(10 + most + 2).unwrap_err(), RewindError::Future);
+}
