@@ -137,6 +137,18 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
             "ADDED a/5 20",
         ],
     );
+    // Where something was written nothing was deleted.
+    check_relist(
+        &[("a/1", 1, 11), ("a/5", 5, 13)],
+        20,
+        &[
+            "MODIFIED a/1 11",
+            "DELETED a/2 12",
+            "ADDED a/5 13",
+            "DELETED a/3 14",
+            "DELETED a/4 15",
+        ],
+    );
     // An object made anew was deleted before that.
     check_relist(
         &[("a/1", 1, 13), ("a/2", 9, 14), ("a/3", 3, 3)],
@@ -159,6 +171,90 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
             "ADDED a/2 11",
         ],
     );
+}
+
+#[test]
+fn lists_of_neighbouring_versions_leave_no_gap() {
+    let told = Arc::new(Recorder::default());
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), told);
+    for version in (10..40).chain(39..60) {
+        let version = ResourceVersion(version);
+        writer.replace(Vec::new(), version, Instant::now()).unwrap();
+    }
+    let snapshot = writer.cache().snapshot().unwrap();
+    assert_eq!(snapshot.gaps, []);
+    assert_eq!(writer.cache().resume_after(ResourceVersion(10)), Ok(0));
+}
+
+#[test]
+fn an_observer_is_told_of_news_alone() {
+    let told = Arc::new(Recorder::default());
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
+    let now = Instant::now();
+    let put = |key: &str, version| Change::Put(Sample::new(key, version).object());
+    let listed_at = ResourceVersion(10);
+    writer.replace(Vec::new(), listed_at, now).unwrap();
+    writer.apply([put("a/x", 12)], now);
+    told.take();
+    // Repeated, or from before.
+    for repeated in [put("a/x", 12), put("a/y", 11)] {
+        assert_eq!(writer.apply([repeated], now).ignored, 1);
+    }
+    writer.progress(ResourceVersion(12), now);
+    assert!(told.take().is_empty());
+    // Another object of the same transaction is news.
+    assert_eq!(writer.apply([put("a/y", 12)], now).events, 1);
+    assert_eq!(told.take().len(), 1);
+    assert!(
+        writer
+            .cache()
+            .snapshot()
+            .unwrap()
+            .objects
+            .object("a/y")
+            .is_some()
+    );
+    writer.progress(ResourceVersion(13), now);
+    assert_eq!(told.take().len(), 1);
+}
+
+/// Takes one event at a time, and wakes two watchers for it.
+#[derive(Debug)]
+struct OneByOne;
+
+impl Observer for OneByOne {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        _: Sequence,
+        _: ResourceVersion,
+        _: Instant,
+    ) -> Dispatched {
+        let events = events.len().min(1);
+        Dispatched {
+            events,
+            woken: 2 * events,
+        }
+    }
+}
+
+#[test]
+fn what_an_observer_takes_in_parts_is_counted_whole() {
+    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::new(OneByOne));
+    let now = Instant::now();
+    let listed_at = ResourceVersion(10);
+    writer.replace(Vec::new(), listed_at, now).unwrap();
+    let puts = |versions: std::ops::Range<u64>| {
+        versions.map(|version| Change::Put(Sample::new(&format!("a/{version}"), version).object()))
+    };
+    assert_eq!(writer.apply(puts(11..14), now).woken, 6);
+    writer.publish_changes(puts(14..16), now);
+    assert!(writer.is_behind());
+    // A bookmark waits its turn: it is told with the last event before it.
+    writer.progress(ResourceVersion(20), now);
+    assert_eq!([writer.dispatch(now), writer.dispatch(now)], [2, 2]);
+    assert!(!writer.is_behind());
+    assert_eq!(writer.dispatch(now), 0);
 }
 
 #[test]

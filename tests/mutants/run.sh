@@ -33,7 +33,7 @@ export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
 # What Debug prints is for people who look for a defect.
 options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Debug|Display)' --exclude-re '<impl Debug' --no-shuffle --test-tool nextest
     # Only loom builds it.
-    --exclude '**/models.rs')
+    --exclude '**/models.rs' --exclude '**/loom_cells.rs')
 
 # alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, looked for by the tests whose names begin so, and then by all.
 alone() {

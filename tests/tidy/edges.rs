@@ -169,6 +169,7 @@ const ATOMICS: &[&str] = &[
     "src/apiserver/server.rs",
     "src/auth/lease.rs",
     "src/cache/sync.rs",
+    "src/cache/sync/loom_cells.rs",
     "src/metrics/sharded.rs",
 ];
 

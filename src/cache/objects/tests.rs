@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::resource::{KeyRef, ObjectParts, ResourceVersion};
+use crate::resource::{KeyRef, ObjectParts, ResourceVersion, Span};
 
 fn object(namespace: &str, name: &str, version: u64) -> Object {
     let parts = ObjectParts {
@@ -127,6 +127,93 @@ fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
     remove(&mut map, 383..384);
     assert!(map.is_empty());
     assert_eq!(outline(&map), []);
+}
+
+/// An object whose frame has this length.
+fn framed(name: &str, frame_len: usize) -> Object {
+    let of = |len: usize| {
+        let parts = ObjectParts {
+            namespace: "ns".into(),
+            name: name.into(),
+            ..ObjectParts::default()
+        };
+        Object::new(parts, &vec![b' '; len])
+    };
+    let rest = of(0).frame_len();
+    of(frame_len - rest)
+}
+
+fn with(objects: &[(&str, usize)]) -> ObjectMap {
+    let mut map = ObjectMap::default();
+    for (name, frame_len) in objects {
+        map.insert(framed(name, *frame_len));
+    }
+    map
+}
+
+#[test]
+fn a_chunk_grows_until_it_is_over_full() {
+    let mut map = numbered(0);
+    for number in 0..256 {
+        map.insert(object("ns", &format!("n{number:04}"), number));
+    }
+    assert_eq!(outline(&map), [("ns/n0000".into(), 256)]);
+    map.insert(object("ns", "n9999", 1));
+    assert_eq!(
+        outline(&map),
+        [("ns/n0000".into(), 129), ("ns/n0129".into(), 128)]
+    );
+
+    let half = chunk::FRAMES_LEN_MAX / 2;
+    assert_eq!(with(&[("a", half), ("b", half)]).chunks.len(), 1);
+    assert_eq!(with(&[("a", half), ("b", half + 1)]).chunks.len(), 2);
+    assert_eq!(with(&[("a", 3 * half)]).chunks.len(), 1);
+}
+
+#[test]
+fn small_chunks_join_if_their_bytes_allow() {
+    let half = chunk::FRAMES_LEN_MAX / 2;
+    for (next_len, chunks) in [(half - 200, 1), (half - 199, 2)] {
+        let objects = [("a", 200), ("b", half), ("z", next_len)];
+        let mut map =
+            ObjectMap::from_objects(objects.map(|(name, len)| framed(name, len)).to_vec());
+        assert_eq!(outline(&map), [("ns/a".into(), 2), ("ns/z".into(), 1)]);
+        map.remove(KeyRef::of_joined("ns/b"));
+        assert_eq!(map.chunks.len(), chunks, "{:?}", outline(&map));
+        assert_eq!(map.frames_len(), 200 + next_len);
+    }
+}
+
+#[test]
+fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
+    let mut map = numbered(2);
+    let asked = std::cell::Cell::new(0_u32);
+    let span = |object: &Object| {
+        asked.set(asked.get() + 1);
+        let start = u32::try_from(object.resource_version().0).unwrap();
+        Some(Span { start, end: 9 })
+    };
+    let len = |_: &Object| {
+        asked.set(asked.get() + 1);
+        Some(7)
+    };
+    for _ in 0..2 {
+        let chunk = &map.chunks[0];
+        assert!(!chunk.has_metadata() && !chunk.is_measured(Measured::Metadata));
+        for _ in 0..2 {
+            let starts = chunk.metadata(span).unwrap().iter().map(|span| span.start);
+            assert_eq!(starts.collect::<Vec<_>>(), [0, 1]);
+            assert_eq!(chunk.lens(Measured::Metadata, len), Some(&[7, 7][..]));
+        }
+        assert_eq!(asked.replace(0), 4);
+        assert!(chunk.has_metadata() && chunk.is_measured(Measured::Metadata));
+        assert!(!chunk.is_measured(Measured::Whole));
+        map.insert(object("ns", "n0001", 1));
+    }
+    let chunk = &map.chunks[0];
+    assert_eq!(chunk.metadata(|_| None), None);
+    assert_eq!(chunk.lens(Measured::Whole, |_| None), None);
+    assert!(chunk.has_metadata(), "that it cannot be told is known, too");
 }
 
 #[test]

@@ -93,6 +93,40 @@ fn young_events_stay_until_memory_or_count_says_otherwise() {
 }
 
 #[test]
+fn what_is_exactly_at_a_bound_stays() {
+    let now = Instant::now();
+    let mut writer = RingWriter::new(retention(2, 4));
+    let ring = Arc::clone(writer.ring());
+    (0..5).for_each(|value| _ = writer.append(value, 1, now));
+    assert_eq!(ring.oldest(), 0);
+    (5..7).for_each(|value| _ = writer.append(value, 1, now));
+    assert_eq!(ring.oldest(), 2);
+
+    let keep = Retention {
+        bytes_max: 800,
+        ..retention(2, 100)
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    (0..16).for_each(|value| _ = writer.append(value, 50, now));
+    writer.expire(now);
+    assert_eq!((ring.oldest(), writer.bytes()), (0, 800));
+
+    let keep = Retention {
+        events_min: 4,
+        age_min: Duration::from_secs(75),
+        ..retention(2, 100)
+    };
+    let mut writer = RingWriter::new(keep);
+    let ring = Arc::clone(writer.ring());
+    (0..7).for_each(|value| _ = writer.append(value, 1, now));
+    writer.expire(now + Duration::from_secs(75));
+    assert_eq!(ring.oldest(), 0, "not old yet");
+    writer.expire(now + Duration::from_secs(76));
+    assert_eq!((ring.oldest(), writer.events()), (2, 5));
+}
+
+#[test]
 fn a_segment_is_sealed_when_it_is_full_or_heavy() {
     let keep = Retention {
         bytes_max: 800,
