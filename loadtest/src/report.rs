@@ -244,7 +244,7 @@ impl Report {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
+        let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
         std::fs::write(file, text).with_context(|| file.display().to_string())
     }

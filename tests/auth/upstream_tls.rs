@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use jiff::{SignedDuration, Timestamp};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
 use kube_fanout::shutdown::Drain;
@@ -154,11 +155,11 @@ struct Stage {
 }
 
 impl Stage {
-    /// The API server shows `shown`; the gateway trusts `authority` and shows `own`, whose authority is `clients`.
+    /// The API server shows `shown`; the gateway trusts `authority` and shows what `user` has, whose authority is `clients`.
     async fn new(
-        name: &str,
+        folder: PathBuf,
         (authority, shown): (&Authority, &Pair),
-        (clients, own): (&Authority, &Pair),
+        (clients, user): (&Authority, &Value),
     ) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(
@@ -185,11 +186,8 @@ impl Stage {
         };
         let apiserver = apiserver::start(listener, options).unwrap();
         let wire = Wire::to(apiserver.address()).await;
-        let name = format!("upstream-{name}-{}", std::process::id());
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&folder).unwrap();
         let (config, server) = (folder.join("config"), wire.address.port());
-        replace(&config, &kubeconfig(server, own));
+        replace(&config, &kubeconfig(server, user));
         replace(&folder.join("ca.crt"), &authority.0.pem());
         let any = "http://localhost/".parse().unwrap();
         let settings = ServeSettings {
@@ -292,13 +290,35 @@ impl Stage {
     }
 }
 
-fn kubeconfig(port: u16, own: &Pair) -> String {
-    let server = format!("https://localhost:{port}");
+fn folder(name: &str) -> PathBuf {
+    let name = format!("upstream-{name}-{}", std::process::id());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The user of a kubeconfig that has this certificate.
+fn user(own: &Pair) -> Value {
     let data = |pem: String| BASE64_STANDARD.encode(pem);
-    let user = json!({
+    json!({
         "client-certificate-data": data(own.certificate.pem()),
         "client-key-data": data(own.key.serialize_pem()),
+    })
+}
+
+/// What an exec plugin prints that issues this certificate, which it says expires then.
+fn issued(own: &Pair, expires_in: SignedDuration) -> String {
+    let status = json!({
+        "clientCertificateData": own.certificate.pem(),
+        "clientKeyData": own.key.serialize_pem(),
+        "expirationTimestamp": (Timestamp::now() + expires_in).to_string(),
     });
+    let version = "client.authentication.k8s.io/v1";
+    json!({"apiVersion": version, "kind": "ExecCredential", "status": status}).to_string()
+}
+
+fn kubeconfig(port: u16, user: &Value) -> String {
+    let server = format!("https://localhost:{port}");
     json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -322,7 +342,12 @@ async fn an_upstream_certificate_that_has_expired_is_named_and_its_successor_is_
     let (authority, clients) = (Authority::new(), Authority::new());
     let own = clients.sign(2100);
     let expired = authority.sign(2021);
-    let stage = Stage::new("expired", (&authority, &expired), (&clients, &own)).await;
+    let stage = Stage::new(
+        folder("expired"),
+        (&authority, &expired),
+        (&clients, &user(&own)),
+    )
+    .await;
     for target in [PODS, NOBODY, "/api/v1/namespaces/default/pods?watch=1"] {
         let (code, message) = stage.get(target).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{message}");
@@ -348,7 +373,12 @@ async fn an_upstream_certificate_that_has_expired_is_named_and_its_successor_is_
 async fn upstreams_authority_is_rotated_under_open_watches() {
     let (old, new, clients) = (Authority::new(), Authority::new(), Authority::new());
     let own = clients.sign(2100);
-    let stage = Stage::new("authority", (&old, &old.sign(2100)), (&clients, &own)).await;
+    let stage = Stage::new(
+        folder("authority"),
+        (&old, &old.sign(2100)),
+        (&clients, &user(&own)),
+    )
+    .await;
     let mut watch = stage.watch().await;
     stage.shows(&mut watch, "before").await;
     stage.show(&new.sign(2100));
@@ -366,15 +396,47 @@ async fn a_kubeconfig_is_replaced_under_open_watches() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (old, new) = (clients.sign(2100), clients.sign(2101));
     let shown = authority.sign(2100);
-    let stage = Stage::new("kubeconfig", (&authority, &shown), (&clients, &old)).await;
+    let stage = Stage::new(
+        folder("kubeconfig"),
+        (&authority, &shown),
+        (&clients, &user(&old)),
+    )
+    .await;
     let mut watch = stage.watch().await;
     stage.shows(&mut watch, "before").await;
     let revoked = old.certificate.der().to_vec();
     stage.clients.revoked.lock().unwrap().insert(revoked);
     stage.wire.cut();
     stage.until_refused("").await;
-    let config = kubeconfig(stage.wire.address.port(), &new);
+    let config = kubeconfig(stage.wire.address.port(), &user(&new));
     replace(&stage.folder.join("config"), &config);
+    stage.until_forwarding().await;
+    stage.shows(&mut watch, "after").await;
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exec_plugin_issues_another_certificate_under_open_watches() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (old, new) = (clients.sign(2100), clients.sign(2101));
+    let folder = folder("plugin");
+    let answer = folder.join("issued");
+    replace(&answer, &issued(&old, SignedDuration::from_secs(10)));
+    let plugin = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "interactiveMode": "Never",
+        "command": "cat",
+        "args": [answer],
+    }});
+    let shown = authority.sign(2100);
+    let stage = Stage::new(folder, (&authority, &shown), (&clients, &plugin)).await;
+    let mut watch = stage.watch().await;
+    stage.shows(&mut watch, "before").await;
+    replace(&answer, &issued(&new, SignedDuration::from_hours(1)));
+    let revoked = old.certificate.der().to_vec();
+    stage.clients.revoked.lock().unwrap().insert(revoked);
+    stage.wire.cut();
+    // The plugin runs again before what it issued expires.
     stage.until_forwarding().await;
     stage.shows(&mut watch, "after").await;
     stage.ended().await;

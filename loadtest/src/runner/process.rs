@@ -11,8 +11,8 @@ use tokio::process::{Child, Command};
 
 /// How often something that is awaited is looked at.
 pub const LOOK: Duration = Duration::from_millis(50);
-/// From SIGTERM to SIGKILL.
-const END_WAIT: Duration = Duration::from_secs(10);
+/// From SIGTERM to SIGKILL: longer than a gateway's drain.
+const END_WAIT: Duration = Duration::from_secs(30);
 /// For a command that answers at once.
 const OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// Lines of a log that are shown when a run fails.
@@ -122,6 +122,7 @@ impl Process {
         };
         let _ = kill_process_group(group, Signal::TERM);
         if self.ended(END_WAIT).await.is_err() {
+            eprintln!("{} still ran {END_WAIT:?} after SIGTERM: killed", self.name);
             kill_process_group(group, Signal::KILL)?;
             self.child.wait().await?;
         }
