@@ -168,6 +168,23 @@ fn a_chunk_grows_until_it_is_over_full() {
     assert_eq!(with(&[("a", half), ("b", half)]).chunks.len(), 1);
     assert_eq!(with(&[("a", half), ("b", half + 1)]).chunks.len(), 2);
     assert_eq!(with(&[("a", 3 * half)]).chunks.len(), 1);
+    // What is split fills its parts by half, what is loaded by three quarters.
+    let objects = [("a", half / 2), ("b", half / 2), ("c", half), ("d", 200)];
+    let at = |name: &str, count| (format!("ns/{name}"), count);
+    assert_eq!(
+        outline(&with(&objects)),
+        [at("a", 2), at("c", 1), at("d", 1)]
+    );
+    let objects = objects.map(|(name, len)| framed(name, len)).to_vec();
+    assert_eq!(
+        outline(&ObjectMap::from_objects(objects[..3].to_vec())),
+        [at("a", 2), at("c", 1)]
+    );
+    let three_quarters = [&objects[0], &objects[2], &objects[3]].map(Clone::clone);
+    assert_eq!(
+        outline(&ObjectMap::from_objects(three_quarters.to_vec())),
+        [at("a", 2), at("d", 1)]
+    );
 }
 
 #[test]
