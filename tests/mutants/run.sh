@@ -54,10 +54,10 @@ alone() {
     # The crate lies below what git ignores.
     local mutants=(cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@") code=0
     rm -f "$first"
-    "${mutants[@]}" -- -E "test(/^$tests::/)" || code=$?
+    "${mutants[@]}" --minimum-test-timeout 10 -- -E "test(/^$tests::/)" || code=$?
     case $code in 2 | 3) ;; *) return "$code" ;; esac
     cp "$work/mutants.out/outcomes.json" "$first"
-    "${mutants[@]}" --iterate
+    "${mutants[@]}" --minimum-test-timeout 40 --iterate
 }
 
 cache() { alone src/cache cache "$@"; }

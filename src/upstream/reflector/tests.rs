@@ -184,6 +184,10 @@ fn a_streamed_list_becomes_a_watch() {
         (false, None)
     );
     table.told(marker(9), done(9));
+    assert_eq!(
+        (table.reflector.is_live(), table.reflector.version()),
+        (true, Some(rv(9)))
+    );
     table.told(event(8), Effect::Ignored);
     table.told(event(10), Effect::Live);
     table.told(bookmark(10), Effect::None);
@@ -314,6 +318,42 @@ fn a_busy_or_unreachable_upstream_is_asked_the_same_again() {
 }
 
 #[test]
+fn other_pauses_can_be_chosen() {
+    let mut table = Table::new(PAGED);
+    table.reflector = table.reflector.with_backoff(Backoff::brisk());
+    for at_ms in [200, 600] {
+        table.reflector.next_action(table.now, 0);
+        table.told(Input::ListFailed(Failure::Transport), Effect::None);
+        table.does(at_ms, list(Any, None, Some(500), Why::Start));
+    }
+}
+
+#[test]
+fn a_first_page_that_fails_is_asked_for_again() {
+    let mut table = Table::new(PAGED);
+    let first = list(Any, None, Some(500), Why::Start);
+    table.does(0, first.clone());
+    let failures = [http(400), Failure::Protocol, Failure::TooLong];
+    for (failure, at_ms) in failures.into_iter().zip([800, 2_400, 5_600]) {
+        table.told(Input::ListFailed(failure), Effect::None);
+        table.does(at_ms, first.clone());
+    }
+}
+
+#[test]
+fn a_stream_is_given_up_for_an_error_inside_upstream_but_not_for_one_that_names_a_time() {
+    for (failure, next) in [
+        (http(500), list(Latest, None, Some(500), Why::StreamRefused)),
+        (busy(500, 0), stream(Latest, Why::Start)),
+    ] {
+        let mut table = Table::new(STREAMED);
+        table.does(0, stream(Latest, Why::Start));
+        table.told(Input::WatchFailed(failure), Effect::Restarted);
+        table.does(800, next);
+    }
+}
+
+#[test]
 fn a_page_that_fails_is_asked_for_again_and_the_pages_before_stay() {
     let mut table = Table::new(PAGED);
     table.does(0, list(Any, None, Some(500), Why::Start));
@@ -408,6 +448,32 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_beh
 }
 
 #[test]
+fn a_list_at_the_held_version_goes_nowhere() {
+    let mut table = Table::live_at(7);
+    let expired = Input::WatchFailed(http(410));
+    table.told(expired, relisting(Why::Expired));
+    table.does(800, stream(Latest, Why::Expired));
+    table.told(marker(7), done(7));
+    assert_eq!(table.reflector.counters().went_back, 0);
+}
+
+/// They are labels of metrics.
+#[test]
+fn each_reason_for_a_list_has_its_word() {
+    let words = [
+        "start",
+        "expired",
+        "version_ahead",
+        "pages_expired",
+        "interrupted",
+        "stream_refused",
+        "watch_refused",
+        "unparsable",
+    ];
+    assert_eq!(RelistReason::ALL.map(RelistReason::as_str), words);
+}
+
+#[test]
 fn trouble_on_a_watch_never_leads_to_a_relist() {
     let mut table = Table::live_at(7);
     let again = Action::Watch { after: rv(7) };
@@ -494,7 +560,7 @@ fn several_changes_of_one_version_are_all_passed_on() {
 #[test]
 fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
     let mut table = Table::live_at(7);
-    table.reflector.when_gone = WhenGone::KeepAsking;
+    table.reflector = table.reflector.never_giving_up();
     for at_ms in [800, 2_400, 5_600, 12_000] {
         table.told(Input::WatchFailed(http(404)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(7) });

@@ -92,6 +92,93 @@ fn answers_in_between_begin_the_count_anew() {
     }
 }
 
+#[test]
+fn what_asks_for_something_else_than_patience_is_no_reason() {
+    for failure in [http(410), version_ahead()] {
+        let mut table = giving_up(Table::new(PAGED));
+        for _ in 0..20 {
+            assert!(matches!(table.next(), Action::List { .. }));
+            let failed = Input::ListFailed(failure.clone());
+            table.reflector.observe(failed, table.now);
+        }
+    }
+}
+
+#[test]
+fn an_answer_begins_the_count_of_all_but_what_cannot_be_read_anew() {
+    let mut table = giving_up(Table::new(PAGED));
+    for number in 0..5 {
+        for _ in 0..4 {
+            assert!(matches!(table.next(), Action::List { .. }));
+            let failed = Input::ListFailed(Failure::Transport);
+            table.reflector.observe(failed, table.now);
+        }
+        table.next();
+        table.told(page(9, &number.to_string()), Effect::InitialItem);
+    }
+
+    let mut table = giving_up(Table::new(STREAMED));
+    for _ in 0..3 {
+        assert!(!matches!(table.next(), Action::Stop(_)));
+        table.told(Input::WatchOpened, Effect::None);
+        let failed = Input::WatchFailed(Failure::Protocol);
+        table.reflector.observe(failed, table.now);
+    }
+    let reason = StopReason::GivenUp(GiveUp::Undecodable);
+    assert_eq!(table.next(), Action::Stop(reason));
+}
+
+#[test]
+fn a_list_that_can_be_read_begins_every_count_anew() {
+    let mut table = giving_up(Table::new(PAGED));
+    for _ in 0..2 {
+        table.next();
+        let failed = Input::ListFailed(Failure::Protocol);
+        table.reflector.observe(failed, table.now);
+    }
+    table.next();
+    table.told(page(9, ""), done(9));
+    for failure in [http(410), Failure::Protocol, Failure::Protocol] {
+        assert!(!matches!(table.next(), Action::Stop(_)));
+        let failed = match table.next() {
+            Action::Watch { .. } => Input::WatchFailed(failure),
+            Action::WatchList { .. }
+            | Action::List { .. }
+            | Action::WaitUntil(_)
+            | Action::Stop(_) => Input::ListFailed(failure),
+        };
+        table.reflector.observe(failed, table.now);
+    }
+    assert!(!matches!(table.next(), Action::Stop(_)));
+}
+
+#[test]
+fn strikes_count_within_ten_minutes() {
+    let start = Instant::now();
+    let strikes = |seconds: [u64; 3]| {
+        let mut failures = Failures::default();
+        let strike =
+            |second| failures.strike(&Failure::TooLong, start + Duration::from_secs(second));
+        seconds.map(strike)
+    };
+    assert_eq!(strikes([0, 600, 600]), [None, None, Some(GiveUp::TooLong)]);
+    assert_eq!(strikes([0, 600, 601]), [None, None, None]);
+}
+
+#[test]
+fn lost_history_is_no_strike() {
+    let mut table = giving_up(Table::live_at(7));
+    for version in 8..12 {
+        table.next();
+        let expired = Input::WatchFailed(http(410));
+        table.told(expired, relisting(Why::Expired));
+        table.next();
+        table.told(marker(version), done(version));
+    }
+    unreadable_event(&mut table, 12);
+    assert_eq!(table.next(), Action::Watch { after: rv(12) });
+}
+
 /// One cycle of an event that no watch can read while lists can.
 fn unreadable_event(table: &mut Table, version: u64) {
     for _ in 0..3 {
