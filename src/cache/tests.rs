@@ -218,6 +218,16 @@ fn an_observer_is_told_of_news_alone() {
     assert_eq!(told.take().len(), 1);
 }
 
+#[test]
+fn a_flag_stays_set() {
+    let flag = sync::Flag::default();
+    assert!(!flag.is_set());
+    for _ in 0..2 {
+        flag.set();
+        assert!(flag.is_set());
+    }
+}
+
 /// Takes one event at a time, and wakes two watchers for it.
 #[derive(Debug)]
 struct OneByOne;

@@ -57,6 +57,8 @@ alone() {
     "${mutants[@]}" --minimum-test-timeout 10 -- -E "test(/^$tests::/)" || code=$?
     case $code in 2 | 3) ;; *) return "$code" ;; esac
     cp "$work/mutants.out/outcomes.json" "$first"
+    # What hung would hang again, for longer.
+    cat "$work/mutants.out/timeout.txt" >>"$work/mutants.out/caught.txt"
     "${mutants[@]}" --minimum-test-timeout 40 --iterate
 }
 

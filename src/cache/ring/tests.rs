@@ -210,6 +210,7 @@ fn bytes_bound_the_ring_however_young_its_events_are() {
         writer.append(value, 60, now);
         assert!(writer.bytes() <= 800, "{}", writer.bytes());
         assert_eq!(value + 1 - ring.oldest(), writer.events() as u64);
+        assert_eq!(writer.bytes(), 60 * writer.events());
     }
     assert!(writer.events() > 5);
 }
