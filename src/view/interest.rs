@@ -248,3 +248,6 @@ fn lost_labels<'a>(
         now.peek() != Some(&(*key, *value))
     })
 }
+
+#[cfg(test)]
+mod tests;

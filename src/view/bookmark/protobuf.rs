@@ -125,7 +125,8 @@ mod tests {
     use super::*;
     use crate::decode::{Frames, WatchLine, scan_frame};
     use crate::resource::protobuf::{frame_around, type_meta_of};
-    use crate::resource::{Encoding, FieldTable};
+    use crate::resource::{Encoding, FieldTable, Layout};
+    use crate::view::bookmark::BookmarkShape;
 
     /// The bookmarks of a captured stream: frame, version, where its digits stand, and whether it is marked.
     fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, Span, Marker)> {
@@ -179,6 +180,17 @@ mod tests {
                     assert_eq!(&frame_around("BOOKMARK", types, &raw).0, other, "{name}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn whole_frames_are_written_as_upstream_writes_them() {
+        let mut kind = crate::cache::tests::samples::kind(Layout::Typed);
+        kind.encoding = Encoding::Protobuf;
+        for (frame, version, span, marker) in bookmarks("configmaps") {
+            let seen = BookmarkShape::seen(&raw_of(&frame), span, &kind).unwrap();
+            assert_eq!(seen.frame(version, marker), frame);
+            assert_eq!(seen, BookmarkShape::guessed(&kind));
         }
     }
 

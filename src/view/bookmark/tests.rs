@@ -40,6 +40,25 @@ fn either_form_teaches_both() {
 }
 
 #[test]
+fn a_shape_is_of_the_encoding_that_the_kind_has() {
+    let mut kind = kind(Layout::Typed);
+    let Ok(WatchLine::Bookmark(bookmark)) = scan_line(POD.as_bytes(), FieldTable::default()) else {
+        panic!("no bookmark");
+    };
+    let object = scan_event(POD.as_bytes())
+        .unwrap()
+        .object
+        .of(POD.as_bytes());
+    let shape = BookmarkShape::seen(object, bookmark.version_span, &kind).unwrap();
+    assert_eq!(shape, BookmarkShape::Json(learnt(POD).unwrap()));
+    let version = ResourceVersion(57);
+    assert_eq!(shape.frame(version, Marker::None), format!("{POD}\n"));
+    kind.encoding = Encoding::Protobuf;
+    let span = bookmark.version_span;
+    assert_eq!(BookmarkShape::seen(object, span, &kind), None);
+}
+
+#[test]
 fn a_guess_is_right_where_nothing_but_metadata_is_written() {
     check(
         &JsonShape::guessed(&kind(Layout::Dynamic)),

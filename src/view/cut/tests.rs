@@ -214,6 +214,41 @@ fn metadata_is_found_however_its_key_is_written() {
     assert!(Cut::metadata_of(&object).is_some());
 }
 
+#[test]
+fn an_item_of_metadata_alone_is_its_beginning_and_the_metadata_as_it_stands() {
+    let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"n","resourceVersion":"7"},"spec":{}}"#;
+    let object = object_of(json);
+    let metadata = Cut::metadata_of(&object).unwrap().of(json.as_bytes());
+    assert_eq!(metadata, br#"{"name":"n","resourceVersion":"7"}"#);
+    let mut spliced = 0;
+    for layout in [Layout::Typed, Layout::Dynamic] {
+        for cut in all_cuts(layout) {
+            let rendition = cut.rendition();
+            let is_plain = layout == Layout::Typed
+                && rendition.encoding == Encoding::Json
+                && rendition.form != Form::Whole
+                && rendition.managed_fields == ManagedFields::Kept;
+            let begin = cut.before_metadata();
+            assert_eq!(begin.is_some(), is_plain, "{cut:?}");
+            let Some(begin) = begin else { continue };
+            let item = [begin.as_bytes(), metadata, b"}"].concat();
+            assert_eq!(cut.list_item(&object).unwrap(), item);
+            spliced += 1;
+        }
+    }
+    assert_eq!(spliced, 2, "one for each version of metadata");
+    for source in [Encoding::Json, Encoding::Protobuf] {
+        let rendition = Rendition {
+            encoding: Encoding::Json,
+            form: Form::Metadata(MetaVersion::V1),
+            managed_fields: ManagedFields::Kept,
+        };
+        let cut = Cut::new(rendition, &kind(Layout::Typed, source)).unwrap();
+        let is_spliced = cut.before_metadata().is_some();
+        assert_eq!(is_spliced, source == Encoding::Json);
+    }
+}
+
 /// The server reads an unstructured object's metadata member by member; one of another type than its own counts as absent.
 #[test]
 fn members_of_another_type_are_left_out_as_the_api_server_does_it() {

@@ -294,6 +294,43 @@ fn views_that_nobody_watches_go_at_once() {
 }
 
 #[test]
+fn views_that_come_and_go_on_a_quiet_resource_do_not_gather() {
+    let (_world, hub) = scene(4);
+    for _ in 0..3 {
+        drop(hub.join(&tier("x")));
+        let _kept = hub.join(&tier("y"));
+        assert!(hub.directory().take_changes().is_empty());
+    }
+}
+
+#[test]
+fn what_is_laid_out_and_who_watches_is_told() {
+    let (mut world, hub) = scene(5);
+    assert!(!hub.is_watched());
+    let wishes = [tier("x"), tier("y"), Selector::default()];
+    let views = wishes.each_ref().map(|wish| hub.join(wish));
+    let asked = views.each_ref().map(|entry| entry.view.selector().clone());
+    assert_eq!(asked, wishes);
+    assert!(hub.is_watched());
+    let changes = vec![world.write("a/1", Some("x")), world.write("a/2", Some("y"))];
+    world.apply(changes);
+    // Each for its own view and for that of everything.
+    assert_eq!([hub.take_laid_out(), hub.take_laid_out()], [4, 0]);
+    drop(views);
+    assert!(!hub.is_watched());
+}
+
+#[test]
+fn bookmarks_look_as_they_were_last_seen() {
+    let (_world, hub) = scene(6);
+    let guessed = hub.bookmark();
+    let seen = BookmarkShape::guessed(&kind(Layout::Dynamic));
+    assert_ne!(seen, guessed);
+    hub.learn_bookmark(seen.clone());
+    assert_eq!(hub.bookmark(), seen);
+}
+
+#[test]
 fn who_is_armed_is_woken_once_and_who_left_is_not() {
     let (mut world, hub) = scene(1);
     let wakes: Vec<_> = (0..9).map(|_| Arc::new(Wakes::default())).collect();
@@ -377,11 +414,21 @@ fn closing_ends_views_that_are_and_views_that_come() {
     before.seat.arm(&Waker::from(Arc::clone(&wakes)));
     let progress = hub.progress_seat();
     progress.arm(&Waker::from(Arc::clone(&wakes)));
+    assert!(!hub.is_closed());
     hub.close();
     assert_eq!(wakes.count(), 2);
     assert!(before.view.is_closed() && hub.is_closed());
+    assert!(!hub.is_expired(), "those who come again may resume");
     assert!(hub.join(&tier("x")).view.is_closed());
     assert!(hub.join(&tier("y")).view.is_closed());
+}
+
+#[test]
+fn expiring_ends_views_too() {
+    let (_, hub) = scene(1);
+    let entry = hub.join(&tier("x"));
+    hub.expire();
+    assert!(hub.is_expired() && hub.is_closed() && entry.view.is_closed());
 }
 
 #[test]
