@@ -467,3 +467,6 @@ pub fn filtered(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

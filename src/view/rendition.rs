@@ -94,3 +94,22 @@ impl Rendition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the API server's `generated.proto` numbers them.
+    #[test]
+    fn versions_of_metadata_differ_in_name_and_in_the_fields_of_their_lists() {
+        let fields = |name: &str| {
+            let version = MetaVersion::named(name).unwrap();
+            assert_eq!(version.api_version(), format!("meta.k8s.io/{name}"));
+            assert_eq!(Form::Metadata(version).list_fields(), version.list_fields());
+            version.list_fields()
+        };
+        assert_eq!([fields("v1"), fields("v1beta1")], [(1, 2), (2, 1)]);
+        assert_eq!(Form::Whole.list_fields(), (1, 2));
+        assert_eq!(MetaVersion::named("v2"), None);
+    }
+}

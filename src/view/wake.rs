@@ -131,3 +131,6 @@ impl Drop for Seat {
 
 #[cfg(all(test, fanout_loom))]
 mod models;
+
+#[cfg(test)]
+mod tests;

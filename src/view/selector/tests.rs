@@ -340,6 +340,24 @@ fn a_selector_joins_scope_labels_and_fields() {
 }
 
 #[test]
+fn terms_of_all_parts_are_counted() {
+    let labels = LabelSelector::parse("a=b,c in (d,e),!f").unwrap();
+    let fields = FieldSelector::parse("metadata.name=n,metadata.namespace!=m", pods()).unwrap();
+    let of_labels = labels.term_count();
+    let of_fields = fields.term_count();
+    let shard = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    let selector = Selector {
+        labels,
+        fields,
+        shard: Some(ShardSelector::parse(shard).unwrap()),
+        namespace: Some("n".into()),
+    };
+    assert!(of_labels >= 3 && of_fields == 2, "{of_labels} {of_fields}");
+    assert_eq!(selector.term_count(), of_labels + of_fields + 1);
+    assert_eq!(Selector::default().term_count(), 0);
+}
+
+#[test]
 fn quoting_is_gos() {
     for (text, expected) in [
         ("a\"b\\", r#""a\"b\\""#),

@@ -1,0 +1,40 @@
+//! Watchers beyond the first few.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use super::*;
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn all_who_are_armed_are_woken_however_many_they_are() {
+    let list = Arc::<WakeList>::default();
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut seats = Vec::new();
+    for number in 0..4 * FEW {
+        seats.push(list.seat(number));
+        assert_eq!(list.many.get().is_some(), seats.len() > FEW);
+    }
+    for seat in &seats {
+        seat.arm_for(&waker, 3);
+        seat.arm_for(&waker, 2);
+    }
+    let mut scratch = Vec::new();
+    assert_eq!(list.wake_all(&mut scratch), 2 * seats.len());
+    assert_eq!(wakes.0.swap(0, Ordering::Relaxed), seats.len());
+    assert_eq!(list.wake_all(&mut scratch), 0, "each once");
+    // Who has left is not woken, and leaves its place to others.
+    seats.iter().for_each(|seat| seat.arm(&waker));
+    seats.truncate(FEW + 1);
+    assert_eq!(list.wake_all(&mut scratch), FEW + 1);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), FEW + 1);
+}
