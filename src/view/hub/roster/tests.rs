@@ -387,6 +387,23 @@ fn the_more_views_are_alike_the_fewer_go_with_one_batch() {
 }
 
 #[test]
+fn of_views_that_are_not_alike_a_thousand_go_with_one_batch() {
+    let mut views = Views::new();
+    let namespace = |index: usize| Selector {
+        namespace: Some(index.to_string()),
+        ..Selector::default()
+    };
+    let entered: Vec<_> = (0..3_000)
+        .map(|index| views.enter(&namespace(index)))
+        .collect();
+    drop(entered);
+    for left in [3_000 - 1_024, 3_000 - 2 * 1_024, 0] {
+        views.settle();
+        assert_eq!(views.roster.views.len(), left);
+    }
+}
+
+#[test]
 fn what_all_views_cost_an_event_is_bounded() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let mut entered = Vec::new();
@@ -520,4 +537,70 @@ fn a_batch_that_costs_much_is_laid_out_in_parts() {
         parts += 1;
     }
     assert!(parts > 5, "{parts}");
+}
+
+#[test]
+fn events_that_nobody_watches_cost_by_their_size() {
+    let mut roster = Roster::new(Hasher::default());
+    for data_len in [0, 20_000] {
+        let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
+        world.data_len = data_len;
+        for number in 0..3_000 {
+            let change = world.write(&format!("a/{}", number % 3), None);
+            world.apply(vec![change]);
+        }
+        let mut events = Vec::new();
+        let history = world.writer.cache().history();
+        let read = history.read(0, |_, event| {
+            events.push(Arc::clone(event));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(read, Ok(3_000));
+        let (mut count, mut cost) = (0, 0);
+        while cost < SLICE_COST {
+            cost += EVENT_COST + events[count].object().frame_len() / LABELS_PER_TERM;
+            count += 1;
+        }
+        let laid_out = roster.lay_out(&events, world.now, &mut Vec::new());
+        assert_eq!((laid_out.events, laid_out.lines), (count, 0));
+        assert!(count < 3_000);
+    }
+}
+
+#[test]
+fn memory_of_a_small_batch_is_kept_and_of_a_large_one_not() {
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let _entered = [
+        views.enter(&selector(None, 0, 0)),
+        views.enter(&selector(None, 0, 6)),
+    ];
+    for (count, kept) in [(300, 0), (3, 2), (300, 0)] {
+        let events = pods.apply(&vec![((0, 0), Some((0, 0, 0))); count]);
+        let shown = views.lay_out(&events, pods.now);
+        assert_eq!(
+            (shown.len(), views.roster.spare.len()),
+            (2, kept),
+            "{count}"
+        );
+    }
+}
+
+#[test]
+fn each_view_has_its_turn_to_drop_what_is_old() {
+    let (mut pods, mut views) = (Pods::new(), Views::new());
+    let entered = [0, 6, 7].map(|labels| views.enter(&selector(None, 0, labels)));
+    let events = pods.apply(&[((0, 0), Some((0, 0, 0)))]);
+    assert_eq!(views.lay_out(&events, pods.now).len(), entered.len());
+    let later = pods.now + std::time::Duration::from_secs(10);
+    let holding = |entered: &[Arc<View>]| {
+        let holds = |view: &&Arc<View>| view.read(0, |_| ControlFlow::Continue(())).is_ok();
+        entered.iter().filter(holds).count()
+    };
+    assert_eq!(holding(&entered), entered.len());
+    for _ in 0..views.roster.views.capacity() {
+        let before = holding(&entered);
+        views.lay_out(&[], later);
+        assert!(holding(&entered) + SWEPT_PER_BATCH >= before);
+    }
+    assert_eq!(holding(&entered), 0);
 }
