@@ -220,7 +220,7 @@ fn an_observer_is_told_of_news_alone() {
 
 #[test]
 fn a_flag_stays_set() {
-    let flag = sync::Flag::default();
+    let flag = Flag::default();
     assert!(!flag.is_set());
     for _ in 0..2 {
         flag.set();
