@@ -193,3 +193,6 @@ fn rank(values: &Choice<'_>) -> usize {
         _ => values.len(),
     }
 }
+
+#[cfg(test)]
+mod tests;

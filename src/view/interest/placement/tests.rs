@@ -1,0 +1,96 @@
+//! Where views stand, and what they weigh there.
+
+use super::*;
+use crate::resource::{FieldTable, Gvr};
+use crate::view::selector::{FieldSelector, LabelSelector};
+
+fn labelled(text: &str) -> Selector {
+    Selector {
+        labels: LabelSelector::parse(text).unwrap(),
+        ..Selector::default()
+    }
+}
+
+fn with_fields(text: &str) -> Selector {
+    let table = FieldTable::of(&Gvr::new("", "v1", "pods"));
+    Selector {
+        fields: FieldSelector::parse(text, table).unwrap(),
+        ..Selector::default()
+    }
+}
+
+fn in_namespace(selector: Selector) -> Selector {
+    Selector {
+        namespace: Some("a".into()),
+        ..selector
+    }
+}
+
+fn placement() -> Placement {
+    Placement::new(Hasher::default())
+}
+
+fn kinds(placement: &Placement, selector: &Selector) -> Vec<Kind> {
+    let place = placement.place(selector);
+    place.iter().map(|(kind, _)| *kind).collect()
+}
+
+#[test]
+fn one_value_goes_before_a_set_and_a_set_before_a_key() {
+    let of = |selector: &Selector| kinds(&placement(), selector);
+    assert_eq!(of(&labelled("a,b in (x,y)")), [Kind::Label; 2]);
+    assert_eq!(of(&labelled("a in (x,y,z),b in (x,y)")), [Kind::Label; 2]);
+    assert_eq!(of(&labelled("a in (x,y),b=z")), [Kind::Label]);
+    assert_eq!(of(&labelled("a,!b")), [Kind::Key]);
+    assert_eq!(
+        of(&in_namespace(labelled("a,b in (x,y)"))),
+        [Kind::Namespace]
+    );
+    assert_eq!(
+        of(&with_fields("spec.nodeName=n,metadata.name=p")),
+        [Kind::Name]
+    );
+    assert_eq!(
+        of(&in_namespace(with_fields("metadata.name=p"))),
+        [Kind::Object]
+    );
+    assert_eq!(of(&labelled("!a")), []);
+}
+
+#[test]
+fn a_view_stands_where_the_fewest_stand() {
+    let mut placement = placement();
+    let (a, b) = (labelled("a=x"), labelled("b=x"));
+    let both = labelled("a=x,b=x");
+    let set = labelled("a in (x,y),b=x");
+    let [at_a, at_b] = [&a, &b].map(|selector| placement.place(selector));
+    placement.add(&at_a, 1, Peer::UNKNOWN);
+    assert_eq!(placement.place(&both), at_b);
+    for _ in 0..2 {
+        placement.add(&at_b, 1, Peer::UNKNOWN);
+    }
+    assert_eq!(placement.place(&both), at_a);
+    // Of a set the value with most counts.
+    assert_eq!(placement.place(&set).len(), 2);
+    placement.add(&at_a, 1, Peer::UNKNOWN);
+    assert_eq!(placement.place(&set), at_b);
+    for _ in 0..2 {
+        placement.remove(&at_a, 1, Peer::UNKNOWN);
+        assert_eq!(placement.place(&both), at_a);
+    }
+    for _ in 0..2 {
+        placement.remove(&at_b, 1, Peer::UNKNOWN);
+    }
+    assert!(placement.loads.is_empty(), "nothing is left of what went");
+}
+
+#[test]
+fn a_view_weighs_the_terms_that_its_place_has_not_answered() {
+    let weighs = |selector: &Selector| weight(selector, &placement().place(selector));
+    assert_eq!(weighs(&Selector::default()), 0);
+    assert_eq!(weighs(&in_namespace(Selector::default())), 0);
+    assert_eq!(weighs(&labelled("!a,!b")), EVERYWHERE_WEIGHT + 2);
+    assert_eq!(weighs(&labelled("a,!b")), 2);
+    assert_eq!(weighs(&in_namespace(labelled("!a,!b"))), 2);
+    assert_eq!(weighs(&labelled("a=x,!b,!c")), 2);
+}
