@@ -135,7 +135,24 @@ mod tests {
         let written = "shardRange(object.metadata.uid,  '0x0000000000000000' ,'0x8000000000000000')||shardRange(object.metadata.uid,'0x8000000000000000','0x9000000000000000')";
         let told = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000') || shardRange(object.metadata.uid, '0x8000000000000000', '0x9000000000000000')";
         assert_eq!(ShardSelector::parse(written).unwrap().to_string(), told);
+        assert_eq!(ShardSelector::parse(written).unwrap().range_count(), 2);
         assert_eq!(ShardSelector::parse(HALF).unwrap().to_string(), HALF);
+    }
+
+    #[test]
+    fn a_namespace_is_in_one_shard_as_a_whole() {
+        let upper = HALF.replace("uid", "namespace");
+        let upper = ShardSelector::parse(&upper).unwrap();
+        assert_eq!(upper.to_string(), HALF.replace("uid", "namespace"));
+        for (namespace, uid) in [("a", "1"), ("a", "2"), ("foobar", "1"), ("", "1")] {
+            let parts = ObjectParts {
+                namespace: namespace.into(),
+                uid: uid.into(),
+                ..ObjectParts::default()
+            };
+            let is_upper = fnv1a(namespace.as_bytes()) >> 63 == 1;
+            assert_eq!(upper.matches(&Object::new(parts, b"{}")), is_upper);
+        }
     }
 
     #[test]
@@ -146,6 +163,8 @@ mod tests {
             "foo",
             "shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')",
             "shardRange(object.metadata.uid, '0x8000000000000000', '0x0000000000000000')",
+            "shardRange(object.metadata.uid, '0x8000000000000000', '0x8000000000000000')",
+            "shardRange(object.metadata.uid, '0x10000000000000000', '0x10000000000000000')",
             "shardRange(object.metadata.uid, '0x0', '0x8000000000000000')",
             "shardRange(object.metadata.uid, '0x000000000000000A', '0x8000000000000000')",
             "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000') || shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')",

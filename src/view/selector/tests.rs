@@ -183,6 +183,7 @@ fn labels_match_as_upstream_matches_them() {
         ("n>6", true),
         ("n>7", false),
         ("n<8", true),
+        ("n<7", false),
         ("app>1", false),
         ("absent<1", false),
         ("app=\0web", true),
@@ -315,6 +316,17 @@ fn pinned_values_are_those_of_equalities() {
         (others.pinned_name(), others.pinned_namespace()),
         (None, None)
     );
+    assert!(selector.names_namespace() && others.names_namespace());
+    for text in ["", "metadata.name=a,spec.nodeName=n"] {
+        assert!(
+            !FieldSelector::parse(text, pods())
+                .unwrap()
+                .names_namespace()
+        );
+    }
+    let odd = pinned_in("x!=1,x=2,x!=3,y=4", "x");
+    assert_eq!(odd.as_deref(), Some("2"));
+    assert_eq!(pinned_in("x!=1", "x"), None);
     assert_eq!(
         pinned_in("x.y=1,metadata.name==q", "metadata.name"),
         Some("q".into())
