@@ -160,6 +160,30 @@ fn bad_label_keys_and_values_read_as_on_the_server() {
 }
 
 #[test]
+fn labels_may_be_so_long_and_no_longer() {
+    let prefix = |len: usize| "p".repeat(len);
+    for (key, value) in [
+        ("n".repeat(63), "v".repeat(63)),
+        (format!("{}/n", prefix(253)), "v".to_owned()),
+    ] {
+        assert!(LabelSelector::parse(&format!("{key}={value}")).is_ok());
+    }
+    for (key, fault) in [
+        ("n".repeat(64), "name part must be no more than 63 bytes"),
+        (
+            format!("{}/n", prefix(254)),
+            "prefix part must be no more than 253 bytes",
+        ),
+    ] {
+        labels_refused(
+            &format!("{key}=v"),
+            &format!("unable to parse requirement: <nil>: Invalid value: \"{key}\": {fault}"),
+        );
+    }
+    assert!(LabelSelector::parse(&format!("a={}", "v".repeat(64))).is_err());
+}
+
+#[test]
 fn labels_match_as_upstream_matches_them() {
     let labelled = object(&[("app", "web"), ("n", "7"), ("empty", "")]);
     for (text, expected) in [
