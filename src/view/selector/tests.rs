@@ -165,6 +165,7 @@ fn labels_may_be_so_long_and_no_longer() {
     for (key, value) in [
         ("n".repeat(63), "v".repeat(63)),
         (format!("{}/n", prefix(253)), "v".to_owned()),
+        ("a-b.c/n".to_owned(), "v".to_owned()),
     ] {
         assert!(LabelSelector::parse(&format!("{key}={value}")).is_ok());
     }
