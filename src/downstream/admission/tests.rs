@@ -1,5 +1,6 @@
 //! Places that are waited for, given up and given back, under a stopped clock.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr};
 use std::task::Poll;
@@ -93,6 +94,36 @@ async fn a_place_given_to_somebody_who_has_left_goes_to_the_next() {
     third.await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn places_of_operators_are_not_in_the_gauges_of_those_that_all_share() {
+    for (is_for_operators, shown) in [(false, 1), (true, 0)] {
+        let (mut admission, metrics) = admission(bounds(1, 1));
+        if is_for_operators {
+            admission = admission.for_operators();
+        }
+        assert_eq!(admission.is_for_operators(), is_for_operators);
+        let _place = admission.list(Peer::UNKNOWN).await.unwrap();
+        assert_eq!(metrics.lists_running.get(), shown);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_were_sent_away_together_do_not_come_back_together() {
+    let (admission, _metrics) = admission(bounds(1, 0));
+    let _list = admission.list(Peer::UNKNOWN).await.unwrap();
+    let _watch = admission.watch(Peer::UNKNOWN).unwrap();
+    let (mut lists, mut watches) = (BTreeSet::new(), BTreeSet::new());
+    // Enough that each second comes up.
+    for _ in 0..500 {
+        let list = admission.list(Peer::UNKNOWN).await.unwrap_err();
+        lists.extend(list.retry_after());
+        let watch = admission.watch(Peer::UNKNOWN).unwrap_err();
+        watches.extend(watch.retry_after());
+    }
+    assert!(lists.into_iter().eq(1..5));
+    assert!(watches.into_iter().eq(5..15));
+}
+
 #[test]
 fn watches_are_counted_until_they_are_gone() {
     let (admission, metrics) = admission(bounds(1, 1));
@@ -147,6 +178,18 @@ async fn a_list_that_its_client_does_not_take_gives_its_place_to_one_who_waits()
     drop(admission.list(peer(1)).await.unwrap());
     drop(next);
     assert_eq!(metrics.lists_running.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_due_is_taken_back_before_anybody_is_sent_away() {
+    let (admission, _metrics) = admission(bounds(1, 0));
+    let stalled = admission.list(peer(1)).await.unwrap();
+    stalled.gave_frame();
+    tokio::time::advance(STALL).await;
+    let begun = Instant::now();
+    let _place = admission.list(peer(2)).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    check_refused(admission.list(peer(3)).await, "wait for their turn");
 }
 
 #[tokio::test(start_paused = true)]
