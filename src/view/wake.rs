@@ -133,4 +133,4 @@ impl Drop for Seat {
 mod models;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,6 @@
 //! Views of a made-up history: what they show, who shares them, and that joining never loses or doubles anything.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use proptest::prelude::*;
@@ -11,22 +10,8 @@ use crate::cache::Change;
 use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{EventKind, Layout};
 use crate::view::selector::LabelSelector;
+use crate::view::wake::tests::Wakes;
 use crate::view::{Form, MetaVersion, filtered};
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Wakes {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 fn scene(seed: u64) -> (World, Arc<Hub>) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
