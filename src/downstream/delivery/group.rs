@@ -192,6 +192,49 @@ mod tests {
         fn ended(&self, _: WatchTotals) {}
     }
 
+    /// Events, bytes, and delays of so many clients.
+    #[derive(Debug, Default)]
+    struct Told(std::sync::Mutex<(u64, u64, Vec<u64>)>);
+
+    impl WatchTally for Told {
+        fn delivered(&self, events: u64, bytes: u64) {
+            let mut told = self.0.lock().unwrap();
+            (told.0, told.1) = (told.0 + events, told.1 + bytes);
+        }
+
+        fn delayed(&self, _: std::time::Duration, clients: u64) {
+            self.0.lock().unwrap().2.push(clients);
+        }
+
+        fn ended(&self, _: WatchTotals) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_delivered_counts_for_each_who_took_it() {
+        let published_at = tokio::time::Instant::now().into_std();
+        let chunk = |events, len| SharedChunk {
+            from: 0,
+            to: 1,
+            is_cut: false,
+            first: 0,
+            last: events,
+            first_version: crate::resource::ResourceVersion(1),
+            events,
+            len,
+            published_at: smallvec::smallvec![published_at; 2],
+            pieces: crate::downstream::Pieces::default(),
+        };
+        let limits = super::super::LIMITS;
+        let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
+        let mut chunks = Chunks { limits, made };
+        let told = Told::default();
+        chunks.tell(&told);
+        // The pieces are forgotten.
+        chunks.tell(&told);
+        let told = told.0.into_inner().unwrap();
+        assert_eq!(told, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
+    }
+
     proptest! {
         #[test]
         fn a_pass_looks_at_each_member_once_whoever_leaves_meanwhile(
