@@ -420,19 +420,26 @@ async fn an_exec_plugin_issues_another_certificate_under_open_watches() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (old, new) = (clients.sign(2100), clients.sign(2101));
     let folder = folder("plugin");
-    let answer = folder.join("issued");
-    replace(&answer, &issued(&old, SignedDuration::from_secs(10)));
+    replace(
+        &folder.join("issued"),
+        &issued(&old, SignedDuration::from_secs(10)),
+    );
+    replace(
+        &folder.join("later"),
+        &issued(&new, SignedDuration::from_hours(1)),
+    );
+    // From the second time on it issues the new one.
+    let script = r#"cat "$0/issued"; cp "$0/later" "$0/issued""#;
     let plugin = json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1",
         "interactiveMode": "Never",
-        "command": "cat",
-        "args": [answer],
+        "command": "sh",
+        "args": ["-c", script, folder],
     }});
     let shown = authority.sign(2100);
     let stage = Stage::new(folder, (&authority, &shown), (&clients, &plugin)).await;
     let mut watch = stage.watch().await;
     stage.shows(&mut watch, "before").await;
-    replace(&answer, &issued(&new, SignedDuration::from_hours(1)));
     let revoked = old.certificate.der().to_vec();
     stage.clients.revoked.lock().unwrap().insert(revoked);
     stage.wire.cut();
