@@ -1,7 +1,7 @@
 //! New connections while a gateway ends: each must be turned away, or get a whole answer, and none may be left waiting.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -43,8 +43,7 @@ struct Shared {
     /// The gateway serves nobody any more who was not there before.
     is_late: AtomicBool,
     has_stopped: AtomicBool,
-    /// Answers so far.
-    count: AtomicUsize,
+    /// Each with whether it was late.
     answers: Mutex<Vec<(Answer, bool)>>,
 }
 
@@ -56,7 +55,6 @@ impl Knocks {
             path,
             is_late: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
-            count: AtomicUsize::new(0),
             answers: Mutex::default(),
         }))
     }
@@ -71,7 +69,7 @@ impl Knocks {
                 let answer = knock(&shared.target, &shared.path).await;
                 // A port that is free again may be somebody else's.
                 if !shared.has_stopped.load(Ordering::Relaxed) {
-                    shared.add(answer, is_late);
+                    shared.answers().push((answer, is_late));
                 }
                 tokio::time::sleep(EVERY).await;
             }
@@ -86,7 +84,7 @@ impl Knocks {
 
     /// How many answers there are.
     pub fn count(&self) -> usize {
-        self.0.count.load(Ordering::Relaxed)
+        self.0.answers().len()
     }
 
     /// What comes now is nothing of the gateway's.
@@ -96,17 +94,14 @@ impl Knocks {
 
     /// What became of them.
     pub fn finish(&self) -> Answers {
-        let answers = self.0.answers.lock();
-        Answers(answers.unwrap_or_else(PoisonError::into_inner).clone())
+        Answers(self.0.answers().clone())
     }
 }
 
 impl Shared {
-    fn add(&self, answer: Answer, is_late: bool) {
-        let answers = self.answers.lock();
-        let mut answers = answers.unwrap_or_else(PoisonError::into_inner);
-        answers.push((answer, is_late));
-        self.count.fetch_add(1, Ordering::Relaxed);
+    fn answers(&self) -> MutexGuard<'_, Vec<(Answer, bool)>> {
+        // Nothing under the lock panics half way.
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
