@@ -189,11 +189,9 @@ fn lists_of_neighbouring_versions_leave_no_gap() {
 #[test]
 fn an_observer_is_told_of_news_alone() {
     let told = Arc::new(Recorder::default());
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
+    let mut writer = World::new(1, 100, Arc::clone(&told) as _).writer;
     let now = Instant::now();
     let put = |key: &str, version| Change::Put(Sample::new(key, version).object());
-    let listed_at = ResourceVersion(10);
-    writer.replace(Vec::new(), listed_at, now).unwrap();
     writer.apply([put("a/x", 12)], now);
     told.take();
     // Repeated, or from before.
@@ -250,10 +248,8 @@ impl Observer for OneByOne {
 
 #[test]
 fn what_an_observer_takes_in_parts_is_counted_whole() {
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::new(OneByOne));
+    let mut writer = World::new(1, 100, Arc::new(OneByOne)).writer;
     let now = Instant::now();
-    let listed_at = ResourceVersion(10);
-    writer.replace(Vec::new(), listed_at, now).unwrap();
     let puts = |versions: std::ops::Range<u64>| {
         versions.map(|version| Change::Put(Sample::new(&format!("a/{version}"), version).object()))
     };

@@ -62,4 +62,4 @@ impl Selector {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

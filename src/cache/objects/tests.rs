@@ -129,26 +129,42 @@ fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
     assert_eq!(outline(&map), []);
 }
 
-/// An object whose frame has this length.
-fn framed(name: &str, frame_len: usize) -> Object {
-    let of = |len: usize| {
-        let parts = ObjectParts {
-            namespace: "ns".into(),
-            name: name.into(),
-            ..ObjectParts::default()
-        };
-        Object::new(parts, &vec![b' '; len])
+/// An object of so many bytes.
+fn sized(name: &str, len: usize) -> Object {
+    let parts = ObjectParts {
+        namespace: "ns".into(),
+        name: name.into(),
+        ..ObjectParts::default()
     };
-    let rest = of(0).frame_len();
-    of(frame_len - rest)
+    Object::new(parts, &vec![b' '; len])
 }
 
-fn with(objects: &[(&str, usize)]) -> ObjectMap {
+/// Objects whose frames have these lengths.
+fn framed(objects: &[(&str, usize)]) -> Vec<Object> {
+    let framed = |(name, frame_len): &(&str, usize)| {
+        let rest = sized(name, 0).frame_len();
+        sized(name, frame_len - rest)
+    };
+    objects.iter().map(framed).collect()
+}
+
+/// A map that these were put into one after the other.
+fn grown(objects: &[(&str, usize)]) -> ObjectMap {
     let mut map = ObjectMap::default();
-    for (name, frame_len) in objects {
-        map.insert(framed(name, *frame_len));
+    for object in framed(objects) {
+        map.insert(object);
     }
     map
+}
+
+/// A map that these were loaded into at once.
+fn loaded(objects: &[(&str, usize)]) -> ObjectMap {
+    ObjectMap::from_objects(framed(objects))
+}
+
+/// Of a chunk that begins with this object, its part of an outline.
+fn at(name: &str, count: usize) -> (String, usize) {
+    (format!("ns/{name}"), count)
 }
 
 #[test]
@@ -165,36 +181,23 @@ fn a_chunk_grows_until_it_is_over_full() {
     );
 
     let half = chunk::FRAMES_LEN_MAX / 2;
-    assert_eq!(with(&[("a", half), ("b", half)]).chunks.len(), 1);
-    assert_eq!(with(&[("a", half), ("b", half + 1)]).chunks.len(), 2);
-    assert_eq!(with(&[("a", 3 * half)]).chunks.len(), 1);
+    assert_eq!(grown(&[("a", half), ("b", half)]).chunks.len(), 1);
+    assert_eq!(grown(&[("a", half), ("b", half + 1)]).chunks.len(), 2);
+    assert_eq!(grown(&[("a", 3 * half)]).chunks.len(), 1);
     // What is split fills its parts by half, what is loaded by three quarters.
-    let objects = [("a", half / 2), ("b", half / 2), ("c", half), ("d", 200)];
-    let at = |name: &str, count| (format!("ns/{name}"), count);
-    assert_eq!(
-        outline(&with(&objects)),
-        [at("a", 2), at("c", 1), at("d", 1)]
-    );
-    let objects = objects.map(|(name, len)| framed(name, len)).to_vec();
-    assert_eq!(
-        outline(&ObjectMap::from_objects(objects[..3].to_vec())),
-        [at("a", 2), at("c", 1)]
-    );
-    let three_quarters = [&objects[0], &objects[2], &objects[3]].map(Clone::clone);
-    assert_eq!(
-        outline(&ObjectMap::from_objects(three_quarters.to_vec())),
-        [at("a", 2), at("d", 1)]
-    );
+    let [a, b, c, d] = [("a", half / 2), ("b", half / 2), ("c", half), ("d", 200)];
+    let split = outline(&grown(&[a, b, c, d]));
+    assert_eq!(split, [at("a", 2), at("c", 1), at("d", 1)]);
+    assert_eq!(outline(&loaded(&[a, b, c])), [at("a", 2), at("c", 1)]);
+    assert_eq!(outline(&loaded(&[a, c, d])), [at("a", 2), at("d", 1)]);
 }
 
 #[test]
 fn small_chunks_join_if_their_bytes_allow() {
     let half = chunk::FRAMES_LEN_MAX / 2;
     for (next_len, chunks) in [(half - 200, 1), (half - 199, 2)] {
-        let objects = [("a", 200), ("b", half), ("z", next_len)];
-        let mut map =
-            ObjectMap::from_objects(objects.map(|(name, len)| framed(name, len)).to_vec());
-        assert_eq!(outline(&map), [("ns/a".into(), 2), ("ns/z".into(), 1)]);
+        let mut map = loaded(&[("a", 200), ("b", half), ("z", next_len)]);
+        assert_eq!(outline(&map), [at("a", 2), at("z", 1)]);
         map.remove(KeyRef::of_joined("ns/b"));
         assert_eq!(map.chunks.len(), chunks, "{:?}", outline(&map));
         assert_eq!(map.frames_len(), 200 + next_len);
@@ -305,33 +308,24 @@ fn blocks_are_kept_by_encoding_and_the_first_stays() {
 
 #[test]
 fn chunks_are_short_in_bytes_too() {
-    let large = |name: &str, len: usize| {
-        let parts = ObjectParts {
-            namespace: "ns".into(),
-            name: name.into(),
-            ..ObjectParts::default()
-        };
-        Object::new(parts, &vec![b' '; len])
-    };
     let mut map = ObjectMap::from_objects(vec![
-        large("a", 10),
-        large("b", chunk::FRAMES_LEN_MAX * 2),
-        large("c", chunk::FRAMES_LEN_MAX / 2),
-        large("d", chunk::FRAMES_LEN_MAX / 2),
-        large("e", 10),
+        sized("a", 10),
+        sized("b", chunk::FRAMES_LEN_MAX * 2),
+        sized("c", chunk::FRAMES_LEN_MAX / 2),
+        sized("d", chunk::FRAMES_LEN_MAX / 2),
+        sized("e", 10),
     ]);
-    let at = |name: &str, count| (format!("ns/{name}"), count);
     assert_eq!(
         outline(&map),
         [at("a", 1), at("b", 1), at("c", 1), at("d", 2)]
     );
     // Growth splits as well, and what was removed makes room again.
-    map.insert(large("e", chunk::FRAMES_LEN_MAX / 2));
+    map.insert(sized("e", chunk::FRAMES_LEN_MAX / 2));
     assert_eq!(outline(&map)[3..], [at("d", 1), at("e", 1)]);
-    map.insert(large("b", 10));
+    map.insert(sized("b", 10));
     map.remove(KeyRef::of_joined("ns/a"));
     for name in ["b", "bb", "bc"] {
-        map.insert(large(name, chunk::FRAMES_LEN_MAX / 4));
+        map.insert(sized(name, chunk::FRAMES_LEN_MAX / 4));
     }
     assert_eq!(outline(&map)[..2], [at("b", 3), at("c", 1)]);
 }

@@ -3,17 +3,12 @@
 use std::time::Instant;
 
 use super::*;
-use crate::cache::tests::samples::{Recorder, Sample, keep, kind};
+use crate::cache::tests::samples::{Recorder, Sample, World};
 use crate::cache::{Change, Writer};
-use crate::resource::Layout;
 
 /// Empty at version 10; then each version writes one object.
 fn written_to(version: u64, events_max: usize) -> Writer {
-    let kind = kind(Layout::Typed);
-    let mut writer = Writer::new(kind, keep(events_max), Arc::new(Recorder::default()));
-    let now = Instant::now();
-    let listed_at = ResourceVersion(10);
-    writer.replace(Vec::new(), listed_at, now).unwrap();
+    let mut writer = World::new(1, events_max, Arc::new(Recorder::default())).writer;
     write(&mut writer, 11, version);
     writer
 }

@@ -10,19 +10,13 @@ use crate::cache::Change;
 use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{EventKind, Layout};
 use crate::view::selector::LabelSelector;
+use crate::view::selector::tests::{labelled, tier};
 use crate::view::wake::tests::Wakes;
 use crate::view::{Form, MetaVersion, filtered};
 
 fn scene(seed: u64) -> (World, Arc<Hub>) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
     (World::new(seed, 1 << 20, Arc::clone(&hub) as _), hub)
-}
-
-fn tier(value: &str) -> Selector {
-    Selector {
-        labels: LabelSelector::parse(&format!("tier={value}")).unwrap(),
-        ..Selector::default()
-    }
 }
 
 fn named(namespace: &str, selector: Selector) -> Selector {
@@ -247,10 +241,6 @@ fn what_is_cut_out_of_an_event_says_what_the_event_is_to_each_view() {
 #[test]
 fn equal_selectors_share_a_view_however_they_are_written() {
     let (_, hub) = scene(1);
-    let labelled = |text: &str| Selector {
-        labels: LabelSelector::parse(text).unwrap(),
-        ..Selector::default()
-    };
     let one = hub.join(&labelled("a=1,b in (2,3)"));
     let other = hub.join(&labelled("b in (3,2), a==1"));
     assert!(Arc::ptr_eq(&one.view, &other.view));

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::*;
-use crate::resource::ObjectParts;
+use crate::view::selector::tests::object;
 
 #[test]
 fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {
@@ -32,18 +32,8 @@ fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {
 
 #[test]
 fn lost_labels_are_those_that_went_or_changed() {
-    let labelled = |labels: &[(&str, &str)]| {
-        let labels = labels
-            .iter()
-            .map(|(key, value)| ((*key).into(), (*value).into()));
-        let parts = ObjectParts {
-            labels: labels.collect(),
-            ..ObjectParts::default()
-        };
-        Object::new(parts, b"{}")
-    };
-    let before = labelled(&[("a", "1"), ("b", "2"), ("c", "3"), ("e", "5")]);
-    let after = labelled(&[("a", "1"), ("aa", "0"), ("b", "9"), ("d", "4"), ("e", "5")]);
+    let before = object(&[("a", "1"), ("b", "2"), ("c", "3"), ("e", "5")]);
+    let after = object(&[("a", "1"), ("aa", "0"), ("b", "9"), ("d", "4"), ("e", "5")]);
     let lost: Vec<_> = lost_labels(&before, &after).collect();
     assert_eq!(lost, [("b", "2"), ("c", "3")]);
     let came: Vec<_> = lost_labels(&after, &before).collect();

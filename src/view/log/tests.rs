@@ -1,17 +1,11 @@
 //! What a view tells of itself, what looking at an event costs, and parts of the history.
 
 use super::*;
+use crate::cache::WatchCache;
 use crate::cache::tests::samples::{Recorder, World, kind};
 use crate::resource::Layout;
-use crate::view::selector::LabelSelector;
+use crate::view::selector::tests::tier;
 use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
-
-fn tier(value: &str) -> Selector {
-    Selector {
-        labels: LabelSelector::parse(&format!("tier={value}")).unwrap(),
-        ..Selector::default()
-    }
-}
 
 fn metadata(encoding: Encoding) -> Option<Cut> {
     let rendition = Rendition {
@@ -35,28 +29,20 @@ fn view(selector: Selector, cut: Option<Cut>, source: Encoding) -> (ViewWriter, 
     ViewWriter::new(parts, &Arc::default())
 }
 
-/// A history of so many events, each with `data_len` bytes of data.
-fn history(count: u64, data_len: usize) -> Arc<Ring<Arc<Event>>> {
+/// A cache with a history of so many events, each with `data_len` bytes of data.
+fn cache(count: u64, data_len: usize) -> Arc<WatchCache> {
     let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
     world.data_len = data_len;
     for number in 0..count {
         let change = world.write(&format!("a/{number}"), Some("x"));
         world.apply(vec![change]);
     }
-    let cache = Arc::clone(world.writer.cache());
-    let mut events = RingWriter::new(RETENTION);
-    let ring = Arc::clone(events.ring());
-    let read = cache.history().read(0, |_, event| {
-        events.append(Arc::clone(event), 0, world.now);
-        ControlFlow::Continue(())
-    });
-    assert_eq!(read, Ok(count));
-    ring
+    Arc::clone(world.writer.cache())
 }
 
 fn event(data_len: usize) -> Arc<Event> {
     let mut found = None;
-    let read = history(1, data_len).read(0, |_, event| {
+    let read = cache(1, data_len).history().read(0, |_, event| {
         found = Some(Arc::clone(event));
         ControlFlow::Continue(())
     });
@@ -139,10 +125,11 @@ fn an_offer_costs_terms_what_is_cut_once_and_what_is_copied() {
 
 #[test]
 fn a_part_of_the_history_is_shown_to_its_end_and_no_further() {
-    let history = history(10, 0);
+    let cache = cache(10, 0);
+    let history = cache.history();
     let shown = |range: std::ops::Range<Sequence>| {
         let mut shown = Vec::new();
-        let next = filtered(&history, &tier("x"), range, |event, kind| {
+        let next = filtered(history, &tier("x"), range, |event, kind| {
             assert_eq!(kind, Some(EventKind::Added));
             shown.push(event.sequence());
             ControlFlow::Continue(())
@@ -153,7 +140,7 @@ fn a_part_of_the_history_is_shown_to_its_end_and_no_further() {
     assert_eq!(shown(0..10), (10, (0..10).collect()));
     assert_eq!(shown(4..4), (4, vec![]));
     let upto = |at: Sequence| {
-        filtered(&history, &tier("x"), 0..9, |event, _| {
+        filtered(history, &tier("x"), 0..9, |event, _| {
             if event.sequence() == at {
                 ControlFlow::Break(())
             } else {

@@ -13,7 +13,8 @@ fn pods() -> FieldTable {
     FieldTable::of(&Gvr::new("", "v1", "pods"))
 }
 
-fn object(labels: &[(&str, &str)]) -> Object {
+/// A pod with these labels.
+pub(in crate::view) fn object(labels: &[(&str, &str)]) -> Object {
     let mut fields = vec!["".into(); pods().fields().len()];
     fields[0] = "node-1".into();
     fields[4] = "false".into();
@@ -26,6 +27,19 @@ fn object(labels: &[(&str, &str)]) -> Object {
         ..ObjectParts::default()
     };
     Object::new(parts, b"{}")
+}
+
+/// All objects whose labels meet this.
+pub(in crate::view) fn labelled(text: &str) -> Selector {
+    Selector {
+        labels: LabelSelector::parse(text).unwrap(),
+        ..Selector::default()
+    }
+}
+
+/// All objects with this value of the label that made-up objects have.
+pub(in crate::view) fn tier(value: &str) -> Selector {
+    labelled(&format!("tier={value}"))
 }
 
 #[track_caller]

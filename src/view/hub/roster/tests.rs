@@ -11,6 +11,7 @@ use crate::cache::{Change, Sequence, Writer};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
 use crate::view::hub::directory::{Directory, Room, Wish};
+use crate::view::selector::tests::labelled;
 use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
 use crate::view::{Batch, Crowded, Cut, Form, MetaVersion, Rendition, View, seen_as};
 
@@ -267,13 +268,6 @@ proptest! {
                 }
             }
         }
-    }
-}
-
-fn labelled(text: &str) -> Selector {
-    Selector {
-        labels: LabelSelector::parse(text).unwrap(),
-        ..Selector::default()
     }
 }
 

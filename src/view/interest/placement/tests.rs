@@ -2,14 +2,8 @@
 
 use super::*;
 use crate::resource::{FieldTable, Gvr};
-use crate::view::selector::{FieldSelector, LabelSelector};
-
-fn labelled(text: &str) -> Selector {
-    Selector {
-        labels: LabelSelector::parse(text).unwrap(),
-        ..Selector::default()
-    }
-}
+use crate::view::selector::FieldSelector;
+use crate::view::selector::tests::labelled;
 
 fn with_fields(text: &str) -> Selector {
     let table = FieldTable::of(&Gvr::new("", "v1", "pods"));
