@@ -55,7 +55,7 @@ use storage::Storage;
 use store::Store;
 
 use crate::config::ApiserverSettings;
-use crate::downstream::listener;
+use crate::connection::listener;
 use crate::shutdown::Drain;
 
 /// What an API server is started with.

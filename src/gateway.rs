@@ -11,9 +11,7 @@ mod registry;
 mod reloads;
 mod roles;
 mod slot;
-mod tables;
 mod tally;
-mod task;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,16 +22,17 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::admin::{self, Shown};
+use crate::admission::Admission;
 use crate::audit::AuditError;
 use crate::cache::Retention;
 use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
-use crate::downstream::admission::Admission;
-use crate::downstream::listener;
-use crate::downstream::serve::Service;
+use crate::connection::listener;
 use crate::fairness::Users;
 use crate::metrics::{Metrics, Task};
 use crate::passthrough::Passthrough;
+use crate::serve::Service;
 use crate::shutdown::Drain;
+use crate::task::kept_running;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
@@ -45,7 +44,6 @@ use operators::Places;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
-use task::kept_running;
 
 /// Events in a segment of a resource's ring: the grain in which history is let go.
 const SEGMENT_SLOTS: usize = 128;

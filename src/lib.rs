@@ -20,9 +20,18 @@ pub mod upstream;
 
 pub mod informer;
 
-pub mod downstream;
+pub mod protocol;
+
+mod transport;
+
+pub mod watch;
+
+pub mod serve;
+
+pub mod connection;
 
 pub mod admin;
+pub mod admission;
 pub mod apiserver;
 pub mod audit;
 pub mod auth;
@@ -37,4 +46,6 @@ pub mod passthrough;
 pub mod quiet;
 pub mod reload;
 pub mod shutdown;
+mod tables;
+mod task;
 pub mod tls;

@@ -27,6 +27,7 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 use tokio::time::Instant;
 
 use crate::build_info;
+use crate::resource::CacheKey;
 
 pub use admission::{AdmissionMetrics, Shortages};
 pub use audit::AuditMetrics;
@@ -76,6 +77,18 @@ pub struct ResourceLabels<'a> {
     pub resource: &'a str,
     /// How its cache holds objects: `json` or `protobuf`.
     pub encoding: &'a str,
+}
+
+impl<'a> From<&'a CacheKey> for ResourceLabels<'a> {
+    fn from(key: &'a CacheKey) -> Self {
+        let gvr = &key.gvr;
+        Self {
+            group: &gvr.group,
+            version: &gvr.version,
+            resource: &gvr.resource,
+            encoding: key.encoding.as_str(),
+        }
+    }
 }
 
 impl<'a> ResourceLabels<'a> {

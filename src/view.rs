@@ -10,6 +10,7 @@ mod rendition;
 pub mod selector;
 mod transition;
 mod wake;
+pub(crate) mod walk;
 
 pub use bookmark::{BookmarkShape, JsonShape, Marker, ProtobufShape};
 pub use cut::{Cut, CutError};

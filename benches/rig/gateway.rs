@@ -11,19 +11,17 @@ use http::{Request, Response};
 use http_body_util::{Empty, combinators::BoxBody};
 use hyper::body::Incoming;
 use kube_fanout::cache::{Change, Retention, Writer};
+use kube_fanout::connection::listener;
 use kube_fanout::decode::{WatchLine, scan_line};
-use kube_fanout::downstream::listener;
-use kube_fanout::downstream::resources::{
-    Answered, Availability, FillWait, Latest, Peer, Resources,
-};
-use kube_fanout::downstream::serve::Service;
-use kube_fanout::downstream::watch::{WatchTally, WatchTotals};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
 use kube_fanout::resource::{
     CacheKey, Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
+use kube_fanout::serve::Service;
+use kube_fanout::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, Served};
+use kube_fanout::watch::{WatchTally, WatchTotals};
 use tokio::net::TcpListener;
 
 /// Where the first watch begins.

@@ -1,10 +1,10 @@
 //! Content negotiation never panics, and what does not matter in a header does not change its outcome.
 #![no_main]
 
-use kube_fanout::downstream::request::{
+use kube_fanout::protocol::request::{
     Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table, wish,
 };
-use kube_fanout::downstream::status::StatusForm;
+use kube_fanout::protocol::status::StatusForm;
 use kube_fanout::resource::{Encoding, Layout};
 use kube_fanout::view::{Form, ManagedFields};
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! A token is refused, or written again it is read as the same. What is written can be read, unless it leaves its range.
 #![no_main]
 
-use kube_fanout::downstream::continue_token::ContinueToken;
+use kube_fanout::protocol::continue_token::ContinueToken;
 use kube_fanout::resource::ResourceVersion;
 use libfuzzer_sys::fuzz_target;
 

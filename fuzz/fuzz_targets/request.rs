@@ -2,7 +2,7 @@
 #![no_main]
 
 use http::{Method, Uri};
-use kube_fanout::downstream::request::{
+use kube_fanout::protocol::request::{
     ListOptions, PathForm, Query, Read, ResourcePath, Spelling, Target, Verb, authorized_name,
     verb, wants_pretty,
 };

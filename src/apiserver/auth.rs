@@ -27,7 +27,7 @@ use super::store::Store;
 use crate::auth::access::Access;
 use crate::auth::rbac::{Decision, Policy};
 use crate::auth::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User};
-use crate::downstream::status::{PlainText, Status};
+use crate::protocol::status::{PlainText, Status};
 use attributes::{access, denied};
 use authentication::Unauthenticated;
 use certificates::{Authorities, FrontProxies};

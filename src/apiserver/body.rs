@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
 use super::{nesting, object_meta, render};
-use crate::downstream::status::{Cause, Details, Status};
+use crate::protocol::status::{Cause, Details, Status};
 use crate::resource::Layout;
 
 /// How the API server names its set of known types in "no kind … is registered" texts. Depends on the build; not

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::server::Server;
-use crate::downstream::listener::set_options;
+use crate::connection::listener::set_options;
 use crate::shutdown::Drain;
 
 /// More connections than this wait in the kernel's queue: a load test's whole swarm fits, a runaway test does not take

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reviews::Review;
 use super::route::Verb;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 pub use nonsense::Nonsense;
 
 /// The word for all kinds of reviews in orders.

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderValue};
 
 use super::kinds::ServedKind;
 use crate::decode::{ScanError, scan_list};
-use crate::downstream::request::{Wish, json_refusal_form, wish};
-use crate::downstream::status::{Status, StatusForm};
+use crate::protocol::request::{Wish, json_refusal_form, wish};
+use crate::protocol::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
 

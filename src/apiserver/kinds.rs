@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::reviews;
 use crate::config::ExtraKind;
-use crate::downstream::status::Details;
+use crate::protocol::status::Details;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 
 /// One served kind, with what discovery and the write rules need to know.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::body::syntax;
 use crate::decode::DEPTH_MAX;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 
 /// Nesting that any thread's stack has room for; serde_json itself reads up to 127 levels.
 const ORDINARY_DEPTH: usize = 100;

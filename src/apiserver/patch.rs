@@ -11,7 +11,7 @@ use super::body::{REJECTED, go_name};
 use super::kinds::ServedKind;
 use super::{nesting, refusal};
 use crate::decode::DEPTH_MAX;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::resource::Layout;
 
 /// A patch that has been read and is worth trying.

@@ -12,7 +12,7 @@ use super::churn::{Act, Churn, Step};
 use super::patch::Patch;
 use super::storage::{Mode, Part, Preconditions, Stamp, Storage, Target, Written};
 use super::store::Store;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 
 /// Steps are taken in bundles of so long: short enough for an even stream, long enough for the timer to be cheap.
 const BEAT: Duration = Duration::from_millis(5);

@@ -11,14 +11,14 @@ use super::form::{Shape, accept_header};
 use super::kinds::{Catalogue, ServedKind};
 use super::route::NoRoute;
 use super::store::Store;
-use crate::downstream::continue_token::ContinueToken;
-use crate::downstream::request::{ListOptions, Spelling, Target, Wish, is_oversized};
-use crate::downstream::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
-use crate::downstream::status::Status;
-use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::protocol::continue_token::ContinueToken;
+use crate::protocol::request::{ListOptions, Spelling, Target, Wish, is_oversized};
+use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
+use crate::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
 use crate::view::Served;
 use crate::view::selector::{FieldSelector, FieldSelectorError};
+use crate::watch::{WatchTally, WatchTotals};
 
 /// Parameters that are dropped before a request is looked at: indented answers are not made here, and sharded lists
 /// are behind a gate that is off by default (protocol.md §2.7).

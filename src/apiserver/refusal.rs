@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::kinds::ServedKind;
 use super::render;
-use crate::downstream::status::{Cause, Details, Status};
+use crate::protocol::status::{Cause, Details, Status};
 use crate::view::selector::quoted;
 
 /// A `Status` of something that went well; key order as Go's struct.

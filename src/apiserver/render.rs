@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
-use crate::downstream::status::go_json;
+use crate::protocol::status::go_json;
 use crate::resource::Layout;
 
 /// Order of a compiled-in kind's outermost keys; what is not named follows, sorted.

@@ -20,7 +20,7 @@ use super::auth::Auth;
 use super::kinds::ServedKind;
 use super::{body, render};
 use crate::auth::user::User;
-use crate::downstream::status::{Cause, Details, Status};
+use crate::protocol::status::{Cause, Details, Status};
 
 pub use counts::{ReviewCounts, ReviewTotals};
 

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::reviews::{self, Place, Review};
 use super::storage::Part;
-use crate::downstream::request::{Query, is_true};
-use crate::downstream::status::Status;
+use crate::protocol::request::{Query, is_true};
+use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey};
 
 /// What is done to a resource, in the words of authorization.

@@ -26,11 +26,11 @@ use super::reviews::{self, Place, ReviewCounts, ReviewTotals};
 use super::route::{NoRoute, Route, Verb};
 use super::store::{Entropy, Store};
 use crate::auth::user::User;
-use crate::downstream::indent::Indenter;
-use crate::downstream::request::decoded_path;
-use crate::downstream::resources::Lasting;
-use crate::downstream::serve::{self, Service};
-use crate::downstream::status::{Status, StatusForm};
+use crate::protocol::indent::Indenter;
+use crate::protocol::request::decoded_path;
+use crate::protocol::status::{Status, StatusForm};
+use crate::serve::resources::Lasting;
+use crate::serve::{self, Service};
 
 /// The body of any answer; a watch may have a fate.
 pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;

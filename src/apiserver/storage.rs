@@ -17,7 +17,7 @@ use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::{nesting, refusal, render};
 use crate::decode::scan_object;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::resource::{EventKind, FieldTable, ObjectKey, ResourceVersion};
 
 /// All objects, by kind and key, each with the bytes of its last version.

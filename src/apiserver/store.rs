@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::storage::{Change, Stamp, Storage, Target, Written};
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::resource::{ObjectKey, ResourceVersion};
 
 /// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.

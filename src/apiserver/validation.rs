@@ -1,6 +1,6 @@
 //! Which names and labels are legal, in the API server's words. Judges one object's metadata, never its spec.
 
-use crate::downstream::status::Cause;
+use crate::protocol::status::Cause;
 use serde_json::{Map, Value};
 
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::downstream::admission::resident;
+use crate::admission::resident;
 
 /// The kernel tells times in hundredths of a second, whatever its own clock is.
 const TICK: Duration = Duration::from_millis(10);

@@ -8,7 +8,6 @@ use tracing::{info, warn};
 
 use super::reloads::Reloads;
 use super::roles::RoleFeed;
-use super::task::kept_running;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::decisions::Authorizer;
@@ -23,6 +22,7 @@ use crate::config::{AuthMode, AuthSettings};
 use crate::fairness::Users;
 use crate::metrics::{Metrics, Task};
 use crate::passthrough::ProxyHeaders;
+use crate::task::kept_running;
 use crate::upstream::client::{Client, Identity};
 
 /// Callers cannot be told apart as the settings ask.

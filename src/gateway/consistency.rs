@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::cache::Snapshot;
-use crate::downstream::serve::wait_until;
 use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, random};
+use crate::serve::wait_until;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
 use crate::view::Served;
 

@@ -10,12 +10,12 @@ use http::{Extensions, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
-use super::tables::TableBody;
 use crate::auth::guard::Forwarding;
-use crate::downstream::request::{PathForm, Query, Target, Verb, verb};
-use crate::downstream::resources::{ForwardPermit, Lasting, Permission, expiry};
 use crate::passthrough::{Ends, PassthroughBody};
+use crate::protocol::request::{PathForm, Query, Target, Verb, verb};
 use crate::resource::fraction;
+use crate::serve::resources::{ForwardPermit, Lasting, Permission, expiry};
+use crate::tables::TableBody;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
 pub(super) type Source = Either<PassthroughBody, Box<TableBody>>;

@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
-use crate::downstream::resources::Latest;
-use crate::downstream::serve::wait_until;
 use crate::resource::ResourceVersion;
+use crate::serve::resources::Latest;
+use crate::serve::wait_until;
 use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, newest_version};
 use crate::view::Served;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::cache::Observer;
-use crate::downstream::watch::WatchTally;
 use crate::view::Hub;
+use crate::watch::WatchTally;
 
 /// What stands between the parts of each cached resource; usually nothing.
 #[derive(Clone, Copy)]

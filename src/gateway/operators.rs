@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use super::RunError;
+use crate::admission::Admission;
 use crate::config::{AdmissionLimits, ForwardLimits, OpenFiles, ServeSettings};
-use crate::downstream::admission::Admission;
-use crate::downstream::listener;
+use crate::connection::listener;
 use crate::metrics::Metrics;
 use crate::passthrough::Passthrough;
 

@@ -18,29 +18,29 @@ use super::forwarded::{ForwardedBody, Source, ends, lasting};
 use super::hooks::Hooks;
 use super::operators::Places;
 use super::slot::{Filling, ReadLimits, Slot, SlotParts};
-use super::tables::{self, Tables};
-use super::tally::{Draining, ResourceTally, StreamTally, labels};
+use super::tally::{Draining, ResourceTally, StreamTally};
 use crate::admin::{Check, CheckOutcome, Readiness};
+use crate::admission::Admission;
 use crate::audit::Trail;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
-use crate::downstream::admission::Admission;
-use crate::downstream::request::Verb;
-use crate::downstream::resources::{
-    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
-    Resources,
-};
-use crate::downstream::serve::{audit_id, response_status, stamped};
-use crate::downstream::watch::WatchTally;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
+use crate::protocol::request::Verb;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
+use crate::serve::resources::{
+    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
+    Resources,
+};
+use crate::serve::{audit_id, response_status, stamped};
+use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
 use crate::view::Served;
+use crate::watch::WatchTally;
 
 /// A client waits so long for a cache that is being filled; then upstream answers, or it is told to come again.
 const FILL_WAIT: Duration = Duration::from_secs(10);
@@ -219,7 +219,7 @@ impl Registry {
         let slot = {
             let mut state = self.state();
             // Under the lock: a new slot of the same key makes its series after this.
-            self.metrics.forget(labels(key));
+            self.metrics.forget(key.into());
             state.slots.remove(key)
         };
         if let Some(slot) = slot {
@@ -319,7 +319,7 @@ impl Registry {
             let state = self.state();
             self.draining.begin();
             for key in state.slots.keys() {
-                self.metrics.forget(labels(key));
+                self.metrics.forget(key.into());
             }
             state.slots.values().cloned().collect()
         };

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::task::kept_running;
 use crate::auth::authenticator::Authenticator;
 use crate::config::AuthSettings;
 use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
 use crate::reload::{Contents, Files, Folders, Source, Unusable, Watch};
+use crate::task::kept_running;
 use crate::tls::ServerIdentity;
 use crate::upstream::client::Client;
 

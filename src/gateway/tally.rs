@@ -9,19 +9,19 @@ use tokio::sync::watch;
 use super::slot::Filling;
 use crate::cache::Applied;
 use crate::decode::Bookmark;
-use crate::downstream::list::BlockCounts;
-use crate::downstream::resources::ListTally;
-use crate::downstream::watch::{WatchEnd, WatchTally, WatchTotals};
 use crate::metrics::{
     CacheMetrics, CacheState, Contradiction, DownstreamMetrics, FrameRejection as RejectionLabel,
     GiveUpReason, Label, Metrics, RelistReason as RelistLabel, ResourceLabels,
     StreamEnd as StreamLabel, UpstreamMetrics, WatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
+use crate::serve::list::BlockCounts;
+use crate::serve::resources::ListTally;
 use crate::upstream::cache_sink::{FillState, FillTally};
 use crate::upstream::driver::{Connected, DriverTally, FrameRejection, StreamEnd};
 use crate::upstream::reflector::RelistReason;
 use crate::view::{BookmarkShape, Served};
+use crate::watch::{WatchEnd, WatchTally, WatchTotals};
 
 /// Set once the gateway drains: what ends from then on ends because of that.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ pub(super) struct ResourceTally {
 
 impl ResourceTally {
     pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
-        let labels = labels(key);
+        let labels = ResourceLabels::from(key);
         Self {
             key: key.clone(),
             upstream: metrics.upstream(labels),
@@ -141,17 +141,6 @@ impl ResourceTally {
 fn seconds_since_1970() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// Labels of a cache.
-pub(super) fn labels(key: &CacheKey) -> ResourceLabels<'_> {
-    let gvr = &key.gvr;
-    ResourceLabels {
-        encoding: key.encoding.as_str(),
-        group: &gvr.group,
-        version: &gvr.version,
-        resource: &gvr.resource,
-    }
 }
 
 /// What one driver tells.
@@ -309,7 +298,7 @@ impl StreamTally {
     pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
         Self {
             key: key.clone(),
-            metrics: metrics.downstream(labels(key)),
+            metrics: metrics.downstream(key.into()),
             draining,
         }
     }

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::slot::tests::{FATAL, Fragile};
 use super::*;
 use crate::apiserver::{self, Apiserver, Options};
-use crate::downstream::watch::{WatchTally, WatchTotals};
+use crate::watch::{WatchTally, WatchTotals};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -1,8 +1,8 @@
 //! A process beyond its bound of memory: it gives caches up, in order, and fills them again when there is room.
 
 use http_body_util::BodyExt;
+use kube_fanout::admission::resident;
 use kube_fanout::apiserver::{self, Options};
-use kube_fanout::downstream::admission::resident;
 use tokio::net::TcpListener;
 
 use crate::stage::{PATIENCE, Stage, until, upstream};

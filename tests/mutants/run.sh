@@ -67,8 +67,8 @@ view() { alone src/view view "$@"; }
 reflector() { alone src/upstream/reflector upstream::reflector "$@"; }
 
 serving() {
-    cargo mutants --dir . "${options[@]}" --file src/downstream/delivery.rs --file 'src/downstream/delivery/**' \
-        --file src/downstream/admission.rs --file 'src/downstream/admission/**' "$@" -- --lib downstream::
+    cargo mutants --dir . "${options[@]}" --file src/watch/delivery.rs --file 'src/watch/delivery/**' \
+        --file src/admission.rs --file 'src/admission/**' "$@" -- --lib -- delivery admission
 }
 
 code=0

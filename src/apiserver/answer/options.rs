@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::super::body::syntax;
 use super::super::route::Verb;
 use super::super::storage::{Mode, Preconditions};
-use crate::downstream::request::Query;
-use crate::downstream::status::{Cause, Details, Status};
+use crate::protocol::request::Query;
+use crate::protocol::status::{Cause, Details, Status};
 
 /// `DeleteOptions`, as far as it is looked at.
 #[derive(Default, Deserialize)]

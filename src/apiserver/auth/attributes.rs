@@ -4,10 +4,10 @@ use http::{Method, Uri};
 
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::user::User;
-use crate::downstream::request::{
+use crate::protocol::request::{
     PathForm, Query, ResourcePath, Target, Verb, authorized_name, decoded_path, verb,
 };
-use crate::downstream::status::{Denied, PlainText, Status};
+use crate::protocol::status::{Denied, PlainText, Status};
 use crate::resource::Gvr;
 
 /// What a request asks for (protocol.md §1.1).

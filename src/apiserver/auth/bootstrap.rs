@@ -8,7 +8,7 @@ use crate::apiserver::kinds::Catalogue;
 use crate::apiserver::storage::{Mode, Part, Stamp, Storage, Target, Written};
 use crate::apiserver::store::Store;
 use crate::auth::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::resource::ObjectKey;
 
 /// Writes them.

@@ -12,7 +12,7 @@ use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::Decision;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::view::selector::quoted;
 
 const USER: &str = "impersonate-user";

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::{Injected, StreamFate};
-use crate::downstream::Pieces;
+use crate::protocol::Pieces;
 
 /// Resolves when the stream is to end cleanly.
 pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::super::body::go_name;
 use super::super::{nesting, render};
 use crate::decode::DEPTH_MAX;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 
 /// The API server's own bounds on the work of one patch: operations, and bytes of JSON that it copies.
 const OPERATION_COUNT_MAX: usize = 10_000;

@@ -12,7 +12,7 @@ use crate::apiserver::render;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::Decision;
 use crate::auth::user::User;
-use crate::downstream::status::{Cause, Status};
+use crate::protocol::status::{Cause, Status};
 use crate::resource::FieldTable;
 use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector};
 

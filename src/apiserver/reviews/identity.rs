@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Question, Review};
 use crate::auth::user::User;
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 
 /// A user as reviews tell it.
 #[derive(Default, Serialize)]

@@ -6,7 +6,7 @@ use super::super::kinds::ServedKind;
 use super::super::refusal;
 use super::Preconditions;
 use super::metadata::metadata_text;
-use crate::downstream::status::{Cause, Details, Status};
+use crate::protocol::status::{Cause, Details, Status};
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 const MODIFIED: &str =

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::super::kinds::ServedKind;
 use super::{Change, Preconditions, Stamp, Storage, Target};
-use crate::downstream::status::Status;
+use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 impl Storage {

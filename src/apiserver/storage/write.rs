@@ -12,7 +12,7 @@ use super::super::validation::{
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
 use super::{Part, Stamp, Target};
-use crate::downstream::status::{Cause, Status};
+use crate::protocol::status::{Cause, Status};
 use crate::resource::{Layout, ObjectKey};
 
 /// How often a generated name that is taken is generated anew, as the API server does.

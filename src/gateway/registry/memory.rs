@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Registry;
-use crate::downstream::admission::resident;
+use crate::admission::resident;
 use crate::gateway::slot::{Filling, Slot};
+use crate::metrics::ResourceLabels;
 
 /// How often memory is looked at: a cache grows by some hundred megabytes a second while it is filled.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -40,8 +41,11 @@ impl Registry {
     /// Takes series of resources off the page that have had no cache for a while.
     pub(super) fn forget_unused(&self) {
         let slots = self.slots();
-        self.metrics
-            .forget_unused(|used| slots.iter().any(|(key, _)| super::labels(key) == used));
+        self.metrics.forget_unused(|used| {
+            slots
+                .iter()
+                .any(|(key, _)| ResourceLabels::from(key) == used)
+        });
     }
 
     /// Gives caches up whenever the process has more memory than it may. Never ends.

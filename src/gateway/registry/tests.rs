@@ -150,7 +150,7 @@ async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_on
     assert!(is_forwarded, "{available:?}");
     let slot = registry.slot(&key).unwrap();
     assert_eq!(slot.describe(), "forwarded: saturated");
-    let given_up = registry.metrics.cache(labels(&key)).given_up;
+    let given_up = registry.metrics.cache((&key).into()).given_up;
     assert_eq!(given_up.count(GiveUpReason::Saturated), 1);
 
     drop(places);
@@ -384,8 +384,8 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     registry.close_slot(&key);
     tokio::time::advance(long).await;
     assert!(is_shown(), "it has a watch");
-    tally.ended(crate::downstream::watch::WatchTotals {
-        end: crate::downstream::watch::WatchEnd::Closed,
+    tally.ended(crate::watch::WatchTotals {
+        end: crate::watch::WatchEnd::Closed,
         events: 0,
         bytes: 0,
     });

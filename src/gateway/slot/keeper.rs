@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::{Filling, Loss, SlotParts};
+use crate::admission::resident;
 use crate::cache::Writer;
-use crate::downstream::admission::resident;
 use crate::gateway::consistency::contradiction;
-use crate::gateway::task::caught;
 use crate::metrics::{CacheState, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
+use crate::task::caught;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillTally};
 use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, offers_protobuf, probe};

@@ -160,7 +160,7 @@ impl Stage {
 
     fn given_up(&self, reason: GiveUpReason) -> u64 {
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
-        let labels = crate::gateway::tally::labels(&key);
+        let labels = crate::metrics::ResourceLabels::from(&key);
         self.metrics.cache(labels).given_up.count(reason)
     }
 }

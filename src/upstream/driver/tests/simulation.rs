@@ -11,9 +11,9 @@ use tokio::time::Instant as Moment;
 
 use super::*;
 use crate::cache::tests::samples::{Dice, told};
-use crate::downstream::watch::{Start, Timing, WatchBody, WatchTally, WatchTotals};
 use crate::view::selector::Selector;
 use crate::view::{Marker, Served};
+use crate::watch::{Start, Timing, WatchBody, WatchTally, WatchTotals};
 
 const KEYS: u64 = 12;
 /// Writes in trouble, and afterwards.

@@ -1,0 +1,569 @@
+//! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
+
+mod handshakes;
+mod identity;
+
+use http_body_util::{Empty, Full};
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::Instant;
+
+use super::head_timer::IDLE_TIMEOUT;
+use super::*;
+use crate::cache::tests::samples::{World, kind};
+use crate::metrics::Metrics;
+use crate::resource::{CacheKey, Layout};
+use crate::serve::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
+use crate::transport::LINGER_TIME;
+use crate::view::{Hub, Served};
+use crate::watch::{WatchTally, WatchTotals};
+
+/// Everything is answered by upstream, at once, but what is in its one cache.
+#[derive(Default)]
+struct Upstream(Option<Served>);
+
+#[derive(Debug)]
+struct Untold;
+
+impl WatchTally for Untold {
+    fn delivered(&self, _: u64, _: u64) {}
+
+    fn ended(&self, _: WatchTotals) {}
+}
+
+impl Resources for Upstream {
+    type Forwarded = Full<Bytes>;
+
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
+        match &self.0 {
+            Some(served) => Availability::Ready(served.clone()),
+            None => Availability::Forwarded(None),
+        }
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+        Response::new(Full::from("whole"))
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+fn connection() -> Connection<Upstream> {
+    connection_to(Upstream::default())
+}
+
+fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
+    Connection {
+        peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        standing: Standing::Served,
+        delivery: Delivery::start(1, None),
+        identity: PeerIdentity::default(),
+        tls: None,
+        service: Service::new(Arc::new(upstream)),
+        drain: Drain::new(),
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A request that promises more of its head.
+const HEADERS: &[u8] = b"\0\0\x03\x01\x01\0\0\0\x01\x82\x86\x84";
+/// A head continued by nothing.
+const CONTINUATION: &[u8] = b"\0\0\0\x09\0\0\0\0\x01";
+
+/// Sends `bytes` one a second, then nothing more; takes all that comes.
+async fn dribble(mut client: DuplexStream, bytes: Vec<u8>) {
+    for byte in bytes {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if client.write_all(&[byte]).await.is_err() {
+            break;
+        }
+    }
+    let _ = client.read_to_end(&mut Vec::new()).await;
+}
+
+#[track_caller]
+fn assert_within(begun: Instant, least: Duration, most: Duration) {
+    let took = begun.elapsed();
+    assert!(least <= took && took <= most, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preface_that_does_not_come_in_time_ends_the_connection() {
+    for sent in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let (begun, client) = (Instant::now(), dribble(client, sent.to_vec()));
+        let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
+        assert_eq!(ended, Err(ConnectionFailure::Timeout));
+        assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
+    }
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(b"PRI * HTTP/1.1\r\n\r\n").await.unwrap();
+    let ended = connection().http2(server.into()).await;
+    assert_eq!(ended, Err(ConnectionFailure::Protocol));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_waited_for_as_long_as_for_the_answer_to_a_ping() {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let head = [PREFACE, HEADERS, &CONTINUATION.repeat(8)].concat();
+    let (begun, client) = (Instant::now(), dribble(client, head));
+    let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(
+        begun,
+        PING_INTERVAL + PING_TIMEOUT,
+        HEAD_TIMEOUT + PING_INTERVAL + PING_TIMEOUT,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_gone_without_a_word_is_noticed_by_a_ping() {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(PREFACE).await.unwrap();
+    let begun = Instant::now();
+    let ended = connection().http2(server.into()).await;
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    let most = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);
+    assert_within(begun, PING_INTERVAL + PING_TIMEOUT, most);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame() {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let head = format!("GET /{} HTTP/1.1\r\n", "a".repeat(100));
+    let (begun, client) = (Instant::now(), dribble(client, head.into_bytes()));
+    let (ended, ()) = tokio::join!(connection().http1(server.into()), client);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
+
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let idle = async {
+        let mut begun = Instant::now();
+        for _ in 0..3 {
+            // Longer than a head may take, each time.
+            tokio::time::sleep(HEAD_TIMEOUT - Duration::from_secs(1)).await;
+            client.write_all(REQUEST).await.unwrap();
+            read_to(&mut client, "whole").await;
+            begun = Instant::now();
+            tokio::time::sleep(CLIENT_IDLE_TIMEOUT).await;
+            client.write_all(REQUEST).await.unwrap();
+            read_to(&mut client, "whole").await;
+        }
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty());
+        begun
+    };
+    let (ended, begun) = tokio::join!(connection().http1(server.into()), idle);
+    assert_eq!(ended, Ok(()));
+    let last = CLIENT_IDLE_TIMEOUT + IDLE_TIMEOUT;
+    assert_within(begun, last, last);
+}
+
+/// client-go gives up an idle connection 90 s after it has read an answer, a little later than that was written; until then it may
+/// send a request, and not only one that it may repeat.
+const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(91);
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_begins_on_an_idle_connection_is_waited_for_as_a_first_one() {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let half = async {
+        client.write_all(REQUEST).await.unwrap();
+        read_to(&mut client, "whole").await;
+        tokio::time::sleep(IDLE_TIMEOUT - Duration::from_secs(1)).await;
+        client.write_all(b"GET / HT").await.unwrap();
+        let begun = Instant::now();
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        begun
+    };
+    let (ended, begun) = tokio::join!(connection().http1(server.into()), half);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
+}
+
+const WATCH: &str = "GET /api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=90 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn world() -> (World, Served) {
+    let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+    let mut world = World::new(7, 1 << 10, Arc::clone(&hub) as _);
+    let change = world.write("a/one", None);
+    world.apply(vec![change]);
+    let cache = Arc::clone(world.writer.cache());
+    (world, Served { cache, hub })
+}
+
+/// Reads until `end` has come.
+async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String {
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains(end) {
+        let len = client.read_buf(&mut read).await.unwrap();
+        assert!(len > 0, "{}", String::from_utf8_lossy(&read));
+    }
+    String::from_utf8(read).unwrap()
+}
+
+/// Watches, drains, and reads to the end of the connection, which is that of the answer.
+async fn watch_until_drained(
+    client: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
+    served: &Served,
+    drain: &Drain,
+) {
+    client.write_all(WATCH.as_bytes()).await.unwrap();
+    read_to(client, "ADDED").await;
+    drain.begin();
+    served.hub.close();
+    let mut read = String::new();
+    client.read_to_string(&mut read).await.unwrap();
+    assert!(read.ends_with("0\r\n\r\n"), "{read}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_takes_further_requests_before_and_after_a_watch() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    client
+        .write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    read_to(&mut client, "whole").await;
+    for _ in 0..2 {
+        // The second request comes with the first one, as from a client that does not wait.
+        let both = format!("{WATCH}GET /version HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.write_all(both.as_bytes()).await.unwrap();
+        let read = read_to(&mut client, "whole").await;
+        let (watch, after) = read
+            .split_once("\r\n0\r\n\r\n")
+            .expect("the watch ends well");
+        assert!(watch.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"));
+        assert_eq!(watch.matches("\"type\":\"ADDED\"").count(), 1, "{watch}");
+        assert!(after.starts_with("HTTP/1.1 200 OK\r\n"), "{after}");
+    }
+    drop(client);
+    assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_to_be_the_last_says_so() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let run = tokio::spawn(connection_to(Upstream(Some(served))).http1(server.into()));
+    let last = WATCH.replace("Host: a", "Connection: close\r\nHost: a");
+    client.write_all(last.as_bytes()).await.unwrap();
+    let mut read = String::new();
+    client.read_to_string(&mut read).await.unwrap();
+    assert!(read.contains("connection: close"), "{read}");
+    assert!(read.ends_with("\r\n0\r\n\r\n"), "{read}");
+    assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
+    let (_world, served) = world();
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let connection = connection_to(Upstream(Some(served.clone())));
+    let drain = connection.drain.clone();
+    let run = tokio::spawn(connection.http1(server.into()));
+    watch_until_drained(&mut client, &served, &drain).await;
+    assert_eq!(run.await.unwrap(), Ok(()));
+}
+
+/// Reads frames of HTTP/2 up to one of this kind; returns its payload.
+async fn read_frame(client: &mut DuplexStream, kind: u8) -> Vec<u8> {
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).await.unwrap();
+        let len = u16::from_be_bytes([head[1], head[2]]).into();
+        let mut payload = vec![0; len];
+        client.read_exact(&mut payload).await.unwrap();
+        if head[3] == kind {
+            return payload;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http2_connection_that_was_ended_is_heard_until_its_client_closes_it() {
+    const PING: u8 = 6;
+    for (stays, time) in [(false, Duration::ZERO), (true, LINGER_TIME)] {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let connection = connection();
+        let drain = connection.drain.clone();
+        let run = tokio::spawn(connection.http2(server.into()));
+        client.write_all(PREFACE).await.unwrap();
+        drain.begin();
+        let ping = read_frame(&mut client, PING).await;
+        let pong = [b"\0\0\x08\x06\x01\0\0\0\0", &*ping].concat();
+        client.write_all(&pong).await.unwrap();
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        let begun = Instant::now();
+        let update = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
+        client.write_all(update).await.unwrap();
+        let client = Some(client).filter(|_| stays);
+        assert_eq!(run.await.unwrap(), Ok(()));
+        assert_within(begun, time, time + Duration::from_millis(10));
+        drop(client);
+    }
+}
+
+/// Forwards everything, and answers so.
+struct Forwarding<F> {
+    answer: F,
+    metrics: Option<ListenerMetrics>,
+}
+
+impl<F, B> Resources for Forwarding<F>
+where
+    F: Fn(Request<Incoming>) -> Response<B> + Send + Sync + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Forwarded = B;
+
+    async fn availability(&self, _: &CacheKey, _: FillWait, _: Peer) -> Availability {
+        Availability::Forwarded(None)
+    }
+
+    async fn latest(&self, _: &Served) -> Latest {
+        Latest::Unknown
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Response<B> {
+        (self.answer)(request)
+    }
+
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+        Arc::new(Untold)
+    }
+
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        self.metrics.as_ref()
+    }
+
+    fn answered(&self, _: AnsweredRequest<'_>) {}
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
+    let metrics = Metrics::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let drain = Drain::new();
+    let fragile = Forwarding {
+        answer: |request: Request<Incoming>| {
+            assert_ne!(request.uri().path(), "/panic", "planted");
+            Response::new(Full::from("whole"))
+        },
+        metrics: Some(metrics.listener()),
+    };
+    let service = Service::new(Arc::new(fragile));
+    let running = tokio::spawn(run(listener, None, service, drain.clone()));
+
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client
+        .write_all(b"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.is_empty());
+
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let mut get = |path: &str| {
+        let request = Request::get(format!("http://a{path}"));
+        sender.send_request(request.body(Empty::<Bytes>::new()).unwrap())
+    };
+    get("/panic").await.expect_err("its stream is reset");
+    assert_eq!(get("/version").await.unwrap().status(), 200);
+
+    drain.begin();
+    connection.await.unwrap().unwrap();
+    running.await.unwrap();
+    let ends = metrics.task_ends();
+    assert_eq!(ends.count(Task::Connection), 1);
+    assert_eq!(ends.count(Task::Http2Stream), 1);
+}
+
+/// Upstream agrees to every change of protocols, and hands the client's end of the tunnel to the test.
+fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
+    let answer = move |mut request: Request<Incoming>| {
+        let mut answer = Response::new(Full::<Bytes>::default());
+        let headers = request.headers();
+        if headers.contains_key(http::header::UPGRADE) {
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            *answer.headers_mut() = headers.clone();
+            sender.try_send(hyper::upgrade::on(&mut request)).unwrap();
+        }
+        answer
+    };
+    Forwarding {
+        answer,
+        metrics: None,
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
+    const UPGRADE: &[u8] = b"POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (stream, address) = listener.accept().await.unwrap();
+    let places = Permits::new(1);
+    let peer = Peer::from(address.ip());
+    let (sender, mut tunnels) = tokio::sync::mpsc::channel(1);
+    let connection = connection_to(tunnelling(sender));
+    let run = tokio::spawn(connection.run(stream, places.try_acquire(peer)));
+    client.write_all(UPGRADE).await.unwrap();
+    let mut head = [0; 12];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 101");
+    let tunnel = tunnels.recv().await.unwrap().await.unwrap();
+    run.await.unwrap();
+    let tunnel = tunnel.downcast::<TokioIo<Transport>>().unwrap();
+    let transport = tunnel.io.inner();
+    let socket = socket2::SockRef::from(transport.socket().unwrap());
+    assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    assert!(
+        socket.keepalive().unwrap(),
+        "a dead client is still noticed"
+    );
+    assert!(places.try_acquire(peer).is_none(), "the socket is open");
+    drop(tunnel);
+    assert!(places.try_acquire(peer).is_some());
+}
+
+/// A body without end, which says when nobody has it any more.
+struct EndlessBody(
+    #[allow(dead_code, reason = "held for its drop")] Option<tokio::sync::oneshot::Sender<()>>,
+);
+
+impl Body for EndlessBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        let piece = Bytes::from_static(&[b'a'; 4_096]);
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(piece))))
+    }
+}
+
+/// Answers once, with such a body.
+fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
+    let dropped = std::sync::Mutex::new(Some(dropped));
+    let answer = move |_: Request<Incoming>| {
+        let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
+        answer.extensions_mut().insert(lasting);
+        answer
+    };
+    Forwarding {
+        answer,
+        metrics: None,
+    }
+}
+
+/// How long a client has its endless answer that takes some of it once in each `pace`, if at all; `None` if that is for longer than
+/// an hour.
+async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Option<Duration> {
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let (sender, dropped) = tokio::sync::oneshot::channel();
+    let connection = connection_to(endless(lasting, sender));
+    let mut tasks = JoinSet::new();
+    let io = TokioIo::new(client);
+    let request = Request::get("http://a/version")
+        .header("host", "a")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let answer = if version == Version::HTTP_2 {
+        tasks.spawn(async move {
+            let _ = connection.http2(server.into()).await;
+        });
+        let (mut sender, client) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1 << 16)
+            .handshake(io)
+            .await
+            .unwrap();
+        tasks.spawn(async move { drop(client.await) });
+        let answer = sender.send_request(request).await;
+        // The connection ends with its last sender.
+        tasks.spawn(async move {
+            let _sender = sender;
+            std::future::pending().await
+        });
+        answer
+    } else {
+        tasks.spawn(async move {
+            let _ = connection.http1(server.into()).await;
+        });
+        let (mut sender, client) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tasks.spawn(async move { drop(client.await) });
+        sender.send_request(request).await
+    };
+    let (begun, mut body) = (Instant::now(), answer.unwrap().into_body());
+    tasks.spawn(async move {
+        use http_body_util::BodyExt;
+        while let Some(pace) = pace {
+            tokio::time::sleep(pace).await;
+            let _ = body.frame().await;
+        }
+        std::future::pending::<()>().await;
+        drop(body);
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(3_600), dropped).await;
+    ended.is_ok().then(|| begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_answers_are_to_be_taken_but_those_of_pods() {
+    use crate::transport::stall::{ANSWER_TIME_MAX, STALL_TIMEOUT};
+    let slow = Some(Duration::from_secs(1));
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        for (lasting, pace, expected) in [
+            (Lasting::Short, None, Some(STALL_TIMEOUT)),
+            (Lasting::Watch, None, Some(STALL_TIMEOUT)),
+            (Lasting::Long, None, None),
+            (Lasting::Short, slow, Some(ANSWER_TIME_MAX)),
+            (Lasting::Watch, slow, None),
+            (Lasting::Long, slow, None),
+        ] {
+            let kept = kept(version, lasting, pace).await;
+            // Whoever looks at the connection meanwhile lets hyper ask for some frames more, until its buffer is full.
+            let is_expected = match (kept, expected) {
+                (Some(kept), Some(expected)) => {
+                    kept >= expected && kept <= expected + HEAD_TIMEOUT + Duration::from_secs(5)
+                }
+                (kept, expected) => kept == expected,
+            };
+            assert!(is_expected, "{version:?} {lasting:?} {pace:?}: {kept:?}");
+        }
+    }
+}
+
+/// It lives as long as a watch does, and there are thousands.
+#[test]
+fn the_task_of_a_connection_is_small() {
+    fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
+        size_of::<T>()
+    }
+    let len = len_of(Connection::<Upstream>::run);
+    assert!(len <= 2_048, "{len} bytes");
+}

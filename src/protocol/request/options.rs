@@ -1,0 +1,206 @@
+//! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
+
+use crate::protocol::status::{Cause, Details, Status, go_json};
+use crate::view::selector::quoted;
+
+use super::query::Query;
+
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
+pub(super) const EXACT: &str = "Exact";
+pub(super) const NOT_OLDER: &str = "NotOlderThan";
+
+/// The options as given, nothing defaulted. Selectors are not parsed yet: that takes the resource's field table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// `labelSelector`; empty when absent.
+    pub label_selector: String,
+    /// `fieldSelector`; empty when absent.
+    pub field_selector: String,
+    /// `watch`, as the query says; the `/watch/` prefix does not set it (§1.4).
+    pub watch: bool,
+    /// `allowWatchBookmarks`.
+    pub allow_watch_bookmarks: bool,
+    /// `sendInitialEvents`; absent and false differ.
+    pub send_initial_events: Option<bool>,
+    /// `resourceVersion`; empty when absent.
+    pub resource_version: String,
+    /// `resourceVersionMatch`; empty when absent.
+    pub resource_version_match: String,
+    /// `limit`; nothing above 0 means none.
+    pub limit: i64,
+    /// `continue`; empty when absent.
+    pub continue_token: String,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: Option<i64>,
+    /// `shardSelector`; empty when absent.
+    pub shard_selector: String,
+}
+
+impl ListOptions {
+    /// Reads the part of a URL after `?`. Unknown parameters are ignored.
+    ///
+    /// # Errors
+    /// 400 for a number that is none.
+    pub fn parse(query: Option<&str>) -> Result<Self, Status> {
+        Self::from_query(&Query::parse(query))
+    }
+
+    /// Reads decoded parameters.
+    ///
+    /// # Errors
+    /// 400 for a number that is none.
+    pub fn from_query(query: &Query) -> Result<Self, Status> {
+        let text = |name| query.first(name).unwrap_or_default().to_owned();
+        // In the server's order: the first broken number is told.
+        let timeout_seconds = query.first("timeoutSeconds").map(integer).transpose()?;
+        let limit = query.first("limit").map(integer).transpose()?;
+        Ok(Self {
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+            watch: is_true(query.first("watch")),
+            allow_watch_bookmarks: is_true(query.first("allowWatchBookmarks")),
+            send_initial_events: query.first(INITIAL).map(|value| is_true(Some(value))),
+            resource_version: text("resourceVersion"),
+            resource_version_match: text(MATCH),
+            limit: limit.unwrap_or(0),
+            continue_token: text("continue"),
+            timeout_seconds,
+            shard_selector: text("shardSelector"),
+        })
+    }
+
+    /// Length of all selectors together, in bytes.
+    pub(crate) fn selectors_len(&self) -> usize {
+        self.label_selector.len() + self.field_selector.len() + self.shard_selector.len()
+    }
+
+    /// A watch from `""` or `"0"` that says nothing of initial events asks for them (§2.3).
+    pub(super) fn defaults_to_initial_events(&self) -> bool {
+        self.watch
+            && self.send_initial_events.is_none()
+            && self.resource_version_match.is_empty()
+            && matches!(&*self.resource_version, "" | "0")
+    }
+
+    /// Whether the options go together (§2.2, §2.3).
+    ///
+    /// # Errors
+    /// 422 with every fault found (§2.4).
+    pub fn validate(&self) -> Result<(), Status> {
+        let causes = if self.watch {
+            self.watch_faults()
+        } else {
+            self.list_faults()
+        };
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let details = Details {
+            group: "meta.k8s.io".to_owned(),
+            kind: "ListOptions".to_owned(),
+            causes,
+            ..Details::default()
+        };
+        Err(Status::invalid("ListOptions.meta.k8s.io", details))
+    }
+
+    fn list_faults(&self) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        let wanted = &*self.resource_version_match;
+        if !wanted.is_empty() {
+            if self.resource_version.is_empty() {
+                faults.push(Cause::forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if !self.continue_token.is_empty() {
+                faults.push(match_with_continue());
+            }
+            if wanted != EXACT && wanted != NOT_OLDER {
+                faults.push(unsupported(wanted, r#""Exact", "NotOlderThan", """#));
+            }
+            if wanted == EXACT && self.resource_version == "0" {
+                faults.push(Cause::forbidden(
+                    MATCH,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        if self.send_initial_events.is_some() {
+            faults.push(Cause::forbidden(
+                INITIAL,
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        faults
+    }
+
+    fn watch_faults(&self) -> Vec<Cause> {
+        let mut faults = Vec::new();
+        // What is defaulted is judged as if it had been given.
+        let (wanted, initial_events) = if self.defaults_to_initial_events() {
+            (NOT_OLDER, Some(true))
+        } else {
+            (&*self.resource_version_match, self.send_initial_events)
+        };
+        if initial_events.is_some() && wanted != NOT_OLDER {
+            faults.push(Cause::forbidden(
+                MATCH,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if wanted.is_empty() {
+            return faults;
+        }
+        if initial_events.is_none() {
+            faults.push(Cause::forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if wanted != NOT_OLDER {
+            faults.push(unsupported(wanted, r#""NotOlderThan""#));
+        }
+        if !self.continue_token.is_empty() {
+            faults.push(match_with_continue());
+        }
+        faults
+    }
+}
+
+/// The server's idea of true: present, and neither `0` nor `false` in any case (§1.3).
+#[must_use]
+pub fn is_true(value: Option<&str>) -> bool {
+    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+/// A signed number, or Go's message about it.
+fn integer(text: &str) -> Result<i64, Status> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    text.parse().map_err(|fault: std::num::ParseIntError| {
+        let fault = if matches!(fault.kind(), PosOverflow | NegOverflow) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        Status::bad_request(format!(
+            "strconv.ParseInt: parsing {}: {fault}",
+            quoted(text)
+        ))
+    })
+}
+
+fn match_with_continue() -> Cause {
+    Cause::forbidden(
+        MATCH,
+        "resourceVersionMatch is forbidden when continue is provided",
+    )
+}
+
+/// Values of types of their own are told in JSON, escapes for HTML included.
+fn unsupported(value: &str, supported: &str) -> Cause {
+    let value = String::from_utf8_lossy(&go_json(value)).into_owned();
+    Cause::unsupported(MATCH, &value, supported)
+}

@@ -1,0 +1,204 @@
+//! URL paths and verbs, read as the server's request info does (protocol.md §1.1). Routing is not done here.
+
+use http::{Method, Uri};
+
+use super::options::is_true;
+use super::query::{Plus, Query, unescape};
+use crate::protocol::status::PlainText;
+use crate::resource::Gvr;
+use crate::view::selector::{LabelSelector, pinned_in};
+
+/// What a path points at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A resource of some API group.
+    Resource(ResourcePath),
+    /// Anything else: discovery, health, metrics, unknown paths.
+    NonResource,
+}
+
+/// A path under `/api` or `/apis`, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// Group, version, plural name.
+    pub gvr: Gvr,
+    /// The namespace; for a path to one Namespace object, its name. An empty one counts as none.
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: Option<String>,
+    /// The subresource, such as `status`.
+    pub subresource: Option<String>,
+    /// Whether a verb stands in the path.
+    pub form: PathForm,
+    /// Whether routing upstream agrees with this reading.
+    pub spelling: Spelling,
+}
+
+/// Whether a verb stands in the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathForm {
+    /// No.
+    Plain,
+    /// `…/watch/…`: the deprecated forced watch (protocol.md §1.4).
+    WatchPrefix,
+    /// `…/proxy/…`.
+    ProxyPrefix,
+}
+
+/// Whether a path is written the one way that routing upstream knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// As clients write it.
+    Clean,
+    /// Doubled or trailing slashes, escapes, or parts too many: answers differ by kind, so upstream gives them.
+    Odd,
+}
+
+/// What is to be done, as authorization names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Read a collection.
+    List,
+    /// Follow a collection.
+    Watch,
+    /// Read one object.
+    Get,
+    /// Make an object.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change an object in part.
+    Patch,
+    /// Remove an object.
+    Delete,
+    /// Remove a collection.
+    DeleteCollection,
+    /// `proxy`, or a method without a verb.
+    Other,
+}
+
+impl Verb {
+    /// The word in access reviews and messages; empty for [`Verb::Other`].
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Other => "",
+        }
+    }
+}
+
+/// The path without its escapes; none if one is broken.
+#[must_use]
+pub fn decoded_path(uri: &Uri) -> Option<String> {
+    unescape(uri.path(), Plus::IsPlus)
+}
+
+impl Target {
+    /// Reads a request's path. A path with broken escapes is no resource.
+    ///
+    /// # Errors
+    /// The plain-text 500 for a path that ends after its verb (§1.1 c).
+    pub fn parse(uri: &Uri) -> Result<Self, PlainText> {
+        let Some(path) = decoded_path(uri) else {
+            return Ok(Self::NonResource);
+        };
+        let trimmed = path.trim_matches('/');
+        let parts: Vec<&str> = trimmed.split('/').collect();
+        let (group, version, mut rest) = match &parts[..] {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Ok(Self::NonResource),
+        };
+        let form = match rest[0] {
+            "watch" => PathForm::WatchPrefix,
+            "proxy" => PathForm::ProxyPrefix,
+            _ => PathForm::Plain,
+        };
+        if form != PathForm::Plain {
+            rest = &rest[1..];
+            if rest.is_empty() {
+                let target = uri
+                    .path_and_query()
+                    .map_or_else(|| uri.path(), |whole| whole.as_str());
+                return Err(PlainText::bad_url(target));
+            }
+        }
+        let mut namespace = "";
+        if let ["namespaces", name, tail @ ..] = rest {
+            namespace = name;
+            if !matches!(tail, [] | ["status" | "finalize", ..]) {
+                rest = tail;
+            }
+        }
+        let given = |at: usize| rest.get(at).filter(|part| !part.is_empty());
+        let owned = |part: &&str| (*part).to_owned();
+        let subresource = given(2).filter(|_| form != PathForm::ProxyPrefix);
+        // The server's routes know no more parts than these.
+        let part_count_max = 3;
+        let clean = path.len() == trimmed.len() + 1
+            && path == uri.path()
+            && !parts.contains(&"")
+            && rest.len() <= part_count_max;
+        Ok(Self::Resource(ResourcePath {
+            gvr: Gvr::new(group, version, rest[0]),
+            namespace: Some(namespace.to_owned()).filter(|name| !name.is_empty()),
+            name: given(1).map(owned),
+            subresource: subresource.map(owned),
+            form,
+            spelling: if clean {
+                Spelling::Clean
+            } else {
+                Spelling::Odd
+            },
+        }))
+    }
+}
+
+/// The verb of a resource request (§1.1 d–i).
+#[must_use]
+pub fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Verb {
+    match path.form {
+        PathForm::WatchPrefix => return Verb::Watch,
+        PathForm::ProxyPrefix => return Verb::Other,
+        PathForm::Plain => {}
+    }
+    let named = path.name.is_some();
+    match *method {
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE if named => Verb::Delete,
+        Method::DELETE => Verb::DeleteCollection,
+        Method::GET | Method::HEAD if named => Verb::Get,
+        Method::GET | Method::HEAD if is_true(query.first("watch")) => Verb::Watch,
+        Method::GET | Method::HEAD => Verb::List,
+        _ => Verb::Other,
+    }
+}
+
+/// The object's name for authorization and audit: the path's, or for lists and watches the one that the field
+/// selector pins if it could stand in a path (§1.1 h). Options that do not parse pin nothing.
+#[must_use]
+pub fn authorized_name(path: &ResourcePath, verb: Verb, query: &Query) -> Option<String> {
+    if path.name.is_some() {
+        return path.name.clone();
+    }
+    let pins = matches!(verb, Verb::List | Verb::Watch) && path.form == PathForm::Plain;
+    if pins { pinned_by(query) } else { None }
+}
+
+fn pinned_by(query: &Query) -> Option<String> {
+    let decodes = super::ListOptions::from_query(query).is_ok()
+        && LabelSelector::parse(query.first("labelSelector").unwrap_or_default()).is_ok();
+    let name = pinned_in(query.first("fieldSelector")?, "metadata.name")?;
+    let in_path = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '%']);
+    (decodes && in_path).then_some(name)
+}

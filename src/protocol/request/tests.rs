@@ -1,0 +1,871 @@
+//! Requests against the answers of a real server and the tables of the protocol notes.
+
+use http::{Method, Uri};
+use proptest::prelude::*;
+
+use super::*;
+use crate::protocol::continue_token::ContinueToken;
+use crate::protocol::status::StatusForm;
+use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
+use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+
+const fn at(version: u64) -> ResourceVersion {
+    ResourceVersion(version)
+}
+
+fn target(uri: &str) -> ResourcePath {
+    match Target::parse(&uri.parse::<Uri>().unwrap()) {
+        Ok(Target::Resource(path)) => path,
+        other => panic!("{uri}: {other:?}"),
+    }
+}
+
+fn options(query: &str) -> ListOptions {
+    ListOptions::parse(Some(query)).unwrap()
+}
+
+fn pods() -> ResourceKind {
+    ResourceKind {
+        gvr: Gvr::new("", "v1", "pods"),
+        kind: "Pod".into(),
+        list_kind: "PodList".into(),
+        namespaced: true,
+        layout: Layout::Typed,
+        encoding: Encoding::Json,
+        warnings: Vec::new(),
+    }
+}
+
+/// Resource, namespace, name, subresource, form and spelling in one line.
+#[track_caller]
+fn path_is(uri: &str, expected: &str) {
+    let path = target(uri);
+    let shown = |part: &Option<String>| part.as_deref().unwrap_or("-").to_owned();
+    let [namespace, name, sub] = [&path.namespace, &path.name, &path.subresource].map(shown);
+    let (form, spelling) = (path.form, path.spelling);
+    let actual = format!(
+        "{} {namespace} {name} {sub} {form:?} {spelling:?}",
+        path.gvr
+    );
+    assert_eq!(actual, expected, "{uri}");
+}
+
+#[test]
+fn paths_are_taken_apart_as_request_info_does() {
+    for (uri, expected) in [
+        ("/api/v1/pods", "pods.v1 - - - Plain Clean"),
+        ("/api/v1/pods/p", "pods.v1 - p - Plain Clean"),
+        ("/api/v1/namespaces/ns/pods", "pods.v1 ns - - Plain Clean"),
+        (
+            "/apis/a/v1/namespaces/ns/ds/d/scale",
+            "ds.v1.a ns d scale Plain Clean",
+        ),
+        ("/api/v1/namespaces", "namespaces.v1 - - - Plain Clean"),
+        (
+            "/api/v1/namespaces/foo",
+            "namespaces.v1 foo foo - Plain Clean",
+        ),
+        (
+            "/api/v1/namespaces/foo/status",
+            "namespaces.v1 foo foo status Plain Clean",
+        ),
+        (
+            "/api/v1/namespaces/foo/finalize",
+            "namespaces.v1 foo foo finalize Plain Clean",
+        ),
+        (
+            "/api/v1/watch/namespaces/ns/pods/p",
+            "pods.v1 ns p - WatchPrefix Clean",
+        ),
+        (
+            "/api/v1/watch/namespaces/foo",
+            "namespaces.v1 foo foo - WatchPrefix Clean",
+        ),
+        ("/api/v1/proxy/pods/p/x", "pods.v1 - p - ProxyPrefix Clean"),
+        ("/api/v1/namespaces//pods", "pods.v1 - - - Plain Odd"),
+        ("/api/v1/pods/", "pods.v1 - - - Plain Odd"),
+        ("//api/v1/pods", "pods.v1 - - - Plain Odd"),
+        ("/api/v1/p%6fds", "pods.v1 - - - Plain Odd"),
+        ("/api/v1/pods/x/y/z/w", "pods.v1 - x y Plain Odd"),
+    ] {
+        path_is(uri, expected);
+    }
+}
+
+#[test]
+fn other_paths_are_no_resources() {
+    for uri in [
+        "/",
+        "/api",
+        "/api/v1",
+        "/apis/apps/v1",
+        "/version",
+        "/healthz/x/y",
+        "/api/v1/%zz",
+    ] {
+        let target = Target::parse(&uri.parse().unwrap());
+        assert_eq!(target, Ok(Target::NonResource), "{uri}");
+    }
+}
+
+#[test]
+fn a_path_that_ends_after_its_verb_is_refused_in_plain_text() {
+    for uri in ["/api/v1/watch", "/api/v1/proxy?x=1", "/apis/apps/v1/watch/"] {
+        let refused = Target::parse(&uri.parse().unwrap()).unwrap_err();
+        let response = refused.to_response();
+        assert_eq!(response.status(), 500);
+        assert_eq!(
+            response.body(),
+            &format!(
+                "Internal Server Error: \"{uri}\": failed to create RequestInfo: unable to determine kind and namespace from url, {uri}\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn verbs_follow_method_name_and_watch() {
+    for (method, uri, expected) in [
+        (Method::GET, "/api/v1/pods", Verb::List),
+        (Method::HEAD, "/api/v1/pods", Verb::List),
+        (Method::GET, "/api/v1/pods?watch", Verb::Watch),
+        (Method::GET, "/api/v1/pods?watch=no", Verb::Watch),
+        (Method::GET, "/api/v1/pods?watch=FALSE", Verb::List),
+        (Method::GET, "/api/v1/pods?watch=0&watch=1", Verb::List),
+        (Method::GET, "/api/v1/pods?watch=1&limit=x", Verb::Watch),
+        (Method::GET, "/api/v1/pods/p?watch=1", Verb::Get),
+        (Method::GET, "/api/v1/watch/pods?watch=0", Verb::Watch),
+        (Method::GET, "/api/v1/proxy/pods/p", Verb::Other),
+        (Method::POST, "/api/v1/pods", Verb::Create),
+        (Method::PUT, "/api/v1/pods/p", Verb::Update),
+        (Method::PATCH, "/api/v1/pods/p", Verb::Patch),
+        (Method::DELETE, "/api/v1/pods/p", Verb::Delete),
+        (Method::DELETE, "/api/v1/pods", Verb::DeleteCollection),
+        (Method::OPTIONS, "/api/v1/pods", Verb::Other),
+    ] {
+        let query = Query::parse(uri.split_once('?').map(|(_, query)| query));
+        assert_eq!(verb(&method, &target(uri), &query), expected, "{uri}");
+    }
+}
+
+#[test]
+fn a_pinned_name_is_the_name_that_is_authorized() {
+    for (uri, verb, expected) in [
+        (
+            "/api/v1/pods?fieldSelector=metadata.name%3Da",
+            Verb::List,
+            Some("a"),
+        ),
+        (
+            "/api/v1/pods?fieldSelector=metadata.name!%3Da",
+            Verb::List,
+            None,
+        ),
+        (
+            "/api/v1/pods?fieldSelector=metadata.name%3Da/b",
+            Verb::List,
+            None,
+        ),
+        (
+            "/api/v1/pods?fieldSelector=metadata.name%3D..",
+            Verb::List,
+            None,
+        ),
+        (
+            "/api/v1/pods?fieldSelector=metadata.name%3Da&limit=x",
+            Verb::List,
+            None,
+        ),
+        (
+            "/api/v1/watch/pods?fieldSelector=metadata.name%3Da",
+            Verb::Watch,
+            None,
+        ),
+        ("/api/v1/pods/p", Verb::Get, Some("p")),
+    ] {
+        let query = Query::parse(uri.split_once('?').map(|(_, query)| query));
+        let name = authorized_name(&target(uri), verb, &query);
+        assert_eq!(name.as_deref(), expected, "{uri}");
+    }
+}
+
+#[test]
+fn queries_decode_as_go_decodes_them() {
+    let query = Query::parse(Some("a=1+2&a=3&%62=%2B&c&d=%zz&e=1;2&&=x&f=%ff&g=a=b"));
+    for (name, value) in [
+        ("a", Some("1 2")),
+        ("b", Some("+")),
+        ("c", Some("")),
+        ("d", None),
+        ("e", None),
+        ("", Some("x")),
+        ("f", Some("\u{fffd}")),
+        ("g", Some("a=b")),
+    ] {
+        assert_eq!(query.first(name), value, "{name}");
+    }
+}
+
+#[test]
+fn options_are_read_by_their_wire_names() {
+    let all = options(
+        "labelSelector=a%3Db&fieldSelector=c%3Dd&watch=true&allowWatchBookmarks=1&sendInitialEvents=&resourceVersion=7\
+         &resourceVersionMatch=NotOlderThan&limit=%2B5&continue=t&timeoutSeconds=-3&shardSelector=s&unknown=1",
+    );
+    let expected = ListOptions {
+        label_selector: "a=b".into(),
+        field_selector: "c=d".into(),
+        watch: true,
+        allow_watch_bookmarks: true,
+        send_initial_events: Some(true),
+        resource_version: "7".into(),
+        resource_version_match: "NotOlderThan".into(),
+        limit: 5,
+        continue_token: "t".into(),
+        timeout_seconds: Some(-3),
+        shard_selector: "s".into(),
+    };
+    assert_eq!(all, expected);
+    assert_eq!(
+        options("sendInitialEvents=False").send_initial_events,
+        Some(false)
+    );
+    assert_eq!(ListOptions::parse(None), Ok(ListOptions::default()));
+}
+
+#[test]
+fn numbers_that_are_none_are_refused() {
+    for (query, message) in [
+        ("limit=abc", r#"parsing "abc": invalid syntax"#),
+        ("limit=", r#"parsing "": invalid syntax"#),
+        ("limit=+5", r#"parsing " 5": invalid syntax"#),
+        ("timeoutSeconds=x&limit=y", r#"parsing "x": invalid syntax"#),
+        (
+            "limit=99999999999999999999",
+            r#"parsing "99999999999999999999": value out of range"#,
+        ),
+        (
+            "limit=%00%07%7f%C2%A0é",
+            r#"parsing "\x00\a\x7f\u00a0é": invalid syntax"#,
+        ),
+    ] {
+        let message = format!("strconv.ParseInt: {message}");
+        let refused = ListOptions::parse(Some(query));
+        assert_eq!(refused, Err(Status::bad_request(message)), "{query}");
+    }
+}
+
+#[track_caller]
+fn invalid(query: &str, faults: &[&str]) {
+    let status = options(query).validate().unwrap_err();
+    let told = match faults {
+        [one] => (*one).to_owned(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    assert_eq!(status.code, 422);
+    assert_eq!(
+        status.message,
+        format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
+        "{query}"
+    );
+    assert_eq!(status.details.unwrap().causes.len(), faults.len());
+}
+
+#[test]
+fn options_that_do_not_go_together_are_all_told() {
+    let no_rv = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    let cont = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
+    let exact0 = "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+    let sie_list = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
+    let sie_match = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+    let no_sie = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+    let only =
+        "resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
+    for (query, faults) in [
+        ("resourceVersionMatch=Exact", &[no_rv][..]),
+        ("resourceVersion=0&resourceVersionMatch=Exact", &[exact0]),
+        (
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            &[no_rv, sie_list],
+        ),
+        ("sendInitialEvents=0", &[sie_list]),
+        (
+            "resourceVersionMatch=a%22%3Cb&resourceVersion=0&continue=x&sendInitialEvents=0",
+            &[
+                cont,
+                r#"resourceVersionMatch: Unsupported value: "a\"\u003cb": supported values: "Exact", "NotOlderThan", """#,
+                sie_list,
+            ],
+        ),
+        ("watch=1&continue=x", &[cont]),
+        ("watch=1&sendInitialEvents=true", &[sie_match]),
+        (
+            "watch=1&sendInitialEvents=1&resourceVersionMatch=Exact",
+            &[sie_match, only],
+        ),
+        (
+            "watch=1&resourceVersionMatch=Exact&continue=x",
+            &[no_sie, only, cont],
+        ),
+    ] {
+        invalid(query, faults);
+    }
+    for query in [
+        "",
+        "resourceVersion=5&resourceVersionMatch=Exact&limit=3",
+        "watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan",
+        "watch=1&resourceVersion=5&continue=x",
+    ] {
+        assert_eq!(options(query).validate(), Ok(()), "{query}");
+    }
+}
+
+#[test]
+fn a_422_is_byte_equal_to_the_servers() {
+    let status = options("sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+        .validate()
+        .unwrap_err();
+    assert_eq!(
+        status.to_json(),
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided","field":"resourceVersionMatch"},{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}
+"#
+    );
+}
+
+#[test]
+fn lists_are_read_from_the_state_they_ask_for() {
+    let exact = ContinueToken::after("ns/p", at(14));
+    let with = |rest: &str, token: &ContinueToken| format!("{rest}&continue={}", token.encode());
+    let start = Some("ns/p\0".to_owned());
+    for (query, read, limit, start) in [
+        ("", ListRead::Latest, None, None),
+        ("limit=5", ListRead::Latest, Some(5), None),
+        ("limit=-5", ListRead::Latest, None, None),
+        ("resourceVersion=0&limit=5", ListRead::Cached, None, None),
+        (
+            "resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=5",
+            ListRead::Cached,
+            None,
+            None,
+        ),
+        ("resourceVersion=007", ListRead::AtLeast(at(7)), None, None),
+        (
+            "resourceVersion=7&limit=5",
+            ListRead::Exact(at(7)),
+            Some(5),
+            None,
+        ),
+        (
+            "resourceVersion=00&limit=5",
+            ListRead::AtLeast(at(0)),
+            Some(5),
+            None,
+        ),
+        (
+            "resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan",
+            ListRead::AtLeast(at(7)),
+            Some(5),
+            None,
+        ),
+        (
+            "resourceVersion=7&resourceVersionMatch=Exact",
+            ListRead::Exact(at(7)),
+            None,
+            None,
+        ),
+        (
+            &with("limit=5", &exact),
+            ListRead::Exact(at(14)),
+            Some(5),
+            start.clone(),
+        ),
+        (
+            &with("limit=5&resourceVersion=0", &exact),
+            ListRead::Exact(at(14)),
+            None,
+            start.clone(),
+        ),
+        (
+            &with("limit=5", &exact.at_latest()),
+            ListRead::Latest,
+            Some(5),
+            start,
+        ),
+    ] {
+        let plan = ListPlan { read, limit, start };
+        assert_eq!(ListPlan::decide(&options(query)), Ok(plan), "{query}");
+    }
+}
+
+#[test]
+fn lists_that_cannot_be_read_are_refused() {
+    let token = ContinueToken::after("p", at(14)).encode();
+    for (query, message) in [
+        (
+            "resourceVersion=abc".to_owned(),
+            r#"invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax"#,
+        ),
+        (
+            "resourceVersion=99999999999999999999".to_owned(),
+            r#"invalid resource version: resourceVersion: Invalid value: "99999999999999999999": strconv.ParseUint: parsing "99999999999999999999": value out of range"#,
+        ),
+        (
+            "resourceVersion=%00".to_owned(),
+            r#"invalid resource version: resourceVersion: Invalid value: "\x00": strconv.ParseUint: parsing "\x00": invalid syntax"#,
+        ),
+        (
+            format!("resourceVersion=abc&continue={token}"),
+            "specifying resource version is not allowed when using continue",
+        ),
+        (
+            "resourceVersion=5&continue=abc".to_owned(),
+            "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value",
+        ),
+    ] {
+        let refused = ListPlan::decide(&options(&query));
+        assert_eq!(refused, Err(Status::bad_request(message)), "{query}");
+    }
+}
+
+#[test]
+fn watches_start_where_the_table_says() {
+    use Freshness::{Any, AtLeast, Latest};
+    use Marker::{Omitted, Sent};
+    let initial = |freshness, marker| WatchStart::Initial { freshness, marker };
+    let from_now = |freshness| WatchStart::FromNow { freshness };
+    let list = "watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents";
+    for (query, start) in [
+        ("watch=1", initial(Latest, Omitted)),
+        ("watch=1&allowWatchBookmarks=1", initial(Latest, Sent)),
+        ("watch=1&resourceVersion=0", initial(Any, Omitted)),
+        ("watch=1&resourceVersion=00", initial(Any, Omitted)),
+        (
+            "watch=1&resourceVersion=7&continue=x&limit=1",
+            WatchStart::After(at(7)),
+        ),
+        (
+            &format!("{list}=1&allowWatchBookmarks=1"),
+            initial(Latest, Sent),
+        ),
+        (
+            &format!("{list}=1&resourceVersion=0"),
+            initial(Any, Omitted),
+        ),
+        (
+            &format!("{list}=1&resourceVersion=7&allowWatchBookmarks=1"),
+            initial(AtLeast(at(7)), Sent),
+        ),
+        (&format!("{list}=0"), from_now(Latest)),
+        (&format!("{list}=0&resourceVersion=0"), from_now(Any)),
+        (
+            &format!("{list}=0&resourceVersion=7"),
+            WatchStart::After(at(7)),
+        ),
+        // Without the watch option, as the prefix form comes.
+        ("allowWatchBookmarks=1", initial(Any, Omitted)),
+        ("resourceVersion=0", initial(Any, Omitted)),
+        ("resourceVersion=7", WatchStart::After(at(7))),
+    ] {
+        let plan = WatchPlan::decide(&options(query)).unwrap();
+        assert_eq!(plan.start, start, "{query}");
+        let wanted = query.contains("allowWatchBookmarks");
+        assert_eq!(plan.bookmarks == Bookmarks::On, wanted, "{query}");
+    }
+    let refused = WatchPlan::decide(&options("watch=1&resourceVersion=-1"));
+    let message =
+        r#"resourceVersion: Invalid value: "-1": strconv.ParseUint: parsing "-1": invalid syntax"#;
+    assert_eq!(refused, Err(Status::untyped(message)));
+}
+
+#[test]
+fn watches_end_when_they_were_told_to() {
+    for (seconds, timeout) in [
+        ("0", WatchTimeout::Default),
+        ("20", WatchTimeout::Seconds(20)),
+        ("-1", WatchTimeout::Ended),
+        ("9300000000", WatchTimeout::Ended),
+    ] {
+        let query = format!("watch=1&timeoutSeconds={seconds}");
+        let plan = WatchPlan::decide(&options(&query)).unwrap();
+        assert_eq!(plan.timeout, timeout, "{seconds}");
+    }
+    let plan = WatchPlan::decide(&options("watch=1")).unwrap();
+    assert_eq!(plan.timeout, WatchTimeout::Default);
+}
+
+#[track_caller]
+fn decided(uri: &str, kind: &ResourceKind) -> Result<Read, Refusal> {
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    Read::decide(&target(uri), &options(query), kind)
+}
+
+#[test]
+fn of_several_faults_the_servers_first_is_told() {
+    let selector = Fault::Selector;
+    let answer = |message: &str| Err(Refusal::Bad(selector, Status::bad_request(message)));
+    for (uri, expected) in [
+        (
+            "/api/v1/pods?labelSelector===&fieldSelector=a",
+            answer("found '==', expected: !, identifier, or 'end of string'"),
+        ),
+        (
+            "/api/v1/pods?fieldSelector=a&resourceVersionMatch=X",
+            answer("invalid selector: 'a'; can't understand 'a'"),
+        ),
+        (
+            "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.namespace%3Dq&resourceVersion=x",
+            answer("fieldSelector metadata.name doesn't match requested name"),
+        ),
+        (
+            "/api/v1/pods?resourceVersionMatch=X&fieldSelector=nope%3D1",
+            Err(Refusal::Forward),
+        ),
+        ("/api/v1/pods?shardSelector=x", Err(Refusal::Forward)),
+        ("/api/v1/pods/", Err(Refusal::Forward)),
+        ("/api/v1/pods/p", Err(Refusal::Forward)),
+        ("/api/v1/watch/pods/p", Err(Refusal::Forward)),
+        ("/api/v1/proxy/pods/p", Err(Refusal::Forward)),
+    ] {
+        assert_eq!(decided(uri, &pods()), expected, "{uri}");
+    }
+    let refused = decided(
+        "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dq&resourceVersionMatch=X",
+        &pods(),
+    );
+    assert!(matches!(refused, Err(Refusal::Bad(Fault::Options, status)) if status.code == 422));
+    for (query, expected) in [
+        ("resourceVersion=x", Fault::ResourceVersion),
+        ("watch=1&resourceVersion=x", Fault::ResourceVersion),
+        ("continue=x", Fault::ContinueToken),
+    ] {
+        let refused = decided(&format!("/api/v1/pods?{query}"), &pods());
+        assert!(matches!(refused, Err(Refusal::Bad(fault, _)) if fault == expected));
+    }
+}
+
+/// What upstream says to them, malformed or not, are its own words.
+#[test]
+fn selectors_that_cost_too_much_are_upstreams() {
+    let listed = |count: usize, term: &dyn Fn(usize) -> String| {
+        Vec::from_iter((0..count).map(term)).join(",")
+    };
+    let absent = |count| listed(count, &|index| format!("!k{index}"));
+    let not_named = |count| listed(count, &|index| format!("metadata.name!%3Dn{index}"));
+    let one_of = |count| listed(count, &|index| format!("v{index}"));
+    for (query, is_read) in [
+        (format!("labelSelector={}", absent(64)), true),
+        (format!("labelSelector={}", absent(65)), false),
+        (format!("labelSelector={},!k0", absent(64)), true),
+        (format!("fieldSelector={}", not_named(65)), false),
+        (
+            format!(
+                "labelSelector={}&fieldSelector={}",
+                absent(60),
+                not_named(5)
+            ),
+            false,
+        ),
+        (format!("labelSelector=k in ({})", one_of(2_000)), true),
+        (format!("labelSelector=k in ({})", one_of(3_000)), false),
+        (format!("labelSelector=={}", one_of(3_000)), false),
+    ] {
+        for way in ["", "watch=1&"] {
+            let query = query.replace(' ', "+");
+            let decided = Read::decide(
+                &target("/api/v1/pods"),
+                &options(&format!("{way}{query}")),
+                &pods(),
+            );
+            assert_eq!(decided.is_ok(), is_read, "{query:.60}");
+            assert!(is_read || decided == Err(Refusal::Forward), "{query:.60}");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_among_the_fields_narrows_a_first_page() {
+    let scope = |query: &str| {
+        let read = decided(&format!("/api/v1/pods?{query}"), &pods()).unwrap();
+        read.selector.namespace
+    };
+    let token = ContinueToken::after("a/p", at(5)).encode();
+    for (query, expected) in [
+        ("fieldSelector=metadata.namespace%3Da-b", Some("a-b")),
+        (
+            "fieldSelector=metadata.namespace%3Da,metadata.name%3Dp",
+            Some("a"),
+        ),
+        ("fieldSelector=metadata.namespace!%3Da", None),
+        ("fieldSelector=metadata.namespace%3D", None),
+        ("fieldSelector=metadata.namespace%3DA", None),
+        ("fieldSelector=metadata.namespace%3Da/b", None),
+    ] {
+        assert_eq!(scope(query).as_deref(), expected, "{query}");
+        assert_eq!(scope(&format!("{query}&continue={token}")), None, "{query}");
+    }
+    let inside = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.namespace%3Da";
+    let read = decided(inside, &pods()).unwrap();
+    assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
+}
+
+#[test]
+fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
+    let read = decided(
+        "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Da&resourceVersion=5&limit=2",
+        &pods(),
+    )
+    .unwrap();
+    assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
+    let Plan::List(plan) = read.plan else {
+        panic!("a list")
+    };
+    assert_eq!(plan.read, ListRead::AtLeastNow(at(5)));
+
+    let read = decided("/api/v1/watch/namespaces/ns/pods/p", &pods()).unwrap();
+    assert_eq!(read.selector.fields.pinned_name(), Some("p"));
+    assert!(matches!(read.plan, Plan::Watch(_)));
+
+    let mut namespaces = pods();
+    namespaces.gvr = Gvr::new("", "v1", "namespaces");
+    namespaces.namespaced = false;
+    let read = decided("/api/v1/watch/namespaces/foo", &namespaces).unwrap();
+    assert_eq!(read.selector.namespace, None);
+    assert_eq!(read.selector.fields.pinned_name(), Some("foo"));
+    let refused = decided(
+        "/api/v1/namespaces?fieldSelector=metadata.namespace%3Da",
+        &namespaces,
+    );
+    assert_eq!(refused, Err(Refusal::Forward));
+}
+
+#[track_caller]
+fn negotiated(accept: &str, typed: Representation, dynamic: Representation) {
+    let of = |layout| negotiate(&[accept], layout, Purpose::List);
+    assert_eq!(of(Layout::Typed), typed, "built-in, {accept:?}");
+    assert_eq!(of(Layout::Dynamic), dynamic, "custom, {accept:?}");
+}
+
+fn cached(encoding: Encoding, form: Form) -> Representation {
+    Representation::Cached(Rendition {
+        encoding,
+        form,
+        ..Rendition::default()
+    })
+}
+
+#[test]
+fn media_types_are_chosen_as_the_server_chooses() {
+    use Representation::Forward;
+    let metadata = |version| cached(Encoding::Json, Form::Metadata(version));
+    let json = Representation::JSON;
+    let indented = Representation::Indented(Rendition::default());
+    for (accept, typed, dynamic) in [
+        ("", json, json),
+        ("*/*", json, json),
+        ("*", Forward, json),
+        ("application/*", Forward, json),
+        ("application/*,application/json", json, json),
+        ("application/json", json, json),
+        ("application/json ;q=0.5", json, json),
+        ("APPLICATION/JSON", Forward, Forward),
+        ("application/json/", Forward, json),
+        ("application/json/x,application/json", json, json),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", json, json),
+        ("application/json;q=0", json, json),
+        ("application/yaml,application/json", Forward, Forward),
+        (
+            "application/yaml;q=0.1,application/json;q=0.9,application/vnd.kubernetes.protobuf;q=0.5",
+            json,
+            json,
+        ),
+        (
+            "application/json;q=0.1,application/yaml;q=0.2,*/*;q=1",
+            json,
+            json,
+        ),
+        (
+            "application/yaml;q=1;q=0.1,application/json;q=0.5",
+            json,
+            json,
+        ),
+        (
+            "application/json;q=abc,application/yaml;q=0.9",
+            Forward,
+            Forward,
+        ),
+        (
+            "application/json;q= 0.5,application/yaml;q=0.1",
+            Forward,
+            Forward,
+        ),
+        ("application/json;Q=0.1,application/yaml", json, json),
+        ("application/json;sv=v1", json, json),
+        ("application/json;sv=v2,application/json", json, json),
+        ("application/json;stream=foo", Forward, Forward),
+        ("application/json;stream=watch", json, json),
+        ("application/json; charset=utf-8", json, json),
+        ("application/json;as=", json, json),
+        ("application/json;as==", Forward, Forward),
+        ("application/json;v=v1", Forward, Forward),
+        (
+            "application/json;as=Foo;g=meta.k8s.io;v=v1, application/json",
+            json,
+            json,
+        ),
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            Forward,
+            Forward,
+        ),
+        (
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            metadata(MetaVersion::V1),
+            metadata(MetaVersion::V1),
+        ),
+        (
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v2,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+            metadata(MetaVersion::V1Beta1),
+            metadata(MetaVersion::V1Beta1),
+        ),
+        (
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Forward,
+            Forward,
+        ),
+        ("application/json;pretty=1", indented, indented),
+        ("application/json;pretty=1;pretty=0", json, json),
+        ("*/json,application/json", json, json),
+        (",", Forward, Forward),
+        ("json", Forward, Forward),
+        ("text/csv", Forward, Forward),
+    ] {
+        negotiated(accept, typed, dynamic);
+    }
+    let pretty = ["application/json;pretty=1"];
+    assert_eq!(negotiate(&pretty, Layout::Typed, Purpose::Watch), json);
+    let cut = ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
+    assert_eq!(
+        negotiate(&cut, Layout::Typed, Purpose::Watch),
+        metadata(MetaVersion::V1)
+    );
+    let two = ["application/yaml", "application/json"];
+    assert_eq!(negotiate(&two, Layout::Typed, Purpose::List), Forward);
+    assert_eq!(negotiate(&[], Layout::Typed, Purpose::List), json);
+}
+
+#[test]
+fn renditions_are_chosen_as_the_server_chooses() {
+    let json = Representation::JSON;
+    let metadata = cached(Encoding::Protobuf, Form::Metadata(MetaVersion::V1));
+    let protobuf = cached(Encoding::Protobuf, Form::Whole);
+    let dropped = Representation::Cached(Rendition {
+        managed_fields: ManagedFields::Dropped,
+        ..Rendition::default()
+    });
+    for (accept, typed, dynamic) in [
+        (
+            "application/vnd.kubernetes.protobuf,application/json",
+            protobuf,
+            json,
+        ),
+        (
+            "*/*;q=1, application/vnd.kubernetes.protobuf;q=0.1",
+            protobuf,
+            json,
+        ),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            metadata,
+            metadata,
+        ),
+        (
+            "application/json;drop=metadata.managedFields",
+            dropped,
+            dropped,
+        ),
+        ("application/json;drop=spec", json, json),
+    ] {
+        negotiated(accept, typed, dynamic);
+    }
+}
+
+#[test]
+fn a_server_of_nothing_but_json_passes_over_the_rest() {
+    let v1 = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
+    let protobuf =
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let metadata = Some(Wish::Metadata(MetaVersion::V1));
+    let (plain, indented) = (StatusForm::Json, StatusForm::Indented);
+    for (accept, wanted, refusal) in [
+        (String::new(), Some(Wish::Whole), plain),
+        ("*/*".into(), Some(Wish::Whole), plain),
+        (v1.into(), metadata, indented),
+        (
+            list.into(),
+            Some(Wish::MetadataList(MetaVersion::V1Beta1)),
+            indented,
+        ),
+        (format!("{protobuf},{v1},application/json"), metadata, plain),
+        (
+            format!("application/json;as=Table;g=meta.k8s.io;v=v1,{v1}"),
+            metadata,
+            indented,
+        ),
+        (
+            format!("{v1};q=0.5,application/json"),
+            Some(Wish::Whole),
+            plain,
+        ),
+        (protobuf.into(), None, indented),
+        ("application/vnd.kubernetes.protobuf".into(), None, indented),
+        (
+            "application/json;pretty=1".into(),
+            Some(Wish::Whole),
+            indented,
+        ),
+        (
+            "application/json;as=Nope;g=meta.k8s.io;v=v1".into(),
+            None,
+            indented,
+        ),
+    ] {
+        assert_eq!(wish(&[&accept]), wanted, "{accept:?}");
+        assert_eq!(json_refusal_form(&[&accept]), refusal, "{accept:?}");
+    }
+}
+
+#[test]
+fn people_get_indented_answers() {
+    for (query, agent, expected) in [
+        ("", Some("curl/8"), true),
+        ("", Some("Mozilla/5.0 (X11)"), true),
+        ("", Some("kubectl/v1"), false),
+        ("", None, false),
+        ("pretty=", Some("Wget/1"), true),
+        ("pretty=false", Some("curl/8"), false),
+        ("pretty=x", Some("curl/8"), false),
+        ("pretty=tRue", Some("curl/8"), false),
+        ("pretty=t", None, true),
+        ("pretty=TRUE", None, true),
+    ] {
+        let query = Query::parse(Some(query));
+        assert_eq!(wants_pretty(&query, agent), expected, "{query:?} {agent:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_request_makes_it_panic(path in "(/(api|apis|watch|proxy|namespaces|v1|[a-z%/]{0,4})){0,9}", query in "([a-zA-Z]{1,3}|watch|limit|continue|labelSelector|fieldSelector|resourceVersion)?=?[ -~]{0,12}(&[ -~]{0,20})?", accept in "[ -~]{0,40}") {
+        let _ = negotiate(&[&accept], Layout::Dynamic, Purpose::List);
+        let parameters = Query::parse(Some(&query));
+        let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
+        if let Ok(Target::Resource(path)) = Target::parse(&uri) {
+            let verb = verb(&Method::GET, &path, &parameters);
+            let _ = authorized_name(&path, verb, &parameters);
+            if let Ok(options) = ListOptions::from_query(&parameters) {
+                let _ = Read::decide(&path, &options, &pods());
+            }
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! One request, one answer: from memory if it is a list or a watch of a cached resource in a form that a cache gives, else from
+//! upstream.
+
+mod asked;
+mod body;
+mod deadline;
+mod fresh;
+pub mod gzip;
+pub mod list;
+mod lost;
+mod permission;
+mod record;
+pub mod resources;
+mod state;
+mod steps;
+mod unhandled;
+mod wishes;
+
+use std::sync::Arc;
+
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY, WARNING};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::admission::{Admission, ListPlace};
+use crate::audit::Audit;
+use crate::audit::event::ResponseStatus;
+use crate::auth::guard::Guard;
+use crate::fairness::Users;
+use crate::metrics::BadRequest;
+use crate::protocol::request::{
+    Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
+    WatchPlan, WatchStart, WatchTimeout,
+};
+use crate::protocol::status::{NO_CACHE, Status};
+use crate::resource::Encoding;
+use crate::serve::gzip::{BlockMaker, PLAIN_LEN_MAX};
+use crate::serve::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
+use crate::serve::resources::{Answered, Availability, Resources};
+use crate::view::Served;
+use crate::view::selector::Selector;
+use crate::watch::{Timing, WatchBody};
+use asked::{Asked, accept, asked, decide, fill_wait, is_short};
+use body::Listing;
+pub use body::{AnswerBody, MeasuredList};
+use deadline::overdue;
+pub use fresh::wait_until;
+use lost::{lost_start, stream_of};
+pub use record::response_status;
+use state::is_at_hand;
+use steps::in_steps;
+use unhandled::unhandled;
+use wishes::Wishes;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Answers requests with what `R` has in memory.
+#[derive(Debug)]
+pub struct Service<R> {
+    resources: Arc<R>,
+    maker: BlockMaker,
+    /// `None` lets everybody in.
+    admission: Option<Admission>,
+    /// `None` does not tell callers apart.
+    guard: Option<Guard>,
+    /// `None` records nothing.
+    audit: Option<Audit>,
+    users: Users,
+    /// The right to undo events, which one request at a time has.
+    rewinding: Arc<Semaphore>,
+}
+
+impl<R> Clone for Service<R> {
+    fn clone(&self) -> Self {
+        Self {
+            resources: Arc::clone(&self.resources),
+            maker: self.maker.clone(),
+            admission: self.admission.clone(),
+            guard: self.guard.clone(),
+            audit: self.audit.clone(),
+            users: self.users.clone(),
+            rewinding: Arc::clone(&self.rewinding),
+        }
+    }
+}
+
+type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+
+impl<R: Resources> Service<R> {
+    /// A service over these resources.
+    #[must_use]
+    pub fn new(resources: Arc<R>) -> Self {
+        // Half of the cores: the other half serves meanwhile.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let maker = BlockMaker::new(cores / 2);
+        Self {
+            resources,
+            maker,
+            admission: None,
+            guard: None,
+            audit: None,
+            users: Users::default(),
+            rewinding: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// The same, within bounds.
+    #[must_use]
+    pub fn bounded(self, admission: Admission) -> Self {
+        Self {
+            admission: Some(admission),
+            ..self
+        }
+    }
+
+    /// The same for callers that are told apart: what memory may answer is authenticated and authorized before anything else.
+    #[must_use]
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self {
+            guard: Some(guard),
+            ..self
+        }
+    }
+
+    /// The same, with users whom shares do not limit. Callers must be told apart.
+    #[must_use]
+    pub fn shared_among(self, users: Users) -> Self {
+        Self { users, ..self }
+    }
+
+    /// The bounds, if there are any.
+    #[must_use]
+    pub fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
+    }
+
+    /// The resources.
+    #[must_use]
+    pub fn resources(&self) -> &Arc<R> {
+        &self.resources
+    }
+
+    /// Answers one request. Never fails: what goes wrong is an answer too.
+    pub async fn answer(&self, mut request: Request<Incoming>) -> Answer<R> {
+        if self.audit.is_some() {
+            request.extensions_mut().insert(Timestamp::now());
+        }
+        if let Some(text) = unhandled(&request) {
+            self.refused(BadRequest::Http);
+            return text.to_response().map(AnswerBody::whole);
+        }
+        let is_guarded = self.guard.is_some();
+        if !is_guarded && self.resources.must_forward(request.headers()) {
+            return self.forwarded(request).await;
+        }
+        let audit_id = audit_id(request.headers());
+        let mut asked = match asked(&request) {
+            Ok(Some(asked)) if !is_guarded || self.may_answer(&asked, request.uri()) => asked,
+            Ok(_) => return self.forwarded(request).await,
+            Err(text) => {
+                self.refused(BadRequest::Http);
+                return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
+            }
+        };
+        let overdue_at = asked.overdue_at;
+        let answering = self.answer_asked(&mut asked, request, &audit_id);
+        let Some(overdue_at) = overdue_at else {
+            return answering.await;
+        };
+        match tokio::time::timeout_at(overdue_at, answering).await {
+            Ok(answer) => answer,
+            // What was begun for this client alone ends with it; what is shared goes on for the others.
+            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        }
+    }
+
+    /// Whether memory may answer this at all, as far as that can be told for nothing. What it cannot is forwarded without asking who
+    /// sent it: upstream is not asked about questions that are not bounded.
+    fn may_answer(&self, asked: &Asked, uri: &Uri) -> bool {
+        let selectors_len = asked.options.as_ref().map_or_else(
+            |_| uri.query().map_or(0, str::len),
+            ListOptions::selectors_len,
+        );
+        self.resources.may_serve(&asked.path.gvr)
+            && selectors_len <= SELECTORS_LEN_MAX
+            && asked
+                .path
+                .namespace
+                .as_ref()
+                .is_none_or(|name| name.len() <= NAME_LEN_MAX)
+            && asked
+                .path
+                .name
+                .as_ref()
+                .is_none_or(|name| name.len() <= NAME_LEN_MAX)
+    }
+
+    async fn answer_asked(
+        &self,
+        asked: &mut Asked,
+        request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        // Before a cache is started, a view joined or anything waited for.
+        match self.permission(asked, &request, audit_id).await {
+            Ok(permission) => {
+                if let Some(permission) = &permission {
+                    asked.peer = self.known(asked.peer, &permission.caller);
+                }
+                asked.permission = permission;
+            }
+            Err(refusal) => {
+                return match self.denied(asked, &request, (&refusal, audit_id)) {
+                    Some(answer) => self.finished(asked, answer, audit_id),
+                    None => self.forwarded_asked(asked, request, audit_id).await,
+                };
+            }
+        }
+        match self.read(asked, &request).await {
+            Ok(mut answer) => {
+                if let Some(trail) = &asked.trail {
+                    answer.body_mut().hold(trail);
+                }
+                match asked.socket.take() {
+                    None => self.finished(asked, answer, audit_id),
+                    // As the server's, these answers have no headers but their own.
+                    Some(wish) => {
+                        let answer = wish.switch(answer, AnswerBody::whole);
+                        self.count(asked, &answer);
+                        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
+                        answer
+                    }
+                }
+            }
+            Err(refusal) => match self.refusal(asked, refusal) {
+                Some(answer) => self.finished(asked, answer, audit_id),
+                None => self.forwarded_asked(asked, request, audit_id).await,
+            },
+        }
+    }
+
+    async fn forwarded_asked(
+        &self,
+        asked: &mut Asked,
+        mut request: Request<Incoming>,
+        audit_id: &HeaderValue,
+    ) -> Answer<R> {
+        if let Some(permit) = asked.permit.take() {
+            request.extensions_mut().insert(permit);
+        }
+        if let Some(permission) = asked.permission.take() {
+            request.extensions_mut().insert(permission);
+            request.extensions_mut().insert(asked.peer);
+        }
+        if let Some(trail) = &asked.trail {
+            request.extensions_mut().insert(trail.clone());
+        }
+        let answer = self.forwarded(request).await;
+        self.count(asked, &answer);
+        match &asked.trail {
+            // A watch that others share.
+            Some(trail) if trail.is_answered() => stamped(answer, audit_id),
+            Some(trail) => {
+                trail.forget();
+                answer
+            }
+            None => answer,
+        }
+    }
+
+    /// Chooses a cache, and reads from it.
+    async fn read(
+        &self,
+        asked: &mut Asked,
+        request: &Request<Incoming>,
+    ) -> Result<Answer<R>, Refusal> {
+        let gates = self.resources.gates();
+        // Bodies in CBOR are upstream's alone.
+        if gates.cbor
+            && accept(request)
+                .iter()
+                .any(|header| header.contains("application/cbor"))
+        {
+            return Err(Refusal::Forward);
+        }
+        if let (Ok(options), false) = (&mut asked.options, gates.shards) {
+            options.shard_selector.clear();
+        }
+        let wishes = Wishes::of(request, asked.verb);
+        let Some(first) = wishes.first_choice() else {
+            return Err(Refusal::Forward);
+        };
+        let served = match self.cache(asked, first).await {
+            Err(Refusal::Forward) => return self.lost_watch(asked).ok_or(Refusal::Forward),
+            served => served?,
+        };
+        let kind = served.cache.kind();
+        let warnings = kind.warnings.iter();
+        asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
+        asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
+        asked.is_indented = wishes.are_indented(kind);
+        let read = decide(asked, kind)?;
+        self.answer_read(asked, read, &served).await
+    }
+
+    /// The cache that is read from.
+    async fn cache(&self, asked: &mut Asked, first: Encoding) -> Result<Served, Refusal> {
+        asked.key.encoding = first;
+        match self.served(asked).await? {
+            Some(served) => Ok(served),
+            // Custom resources have no protobuf, but their metadata can be written in it.
+            None if first == Encoding::Protobuf => {
+                asked.key.encoding = Encoding::Json;
+                self.served(asked).await?.ok_or(Refusal::Forward)
+            }
+            None => Err(Refusal::Forward),
+        }
+    }
+
+    /// The cache of this key; `None` if upstream has the resource in another encoding only.
+    async fn served(&self, asked: &mut Asked) -> Result<Option<Served>, Refusal> {
+        let wait = fill_wait(asked);
+        let availability = self.resources.availability(&asked.key, wait, asked.peer);
+        match availability.await {
+            Availability::Ready(served) => Ok(Some(served)),
+            Availability::OtherEncoding => Ok(None),
+            Availability::Forwarded(permit) => {
+                asked.permit = permit;
+                Err(Refusal::Forward)
+            }
+            Availability::Filling {
+                retry_after_seconds,
+            } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
+        }
+    }
+
+    /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
+    fn refusal(&self, asked: &Asked, refusal: Refusal) -> Option<Answer<R>> {
+        let status = match refusal {
+            Refusal::Forward => return None,
+            Refusal::Answer(status) => status,
+            Refusal::Bad(fault, status) => {
+                self.refused(match fault {
+                    Fault::Selector => BadRequest::Selector,
+                    Fault::Options => BadRequest::Parameter,
+                    Fault::ResourceVersion => BadRequest::ResourceVersion,
+                    Fault::ContinueToken => BadRequest::ContinueToken,
+                });
+                status
+            }
+        };
+        let answer = status.to_response_in(asked.status_form?);
+        asked.respond(|| response_status(&status));
+        Some(answer.map(AnswerBody::whole))
+    }
+
+    fn refused(&self, fault: BadRequest) {
+        if let Some(metrics) = self.resources.listener_metrics() {
+            metrics.bad_requests.inc(fault);
+        }
+    }
+
+    async fn forwarded(&self, mut request: Request<Incoming>) -> Answer<R> {
+        if let Err(refused) = self.set_forwarding(&mut request).await {
+            return *refused;
+        }
+        let answer = self.resources.forward(request).await;
+        let lasting = answer.extensions().get().copied().unwrap_or_default();
+        answer.map(|body| AnswerBody::Forwarded(body, lasting))
+    }
+
+    fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
+        self.count(asked, &answer);
+        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
+        for warning in &asked.warnings {
+            answer.headers_mut().append(WARNING, warning.clone());
+        }
+        stamped(answer, audit_id)
+    }
+
+    fn count(&self, asked: &Asked, answer: &Answer<R>) {
+        self.resources.answered(Answered {
+            key: &asked.key,
+            verb: asked.verb,
+            code: answer.status().as_u16(),
+        });
+    }
+
+    async fn answer_read(
+        &self,
+        asked: &mut Asked,
+        read: Read,
+        served: &Served,
+    ) -> Result<Answer<R>, Refusal> {
+        match read.plan {
+            Plan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
+            Plan::Watch(plan) => self.watch(asked, &read.selector, plan, served).await,
+        }
+    }
+
+    /// The right to send a list; `None` if it needs none.
+    async fn list_place(
+        &self,
+        asked: &Asked,
+        is_short: bool,
+    ) -> Result<Option<ListPlace>, Refusal> {
+        let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
+            return Ok(None);
+        };
+        let place = admission.list(asked.peer).await;
+        place.map(Some).map_err(Refusal::Answer)
+    }
+
+    async fn list(
+        &self,
+        asked: &Asked,
+        selector: &Selector,
+        plan: &ListPlan,
+        served: &Served,
+    ) -> Result<Answer<R>, Refusal> {
+        let is_short = is_short(selector, plan.limit);
+        // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, also for a short list.
+        let (snapshot, place) = if let ListRead::Exact(version) = plan.read {
+            let is_at_hand = is_at_hand(version, served).await?;
+            let place = self.list_place(asked, is_short && is_at_hand).await?;
+            (self.list_state(plan.read, served).await?, place)
+        } else {
+            let snapshot = self.list_state(plan.read, served).await?;
+            (snapshot, self.list_place(asked, is_short).await?)
+        };
+        let start = plan.start.as_deref();
+        let kind = served.cache.kind();
+        let mut search = PageSearch::new(
+            snapshot,
+            &PageRequest {
+                kind,
+                selector,
+                start,
+                limit: plan.limit,
+            },
+        );
+        let page = in_steps(|| search.step()).await;
+        let tally = self.resources.list_tally(&asked.key);
+        let media_type = asked.rendition.encoding.media_type();
+        let mut measure = page.measure(kind, asked.rendition);
+        let measured = in_steps(|| measure.step()).await;
+        // Upstream is to answer if an object cannot be written: later the list could only be broken off.
+        let items_len = measured.map_err(|_| Refusal::Forward)?;
+        let mut list = ListBody::new(page, kind, asked.rendition, items_len);
+        if asked.is_indented {
+            list = list.indented();
+        }
+        let streamed = |list, tally| {
+            let list = MeasuredList::new(list, asked.started, tally, place);
+            AnswerBody::List(Box::new(list))
+        };
+        if asked.takes_gzip {
+            let mut check = list.length_check(PLAIN_LEN_MAX);
+            if in_steps(|| check.step()).await {
+                let list = CompressedList::new(list, self.maker.clone());
+                let body = streamed(Listing::Compressed(list), tally);
+                return Ok(gzipped(typed(media_type, body)));
+            }
+        }
+        let first = in_steps(|| list.step()).await.unwrap_or_default();
+        let body = match list.sized(first) {
+            Ok((whole, items)) => {
+                // So little is as good as sent.
+                if let Some(tally) = tally {
+                    tally.listed(items, asked.started.elapsed());
+                }
+                AnswerBody::Whole(Some(whole))
+            }
+            Err(rest) => streamed(Listing::Plain(StreamedList::from(rest)), tally),
+        };
+        Ok(typed(media_type, body))
+    }
+
+    async fn watch(
+        &self,
+        asked: &mut Asked,
+        selector: &Selector,
+        plan: WatchPlan,
+        served: &Served,
+    ) -> Result<Answer<R>, Refusal> {
+        let rendition = asked.rendition;
+        let streamed = |body| Ok(typed(rendition.encoding.stream_type(), body));
+        if plan.timeout == WatchTimeout::Ended {
+            return streamed(AnswerBody::Stream(None));
+        }
+        let admitted = self.admission.as_ref().map(|all| all.watch(asked.peer));
+        let place = admitted.transpose().map_err(Refusal::Answer)?;
+        let is_short =
+            !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
+        // As for lists: no permit while upstream is waited for, and nobody waits who has joined a view.
+        let started = match self.watch_state(plan.start, served).await {
+            Ok(state) => {
+                let list_place = self.list_place(asked, is_short).await?;
+                let entering = (selector, rendition, asked.peer);
+                let start = self.watch_start(entering, plan.start, state, served);
+                start.await.map(|started| (started, list_place))
+            }
+            Err(status) => Err(Refusal::Answer(status)),
+        };
+        let timeout = plan.timeout.lasts(crate::resource::fraction());
+        let permission = asked.permission.as_ref();
+        let timing = Timing {
+            started: asked.started,
+            timeout: permission.map_or(timeout, |given| given.limit(asked.started, timeout)),
+            bookmarks: plan.bookmarks == Bookmarks::On,
+        };
+        match started {
+            Ok(((entry, start), list_place)) => {
+                let tally = self.resources.tally(&asked.key);
+                let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
+                let lease = permission.map(|given| given.lease.hold());
+                let watch = watch.holding(place, list_place).leased(lease);
+                streamed(AnswerBody::Watch(Box::new(watch)))
+            }
+            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => {
+                asked.permit = self.permit_before_history(asked, (plan.start, served), &status);
+                if asked.permit.is_some() {
+                    return Err(Refusal::Forward);
+                }
+                // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
+                streamed(stream_of(&status, rendition.encoding))
+            }
+            // It found no room.
+            Err(Refusal::Forward) => match lost_start(plan.start, served) {
+                Some(status) => streamed(stream_of(&status, rendition.encoding)),
+                None => Err(Refusal::Forward),
+            },
+        }
+    }
+}
+
+/// No object has a longer name, and no namespace.
+const NAME_LEN_MAX: usize = 253;
+
+fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    response
+}
+
+fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    answer
+}
+
+/// The client's own audit id, or a random UUID (protocol.md §3.11).
+#[must_use]
+pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().unwrap_or_else(|| {
+        let text = crate::resource::random_uuid();
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    })
+}
+
+/// Gives an answer its audit id.
+pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
+    answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
+    answer
+}
+
+#[cfg(test)]
+mod tests;

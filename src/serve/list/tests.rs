@@ -1,0 +1,758 @@
+//! Lists from made-up snapshots, against envelopes as kube-apiserver writes them.
+
+use bytes::Buf;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::{Observer, Writer};
+use crate::protocol::continue_token::ContinueToken;
+use crate::protocol::indent::Indenter;
+use crate::resource::ResourceVersion;
+use crate::view::selector::LabelSelector;
+use crate::view::{Form, Hub, MetaVersion, Partial};
+
+pub(super) const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
+
+fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
+    let hub: Arc<dyn Observer> = Arc::new(Hub::new(&kind(layout)));
+    let mut writer = Writer::new(kind(layout), keep(100), hub);
+    let numbered = keys.iter().zip(1_u64..);
+    let listed = numbered
+        .map(|(key, at)| sample(layout, key, at).object())
+        .collect();
+    let now = std::time::Instant::now();
+    writer
+        .replace(listed, ResourceVersion(version), now)
+        .unwrap();
+    writer
+}
+
+/// Every second one is of tier `x`. Short lists stay short; long ones have fields that some forms leave out, and fill frames.
+fn sample(layout: Layout, key: &str, at: u64) -> Sample {
+    let mut sample = Sample::new(key, at).layout(layout);
+    sample.tier = at.is_multiple_of(2).then_some("x");
+    sample.has_managed_fields = at >= 100;
+    sample
+}
+
+pub(super) fn snapshot(layout: Layout, keys: &[&str]) -> Arc<Snapshot> {
+    writer(layout, keys, 26).cache().snapshot().unwrap()
+}
+
+pub(super) fn page(
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    start: Option<&str>,
+    limit: u64,
+) -> Page {
+    let limit = (limit > 0).then_some(limit);
+    let request = PageRequest {
+        kind: &kind(Layout::Typed),
+        selector,
+        start,
+        limit,
+    };
+    let mut search = PageSearch::new(Arc::clone(snapshot), &request);
+    last_step(|| search.step())
+}
+
+/// Takes steps until one is the last.
+pub(super) fn last_step<T>(step: impl FnMut() -> Poll<T>) -> T {
+    counted(step).1
+}
+
+/// The same, and how many steps it took.
+fn counted<T>(mut step: impl FnMut() -> Poll<T>) -> (usize, T) {
+    let mut count = 1;
+    loop {
+        if let Poll::Ready(done) = step() {
+            return (count, done);
+        }
+        count += 1;
+    }
+}
+
+/// The body of a page that was measured.
+pub(super) fn list_body(page: Page, kind: &ResourceKind, rendition: Rendition) -> ListBody {
+    let mut measure = page.measure(kind, rendition);
+    let items_len = last_step(|| measure.step()).unwrap();
+    ListBody::new(page, kind, rendition, items_len)
+}
+
+/// The whole body, and whether it carries its length.
+fn body(page: Page, layout: Layout) -> (String, bool) {
+    body_in_form(page, layout, Form::Whole)
+}
+
+fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
+    let rendition = Rendition {
+        form,
+        ..Rendition::default()
+    };
+    let (bytes, sized) = match sized(list_body(page, &kind(layout), rendition)) {
+        Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
+        Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
+    };
+    (String::from_utf8(bytes).unwrap(), sized)
+}
+
+pub(super) fn sized(mut list: ListBody) -> Result<(Pieces, usize), Box<(Pieces, ListBody)>> {
+    let first = last_step(|| list.step()).unwrap();
+    list.sized(first)
+}
+
+/// The plain body of a list.
+pub(super) fn plain(list: ListBody) -> Vec<u8> {
+    match sized(list) {
+        Ok((mut whole, _)) => whole.copy_to_bytes(whole.remaining()).to_vec(),
+        Err(streamed) => streamed_bytes(StreamedList::from(streamed)),
+    }
+}
+
+/// The same state with another version of one object.
+pub(super) fn changed(snapshot: &Snapshot, key: &str, version: u64) -> Arc<Snapshot> {
+    let mut after = snapshot.clone();
+    let object = sample(Layout::Typed, key, version).object();
+    assert!(after.objects.insert(object).is_some());
+    Arc::new(after)
+}
+
+fn streamed_bytes(mut list: StreamedList) -> Vec<u8> {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut bytes = Vec::new();
+    let mut next = || last_step(|| Pin::new(&mut list).poll_frame(&mut context));
+    while let Some(Ok(frame)) = next() {
+        let mut pieces = frame.into_data().unwrap();
+        assert!(pieces.has_remaining(), "an empty frame");
+        assert!(
+            pieces.count() <= FRAME_SLICES + 2,
+            "{} slices",
+            pieces.count()
+        );
+        bytes.extend_from_slice(&pieces.copy_to_bytes(pieces.remaining()));
+    }
+    assert!(list.is_end_stream());
+    bytes
+}
+
+/// The list written without any thrift.
+fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
+    let item = |sample: &Sample| {
+        let (json, prefix_len) = sample.json();
+        format!("{{{}", &json[1 + prefix_len..])
+    };
+    let items = samples.iter().map(item).collect::<Vec<_>>().join(",");
+    match layout {
+        Layout::Typed => format!(
+            "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{metadata},\"items\":[{items}]}}\n"
+        ),
+        Layout::Dynamic => format!(
+            "{{\"apiVersion\":\"example.com/v1\",\"items\":[{items}],\"kind\":\"WidgetList\",\"metadata\":{metadata}}}\n"
+        ),
+    }
+}
+
+#[test]
+fn cut_lists_look_alike_for_all_kinds() {
+    let head = "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":";
+    let form = Form::Metadata(MetaVersion::V1);
+    for layout in LAYOUTS {
+        let partial = Partial {
+            version: MetaVersion::V1,
+            layout,
+        };
+        for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
+            let snapshot = snapshot(layout, keys);
+            let page = page(&snapshot, &everything(), None, 0);
+            let cut = |(key, at)| {
+                let object = sample(layout, key, at).object();
+                String::from_utf8(partial.object(object.bytes()).unwrap()).unwrap()
+            };
+            let items: Vec<_> = keys.iter().copied().zip(1_u64..).map(cut).collect();
+            let items = match items.as_slice() {
+                [] => "null".to_owned(),
+                items => format!("[{}]", items.join(",")),
+            };
+            let (body, _) = body_in_form(page, layout, form);
+            assert_eq!(body, format!("{head}{items}}}\n"));
+        }
+    }
+}
+
+/// More than one chunk, parts of chunks, items one by one, and what was found in a chunk before an object of it changed.
+#[test]
+fn cut_lists_of_chunks_have_what_each_object_has() {
+    let keys: Vec<_> = (0..900)
+        .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
+        .collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let form = Form::Metadata(MetaVersion::V1);
+    for layout in LAYOUTS {
+        let version = MetaVersion::V1;
+        let partial = Partial { version, layout };
+        let before = snapshot(layout, &keys);
+        for is_changed in [false, true, false] {
+            // Made after the first lists, so that chunks have what these found.
+            let snapshot = match is_changed {
+                true => changed(&before, "b/500", 1_000_000),
+                false => Arc::clone(&before),
+            };
+            for selector in [&everything(), &namespace("b"), &tier_x()] {
+                let shown = snapshot.objects.iter();
+                let shown = shown.filter(|object| selector.matches(object));
+                let items = shown.map(|object| partial.object(object.bytes()).unwrap());
+                let items: Vec<_> = items.collect();
+                let (body, _) = body_in_form(page(&snapshot, selector, None, 0), layout, form);
+                let (_, body) = body.split_once("\"items\":[").unwrap();
+                assert_eq!(
+                    body.as_bytes(),
+                    [&items.join(&b","[..]), &b"]}\n"[..]].concat()
+                );
+            }
+        }
+    }
+}
+
+const IN_PROTOBUF: Rendition = Rendition {
+    encoding: Encoding::Protobuf,
+    form: Form::Metadata(MetaVersion::V1),
+    managed_fields: ManagedFields::Kept,
+};
+
+/// A list in protobuf says how long it is, so one that was measured wrongly cannot be read.
+#[test]
+fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already() {
+    let keys: Vec<_> = (0..900)
+        .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
+        .collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let before = snapshot(Layout::Dynamic, &keys);
+    for is_changed in [false, true, false] {
+        // Made after the first lists, so that chunks have what these found.
+        let snapshot = match is_changed {
+            true => changed(&before, "b/500", 1_000_000),
+            false => Arc::clone(&before),
+        };
+        // Of a selector first, so that no length is known yet.
+        for selector in [&tier_x(), &everything(), &namespace("b"), &tier_x()] {
+            for (limit, version, managed_fields) in [
+                (0, MetaVersion::V1, ManagedFields::Kept),
+                (7, MetaVersion::V1, ManagedFields::Kept),
+                (0, MetaVersion::V1Beta1, ManagedFields::Kept),
+                (0, MetaVersion::V1, ManagedFields::Dropped),
+            ] {
+                let rendition = Rendition {
+                    form: Form::Metadata(version),
+                    managed_fields,
+                    ..IN_PROTOBUF
+                };
+                let page = page(&snapshot, selector, None, limit);
+                let list = plain(list_body(page, &kind(Layout::Dynamic), rendition));
+                let shown = snapshot.objects.iter();
+                let shown = shown.filter(|object| selector.matches(object)).count();
+                let expected = match limit {
+                    0 => shown,
+                    _ => shown.min(7),
+                };
+                let (_, number) = rendition.form.list_fields();
+                assert_eq!(messages(&list, number), expected, "{rendition:?}");
+            }
+        }
+    }
+}
+
+/// How many fields of this number stand in the message of an answer, which is read to its end.
+fn messages(answer: &[u8], number: u32) -> usize {
+    use crate::resource::wire::{MAGIC, WireFields};
+    let envelope = answer.strip_prefix(MAGIC).unwrap();
+    let fields: Vec<_> = WireFields::new(envelope).map(Result::unwrap).collect();
+    let raw = fields.iter().find(|field| field.number == 2).unwrap();
+    let inside = WireFields::within(envelope, raw.bytes().unwrap()).map(Result::unwrap);
+    inside.filter(|field| field.number == number).count()
+}
+
+/// A step looks at a bounded part of the list; what was measured once is not looked at again.
+#[test]
+fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
+    let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let snapshot = snapshot(Layout::Dynamic, &keys);
+    let steps = |selector: &Selector, start| {
+        let page = page(&snapshot, selector, start, 0);
+        let mut measure = page.measure(&kind(Layout::Dynamic), IN_PROTOBUF);
+        counted(|| measure.step().map(Result::unwrap)).0
+    };
+    let frames_len = snapshot.objects.frames_len();
+    let first = steps(&everything(), None);
+    assert!(first > frames_len / (1 << 20) && first > 2, "{first} steps");
+    assert_eq!(steps(&everything(), None), 1, "105 chunks are known");
+    let nothing = Selector {
+        labels: LabelSelector::parse("tier=none").unwrap(),
+        ..Selector::default()
+    };
+    for start in [None, Some("a/00003")] {
+        for selector in [&tier_x(), &nothing] {
+            let count = steps(selector, start);
+            assert!(count > 5, "the selector is evaluated in {count} steps");
+        }
+    }
+}
+
+/// Whatever is done with a list, others have their turn while a selector looks for what is rare.
+#[test]
+fn a_list_that_shows_little_of_much_is_made_in_steps() {
+    let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let kind = kind(Layout::Typed);
+    let snapshot = snapshot(Layout::Typed, &keys);
+    let last = Selector {
+        labels: LabelSelector::parse("tier=last").unwrap(),
+        ..Selector::default()
+    };
+    let mut objects = snapshot.objects.clone();
+    let mut rare = sample(Layout::Typed, "a/19999", 20_000);
+    rare.tier = Some("last");
+    objects.insert(rare.object());
+    let snapshot = Arc::new(Snapshot {
+        objects,
+        ..Snapshot::clone(&snapshot)
+    });
+    let is_stepwise = |what, steps| assert!(steps > 5, "{what} takes {steps} steps");
+    let request = PageRequest {
+        kind: &kind,
+        selector: &last,
+        start: None,
+        limit: Some(1),
+    };
+    let mut search = PageSearch::new(Arc::clone(&snapshot), &request);
+    let (steps, limited) = counted(|| search.step());
+    is_stepwise("a limited page", steps);
+    assert_eq!(outline(limited), (vec!["a/19999".into()], None, None));
+    let whole = page(&snapshot, &last, None, 0);
+    for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
+        let rendition = Rendition {
+            form,
+            ..Rendition::default()
+        };
+        let mut list = list_body(whole.clone(), &kind, rendition);
+        let mut check = list.length_check(1 << 20);
+        let (steps, is_longer) = counted(|| check.step());
+        is_stepwise("a look at its length", steps);
+        assert!(!is_longer);
+        let (steps, first) = counted(|| list.step());
+        is_stepwise("its first frame", steps);
+        let (_, items) = list.sized(first.unwrap()).unwrap();
+        assert_eq!(items, 1);
+    }
+    // A frame that is not the first is made by the body itself, which asks to be polled again.
+    let list = list_body(whole, &kind, Rendition::default());
+    let mut streamed = StreamedList {
+        first: Some(Pieces::default()),
+        rest: list,
+    };
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut streamed).poll_frame(&mut context).is_ready());
+    let (steps, _) = counted(|| Pin::new(&mut streamed).poll_frame(&mut context));
+    is_stepwise("a streamed frame", steps);
+    assert_eq!(
+        woken.0.load(std::sync::atomic::Ordering::Relaxed),
+        steps - 1
+    );
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Objects that cannot be written are found before the head is.
+#[test]
+fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
+    let mut snapshot = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "a/3"]));
+    let object = crate::cache::tests::samples::uncuttable("a/2", 30);
+    snapshot.objects.insert(object);
+    for limit in [0, 3] {
+        let page = page(&Arc::new(snapshot.clone()), &everything(), None, limit);
+        let kind = kind(Layout::Dynamic);
+        for _ in 0..2 {
+            let measured = page.measure(&kind, IN_PROTOBUF).step();
+            assert!(matches!(measured, Poll::Ready(Err(_))));
+        }
+        assert_eq!(
+            page.measure(&kind, Rendition::default()).step(),
+            Poll::Ready(Ok(0))
+        );
+    }
+}
+
+#[test]
+fn indented_lists_are_the_whole_list_indented() {
+    for layout in LAYOUTS {
+        for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
+            for limit in [0, 1] {
+                for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
+                    let rendition = Rendition {
+                        form,
+                        ..Rendition::default()
+                    };
+                    let page = page(&snapshot(layout, keys), &everything(), None, limit);
+                    let list = list_body(page, &kind(layout), rendition);
+                    let compact = String::from_utf8(plain(list.clone())).unwrap();
+                    let indented = String::from_utf8(plain(list.indented())).unwrap();
+                    let whole = Indenter::default().piece(compact.as_bytes());
+                    assert_eq!(indented.as_bytes(), &whole[..]);
+                    assert!(!indented.ends_with('\n') && compact.ends_with('\n'));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_indented_list_reads_as_upstream_writes_it() {
+    let snapshot = snapshot(Layout::Typed, &["a/p1", "a/p2"]);
+    let page = page(&snapshot, &everything(), None, 0);
+    let list = list_body(page, &kind(Layout::Typed), Rendition::default()).indented();
+    let expected = r#"{
+  "kind": "ConfigMapList",
+  "apiVersion": "v1",
+  "metadata": {
+    "resourceVersion": "26"
+  },
+  "items": [
+    {
+      "metadata": {
+        "name": "p1",
+        "namespace": "a",
+        "uid": "u1",
+        "resourceVersion": "1"
+      }
+    },
+    {
+      "metadata": {
+        "name": "p2",
+        "namespace": "a",
+        "uid": "u2",
+        "resourceVersion": "2",
+        "labels": {
+          "tier": "x"
+        }
+      }
+    }
+  ]
+}"#;
+    assert_eq!(String::from_utf8(plain(list)).unwrap(), expected);
+}
+
+pub(super) fn everything() -> Selector {
+    Selector::default()
+}
+
+pub(super) fn namespace(name: &str) -> Selector {
+    Selector {
+        namespace: Some(name.into()),
+        ..Selector::default()
+    }
+}
+
+pub(super) fn tier_x() -> Selector {
+    Selector {
+        labels: LabelSelector::parse("tier=x").unwrap(),
+        ..Selector::default()
+    }
+}
+
+#[test]
+fn empty_lists_read_as_upstream_writes_them() {
+    for (layout, expected) in [
+        (
+            Layout::Typed,
+            "{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":[]}\n",
+        ),
+        (
+            Layout::Dynamic,
+            "{\"apiVersion\":\"example.com/v1\",\"items\":[],\"kind\":\"WidgetList\",\"metadata\":{\"continue\":\"\",\"resourceVersion\":\"26\"}}\n",
+        ),
+    ] {
+        let snapshot = snapshot(layout, &[]);
+        for limit in [0, 1] {
+            let page = page(&snapshot, &everything(), None, limit);
+            assert_eq!(body(page, layout), (expected.to_owned(), true));
+        }
+    }
+}
+
+#[test]
+fn whole_lists_read_as_upstream_writes_them() {
+    for (layout, metadata) in [
+        (Layout::Typed, "{\"resourceVersion\":\"26\"}"),
+        (
+            Layout::Dynamic,
+            "{\"continue\":\"\",\"resourceVersion\":\"26\"}",
+        ),
+    ] {
+        let samples = [sample(layout, "a/p1", 1), sample(layout, "a/p2", 2)];
+        let snapshot = snapshot(layout, &["a/p1", "a/p2"]);
+        let page = page(&snapshot, &everything(), None, 0);
+        assert_eq!(body(page, layout).0, naive(layout, &samples, metadata));
+    }
+}
+
+#[test]
+fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
+    // From a server's answers to limit=2 of five pods and of five widgets in one namespace.
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjYsInN0YXJ0IjoiL3AyXHUwMDAwIn0";
+    for layout in LAYOUTS {
+        let metadata = match layout {
+            Layout::Typed => format!(
+                "{{\"resourceVersion\":\"26\",\"continue\":\"{token}\",\"remainingItemCount\":3}}"
+            ),
+            Layout::Dynamic => format!(
+                "{{\"continue\":\"{token}\",\"remainingItemCount\":3,\"resourceVersion\":\"26\"}}"
+            ),
+        };
+        let snapshot = snapshot(layout, &["a/p1", "a/p2", "a/p3", "a/p4", "a/p5", "b/p1"]);
+        let page = page(&snapshot, &namespace("a"), None, 2);
+        let samples = [sample(layout, "a/p1", 1), sample(layout, "a/p2", 2)];
+        assert_eq!(body(page, layout).0, naive(layout, &samples, &metadata));
+    }
+}
+
+/// Names on the page, remaining count, and where the next page starts.
+fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
+    let start = page
+        .meta
+        .continue_token
+        .take()
+        .map(|token| ContinueToken::decode(&token).unwrap().start);
+    let remaining = page.meta.remaining;
+    let keys = std::iter::from_fn(|| page.look()).flatten();
+    let keys = keys.map(|object| object.key().to_string()).collect();
+    (keys, remaining, start)
+}
+
+#[track_caller]
+fn check(
+    selector: &Selector,
+    start: Option<&str>,
+    limit: u64,
+    expected: (&[&str], Option<usize>, Option<&str>),
+) {
+    let keys = [
+        "a-b/1", "a-b/2", "a.c/1", "a/1", "a/2", "a/3", "a0/1", "b/1",
+    ];
+    let snapshot = snapshot(Layout::Typed, &keys);
+    let (keys, remaining, start) = outline(page(&snapshot, selector, start, limit));
+    assert_eq!(
+        (
+            keys,
+            remaining,
+            start.as_deref().map(|start| start.trim_start_matches('/'))
+        ),
+        (
+            expected.0.iter().map(|key| (*key).to_owned()).collect(),
+            expected.1,
+            expected.2
+        )
+    );
+}
+
+#[test]
+fn a_namespace_holds_what_is_in_it_and_no_neighbour_with_a_like_name() {
+    check(
+        &namespace("a"),
+        None,
+        0,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+    check(
+        &namespace("a-b"),
+        None,
+        0,
+        (&["a-b/1", "a-b/2"], None, None),
+    );
+    check(&namespace("a."), None, 0, (&[], None, None));
+    check(&namespace("none"), None, 5, (&[], None, None));
+    check(&namespace("zzz"), None, 5, (&[], None, None));
+}
+
+/// Chunks that lie in the namespace as a whole are not looked into.
+#[test]
+fn chunks_of_a_neighbour_with_a_like_name_are_not_in_a_namespace() {
+    let names = |space: &'static str| (0..400).map(move |at| format!("{space}/{at:03}"));
+    let keys: Vec<_> = names("a").chain(names("a0")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    for layout in LAYOUTS {
+        let snapshot = snapshot(layout, &keys);
+        let (text, _) = body(page(&snapshot, &namespace("a"), None, 0), layout);
+        let count = |space| text.matches(&format!("\"namespace\":\"{space}\"")).count();
+        assert_eq!((count("a"), count("a0")), (400, 0));
+    }
+}
+
+#[test]
+fn pages_follow_the_limit_and_say_what_remains() {
+    let everything = everything();
+    check(
+        &everything,
+        None,
+        3,
+        (&["a-b/1", "a-b/2", "a.c/1"], Some(5), Some("a.c/1\0")),
+    );
+    check(
+        &everything,
+        Some("a.c/1\0"),
+        4,
+        (&["a/1", "a/2", "a/3", "a0/1"], Some(1), Some("a0/1\0")),
+    );
+    check(&everything, Some("a0/1\0"), 4, (&["b/1"], None, None));
+    check(&everything, Some("b/1\0"), 4, (&[], None, None));
+    check(
+        &everything,
+        None,
+        8,
+        (
+            &[
+                "a-b/1", "a-b/2", "a.c/1", "a/1", "a/2", "a/3", "a0/1", "b/1",
+            ],
+            None,
+            None,
+        ),
+    );
+    check(
+        &namespace("a"),
+        None,
+        2,
+        (&["a/1", "a/2"], Some(1), Some("2\0")),
+    );
+    check(&namespace("a"), Some("2\0"), 2, (&["a/3"], None, None));
+    check(
+        &namespace("a"),
+        None,
+        3,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+    // A key that is gone since is passed over.
+    check(
+        &namespace("a"),
+        Some("1x\0"),
+        1,
+        (&["a/2"], Some(1), Some("2\0")),
+    );
+    // With everything as a limit there is still an end.
+    check(
+        &namespace("a"),
+        None,
+        u64::MAX,
+        (&["a/1", "a/2", "a/3"], None, None),
+    );
+}
+
+#[test]
+fn a_selected_page_has_no_count_and_goes_on_while_there_are_keys() {
+    // Objects 2, 4, 6 and 8 match.
+    check(&tier_x(), None, 2, (&["a-b/2", "a/1"], None, Some("a/1\0")));
+    check(&tier_x(), Some("a/1\0"), 2, (&["a/3", "b/1"], None, None));
+    check(&tier_x(), Some("a/1\0"), 1, (&["a/3"], None, Some("a/3\0")));
+    let in_a = Selector {
+        namespace: Some("a".into()),
+        ..tier_x()
+    };
+    // The third key of the namespace is the last one that matches: no token.
+    check(&in_a, None, 2, (&["a/1", "a/3"], None, None));
+    // Keys are left that will not match: a token, and then an empty page (§3.3).
+    let in_ab = Selector {
+        namespace: Some("a".into()),
+        labels: LabelSelector::parse("tier!=x").unwrap(),
+        ..Selector::default()
+    };
+    check(&in_ab, None, 1, (&["a/2"], None, Some("2\0")));
+    check(&in_ab, Some("2\0"), 1, (&[], None, None));
+}
+
+#[test]
+fn exact_versions_are_shown_by_undoing_what_came_after() {
+    let mut writer = writer(Layout::Typed, &["a/1", "a/2"], 26);
+    let now = std::time::Instant::now();
+    let put = |key, version| crate::cache::Change::Put(Sample::new(key, version).object());
+    writer.apply([put("a/3", 30), put("a/1", 31)], now);
+    let gone = crate::cache::Change::Delete(Sample::new("a/2", 33).object());
+    writer.apply([gone], now);
+    for (version, expected) in [
+        (26, vec!["a/1 1", "a/2 2"]),
+        (29, vec!["a/1 1", "a/2 2"]),
+        (30, vec!["a/1 1", "a/2 2", "a/3 30"]),
+        (31, vec!["a/1 31", "a/2 2", "a/3 30"]),
+        (33, vec!["a/1 31", "a/3 30"]),
+    ] {
+        let version = ResourceVersion(version);
+        let rewound = Arc::new(writer.cache().rewind(version).unwrap().finish());
+        let mut page = page(&rewound, &everything(), None, 0);
+        let objects = std::iter::from_fn(|| page.look()).flatten();
+        let entry = |object: Object| format!("{} {}", object.key(), object.resource_version());
+        assert_eq!(objects.map(entry).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_list_of_up_to_two_kibibytes_carries_its_length() {
+    for count in 0..60 {
+        let keys: Vec<String> = (0..count).map(|at| format!("a/{at:03}")).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        for layout in LAYOUTS {
+            let snapshot = snapshot(layout, &keys);
+            let (text, sized) = body(page(&snapshot, &everything(), None, 0), layout);
+            assert_eq!(
+                sized,
+                text.len() <= 2048,
+                "{count} items, {} bytes",
+                text.len()
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn pages_put_together_are_the_list(
+        count in 0_usize..400,
+        limit in 0_u64..90,
+        dynamic: bool,
+        selected: bool,
+    ) {
+        let layout = LAYOUTS[usize::from(dynamic)];
+        let keys: Vec<String> = (0..count).map(|at| format!("n{}/{at:03}", at % 3)).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let selector = if selected { tier_x() } else { everything() };
+        let mut samples: Vec<_> = keys.iter().zip(1..).map(|(key, at)| sample(layout, key, at)).collect();
+        samples.retain(|sample| !selected || sample.tier.is_some());
+        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        let snapshot = snapshot(layout, &keys);
+        let mut start: Option<String> = None;
+        let mut shown = 0;
+        loop {
+            let this = page(&snapshot, &selector, start.as_deref(), limit);
+            let metadata = this.meta.json(layout);
+            let (_, _, next) = outline(page(&snapshot, &selector, start.as_deref(), limit));
+            let len = if limit == 0 { samples.len() } else { (samples.len() - shown).min(usize::try_from(limit).unwrap()) };
+            let (text, _) = body(this, layout);
+            prop_assert_eq!(text, naive(layout, &samples[shown..shown + len], &metadata));
+            shown += len;
+            match next {
+                Some(next) => start = Some(next.trim_start_matches('/').to_owned()),
+                None => break,
+            }
+        }
+        prop_assert_eq!(shown, samples.len());
+    }
+}

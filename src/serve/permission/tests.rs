@@ -1,0 +1,61 @@
+//! What is asked about requests.
+
+use http::Method;
+
+use super::*;
+use crate::protocol::request::{Target, verb};
+
+#[test]
+fn every_part_of_a_request_is_asked_about() {
+    let rows = [
+        ("/api/v1/pods", ["list", "", "v1", "pods", "", "", "", ""]),
+        (
+            "/apis/apps/v1/namespaces/n/deployments?watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx",
+            [
+                "watch",
+                "apps",
+                "v1",
+                "deployments",
+                "n",
+                "x",
+                "metadata.name=x",
+                "a=b",
+            ],
+        ),
+        (
+            "/api/v1/namespaces/n/pods?fieldSelector=spec.nodeName%3Dx&labelSelector=%21a",
+            ["list", "", "v1", "pods", "n", "", "spec.nodeName=x", "!a"],
+        ),
+        // The server reads no selectors there.
+        (
+            "/api/v1/watch/namespaces/n/pods?fieldSelector=metadata.name%3Dx&labelSelector=a",
+            ["watch", "", "v1", "pods", "n", "", "", ""],
+        ),
+        (
+            "/api/v1/watch/namespaces/n/pods/p?labelSelector=a",
+            ["watch", "", "v1", "pods", "n", "p", "", ""],
+        ),
+    ];
+    for (uri, expected) in rows {
+        let uri: Uri = uri.parse().unwrap();
+        let Ok(Target::Resource(path)) = Target::parse(&uri) else {
+            panic!("{uri} is no resource's");
+        };
+        let verb = verb(&Method::GET, &path, &Query::parse(uri.query()));
+        let Access::Resource(access) = access(&path, verb, &uri) else {
+            panic!("{uri} is a resource's");
+        };
+        let asked = [
+            access.verb,
+            access.group,
+            access.version,
+            access.resource,
+            access.namespace,
+            access.name,
+            access.field_selector,
+            access.label_selector,
+        ];
+        assert_eq!(asked, expected, "{uri}");
+        assert_eq!(access.subresource, "");
+    }
+}

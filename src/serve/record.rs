@@ -1,0 +1,158 @@
+//! What the audit log is told of requests. Without an audit log none of it costs anything.
+
+use http::{HeaderValue, Request};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use super::{AnswerBody, Asked, Service};
+use crate::audit::event::{Decision, ObjectReference, ResponseStatus};
+use crate::audit::request::{self, ConnectionAddress};
+use crate::audit::{Audit, Trail};
+use crate::auth::caller::{Caller, Refusal};
+use crate::auth::user::User;
+use crate::protocol::request::{Query, Target, authorized_name, decoded_path, verb};
+use crate::protocol::status::Status;
+use crate::serve::resources::Resources;
+
+impl<R: Resources> Service<R> {
+    /// The same with an audit log, if there is one.
+    #[must_use]
+    pub fn audited(self, audit: Option<Audit>) -> Self {
+        Self { audit, ..self }
+    }
+
+    /// Begins to record a request of a user, or of nobody, unless the audit policy wants nothing of it.
+    pub(super) fn trail(
+        &self,
+        request: &Request<Incoming>,
+        audit_id: &HeaderValue,
+        user: Option<&Arc<User>>,
+    ) -> Option<Trail> {
+        let audit = self.audit.as_ref()?;
+        audit.begin(described(request, audit_id)?, user)
+    }
+
+    /// The same of a caller who is authenticated.
+    pub(super) fn trail_of(
+        &self,
+        request: &Request<Incoming>,
+        audit_id: &HeaderValue,
+        caller: &Caller,
+    ) -> Option<Trail> {
+        let trail = self.trail(request, audit_id, Some(caller.authenticated()))?;
+        if caller.impersonator.is_some() {
+            trail.impersonate(&caller.user);
+        }
+        Some(trail)
+    }
+
+    /// Records that a request was refused before its caller was known, or its impersonation before it was authorized.
+    pub(super) fn record_refusal(
+        &self,
+        request: &Request<Incoming>,
+        audit_id: &HeaderValue,
+        (refusal, status): (&Refusal, ResponseStatus),
+    ) {
+        let user = match refusal {
+            Refusal::Forbidden { user, .. } => Some(user),
+            Refusal::Unauthorized
+            | Refusal::BadRequest { .. }
+            | Refusal::Failed { .. }
+            | Refusal::Forward => None,
+        };
+        if let Some(trail) = self.trail(request, audit_id, user) {
+            trail.respond(status);
+        }
+    }
+}
+
+impl Asked {
+    /// Records what authorization said.
+    pub(super) fn decide(&self, decision: impl FnOnce() -> Decision) {
+        if let Some(trail) = &self.trail {
+            trail.decide(decision());
+        }
+    }
+
+    /// Records the answer, unless one is recorded.
+    pub(super) fn respond(&self, status: impl FnOnce() -> ResponseStatus) {
+        if let Some(trail) = &self.trail {
+            trail.respond(status());
+        }
+    }
+}
+
+impl<F> AnswerBody<F> {
+    /// Held until the answer is over. One that is sent in one piece is over at once.
+    pub(super) fn hold(&mut self, trail: &Trail) {
+        match self {
+            Self::List(list) => list.trail = Some(trail.clone()),
+            Self::Watch(watch) => watch.record(trail.clone()),
+            Self::Whole(_) | Self::Stream(_) | Self::Forwarded(..) => {}
+        }
+    }
+}
+
+/// The decision of authorization that refuses a request.
+pub(super) fn decision(refusal: &Refusal) -> Decision {
+    match refusal {
+        Refusal::Forbidden { reason, .. } => Decision::Forbid(reason.clone()),
+        Refusal::Unauthorized
+        | Refusal::BadRequest { .. }
+        | Refusal::Failed { .. }
+        | Refusal::Forward => Decision::Error,
+    }
+}
+
+/// A Status as events have it.
+#[must_use]
+pub fn response_status(status: &Status) -> ResponseStatus {
+    let details = status.details.as_deref();
+    ResponseStatus {
+        status: "Failure",
+        message: status.message.clone(),
+        reason: status.reason,
+        details: details.and_then(|details| serde_json::value::to_raw_value(details).ok()),
+        code: status.code,
+    }
+}
+
+/// What events say of a request; `None` for paths that are refused before anybody is asked.
+fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
+    let (uri, headers) = (request.uri(), request.headers());
+    let query = Query::parse(uri.query());
+    let (verb, object) = match Target::parse(uri).ok()? {
+        Target::Resource(path) => {
+            let verb = verb(request.method(), &path, &query);
+            let object = ObjectReference {
+                name: authorized_name(&path, verb, &query).unwrap_or_default(),
+                resource: path.gvr.resource.to_string(),
+                namespace: path.namespace.unwrap_or_default(),
+                api_group: path.gvr.group.to_string(),
+                api_version: path.gvr.version.to_string(),
+                subresource: path.subresource.unwrap_or_default(),
+            };
+            (verb.as_str().to_owned(), Some(object))
+        }
+        Target::NonResource => (request.method().as_str().to_ascii_lowercase(), None),
+    };
+    let address = request.extensions().get::<ConnectionAddress>();
+    let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.0);
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    Some(request::Request {
+        audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
+        received_at: request
+            .extensions()
+            .get()
+            .copied()
+            .unwrap_or_else(Timestamp::now),
+        uri: target.to_owned(),
+        path: decoded_path(uri).unwrap_or_else(|| uri.path().to_owned()),
+        verb,
+        object,
+        source_ips: request::source_ips(headers, address),
+        user_agent: request::user_agent(headers),
+    })
+}

@@ -1,0 +1,410 @@
+//! Shared streams over an upstream that is played on loopback: the test answers each request as it comes.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::WARNING;
+use http::{Request, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+use super::*;
+use crate::upstream::client::UpstreamSource;
+use crate::watch::WatchTotals;
+
+/// More than any test leaves unread.
+const QUEUE: usize = 16;
+const COLUMNS: &str = r#"[{"name":"Name"}]"#;
+const EXPIRED: &str =
+    "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
+
+/// Plays the body of a watch; it ends when the sender goes.
+struct Played(mpsc::Receiver<String>);
+
+impl Body for Played {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let line = self.0.poll_recv(context);
+        line.map(|line| line.map(|line| Ok(Frame::data(line.into()))))
+    }
+}
+
+/// A request that has reached upstream.
+struct Asked {
+    query: String,
+    answer: oneshot::Sender<Response<Played>>,
+}
+
+impl Asked {
+    fn after(&self) -> u64 {
+        let version = self
+            .query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("resourceVersion="));
+        version.unwrap().parse().unwrap()
+    }
+
+    fn refuse(self, status: StatusCode) {
+        let mut answer = Response::new(Played(mpsc::channel(QUEUE).1));
+        *answer.status_mut() = status;
+        self.answer.send(answer).taken();
+    }
+
+    fn grant(self) -> mpsc::Sender<String> {
+        let (lines, receiver) = mpsc::channel(QUEUE);
+        let mut answer = Response::new(Played(receiver));
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(WARNING, HeaderValue::from_static("299 - \"old\""));
+        self.answer.send(answer).taken();
+        lines
+    }
+}
+
+trait Answered {
+    fn taken(self);
+}
+
+impl<T> Answered for Result<(), T> {
+    fn taken(self) {
+        assert!(self.is_ok(), "the request was given up");
+    }
+}
+
+struct Upstream {
+    tables: Arc<Tables>,
+    asked: mpsc::Receiver<Asked>,
+    _serving: JoinSet<()>,
+}
+
+impl Upstream {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, asked) = mpsc::channel(QUEUE);
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, sender));
+        let source = UpstreamSource::Url {
+            url: url.parse().unwrap(),
+            ca_file: None,
+        };
+        let client = Arc::new(Client::connect(source).await.unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
+        Self {
+            tables: Arc::new(Tables::new(client, metrics, 1 << 20)),
+            asked,
+            _serving: serving,
+        }
+    }
+
+    async fn asked(&mut self) -> Asked {
+        self.asked.recv().await.unwrap()
+    }
+
+    /// A client that knows everything up to `after`; its answer comes with upstream's.
+    fn client(&self, after: u64, query: &str) -> tokio::task::JoinHandle<Option<Watcher>> {
+        let uri = format!("/api/v1/pods?watch=1&resourceVersion={after}{query}");
+        let request = Request::get(uri)
+            .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+            .body(())
+            .unwrap();
+        let ask = Ask::of(&request, true).unwrap();
+        let tables = Arc::clone(&self.tables);
+        tokio::spawn(async move {
+            let answer = tables
+                .watch(ask, (&HeaderMap::new(), None), || Arc::new(Untold))
+                .await?;
+            assert_eq!(answer.headers()[WARNING], "299 - \"old\"");
+            Some(Watcher(answer.into_body()))
+        })
+    }
+}
+
+async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let asked = asked.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (sender, answer) = oneshot::channel();
+            let query = request.uri().query().unwrap().to_owned();
+            let told = asked.try_send(Asked {
+                query,
+                answer: sender,
+            });
+            told.unwrap();
+            answer
+        });
+        connections.spawn(async move {
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            connection.await.unwrap_or_default();
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Untold;
+
+impl WatchTally for Untold {
+    fn delivered(&self, _: u64, _: u64) {}
+    fn ended(&self, _: WatchTotals) {}
+}
+
+struct Watcher(TableBody);
+
+impl Watcher {
+    async fn next(&mut self) -> Option<String> {
+        let frame = self.0.frame().await?;
+        let data = frame.unwrap().into_data().unwrap();
+        Some(String::from_utf8(data.to_vec()).unwrap())
+    }
+
+    async fn expect(&mut self, expected: Option<String>) {
+        assert_eq!(self.next().await, expected);
+    }
+}
+
+fn event(kind: &str, version: u64, columns: &str) -> String {
+    format!(
+        "{{\"type\":\"{kind}\",\"object\":{{\"kind\":\"Table\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":{columns},\"rows\":[]}}}}\n"
+    )
+}
+
+fn added(version: u64, columns: &str) -> String {
+    event("ADDED", version, columns)
+}
+
+async fn opened(client: tokio::task::JoinHandle<Option<Watcher>>) -> Watcher {
+    client.await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn clients_that_ask_alike_share_one_upstream_watch() {
+    let mut upstream = Upstream::new().await;
+    let first = upstream.client(5, "");
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 5);
+    let second = upstream.client(5, "&timeoutSeconds=100");
+    let lines = asked.grant();
+    let (mut first, mut second) = (opened(first).await, opened(second).await);
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(event("BOOKMARK", 7, "null")).await.unwrap();
+    lines.send(added(8, "null")).await.unwrap();
+    first.expect(Some(added(6, COLUMNS))).await;
+    first.expect(Some(added(8, "null"))).await;
+    second.expect(Some(added(6, COLUMNS))).await;
+    second.expect(Some(added(8, "null"))).await;
+    let mut third = opened(upstream.client(6, "")).await;
+    third.expect(Some(added(8, COLUMNS))).await;
+    lines.send(added(9, "null")).await.unwrap();
+    for client in [&mut first, &mut second, &mut third] {
+        client.expect(Some(added(9, "null"))).await;
+    }
+    assert!(upstream.asked.try_recv().is_err(), "one request is all");
+}
+
+#[tokio::test]
+async fn a_client_from_before_the_stream_gets_one_that_reaches_back() {
+    let mut upstream = Upstream::new().await;
+    let first = upstream.client(5, "");
+    let _lines = upstream.asked().await.grant();
+    let _first = opened(first).await;
+    let older = upstream.client(4, "");
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 4);
+    let lines = asked.grant();
+    let mut older = opened(older).await;
+    lines.send(added(5, COLUMNS)).await.unwrap();
+    older.expect(Some(added(5, COLUMNS))).await;
+}
+
+#[tokio::test]
+async fn what_upstream_ends_goes_on_from_the_last_version() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(event("BOOKMARK", 8, "null")).await.unwrap();
+    client.expect(Some(added(6, COLUMNS))).await;
+    drop(lines);
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 8);
+    asked.refuse(StatusCode::SERVICE_UNAVAILABLE);
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 8);
+    let lines = asked.grant();
+    lines.send(added(9, COLUMNS)).await.unwrap();
+    client.expect(Some(added(9, "null"))).await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    lines.send(added(7, r#"[{"name":"Other"}]"#)).await.unwrap();
+    client.expect(Some(added(6, COLUMNS))).await;
+    client.expect(None).await;
+
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    drop(lines);
+    upstream.asked().await.refuse(StatusCode::NOT_FOUND);
+    client.expect(None).await;
+}
+
+#[tokio::test]
+async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
+    let mut upstream = Upstream::new().await;
+    let old = upstream.client(5, "");
+    let asked = upstream.asked().await;
+    let new = upstream.client(9, "");
+    let lines = asked.grant();
+    let (mut old, mut new) = (opened(old).await, opened(new).await);
+    lines.send(EXPIRED.to_owned()).await.unwrap();
+    old.expect(Some(EXPIRED.to_owned())).await;
+    old.expect(None).await;
+    let moved = tokio::spawn(async move { new.next().await });
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 9);
+    let lines = asked.grant();
+    lines.send(added(10, COLUMNS)).await.unwrap();
+    assert_eq!(moved.await.unwrap(), Some(added(10, COLUMNS)));
+}
+
+#[tokio::test]
+async fn what_upstream_does_not_grant_is_left_to_each_client() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    upstream.asked().await.refuse(StatusCode::FORBIDDEN);
+    assert!(client.await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_falls_out_of_the_ring_is_ended() {
+    let mut upstream = Upstream::new().await;
+    let (slow, fast) = (upstream.client(5, ""), upstream.client(5, ""));
+    let lines = upstream.asked().await.grant();
+    let (mut slow, mut fast) = (opened(slow).await, opened(fast).await);
+    let last = 5 + 2000;
+    for version in 6..=last {
+        lines.send(added(version, "null")).await.unwrap();
+        fast.expect(Some(added(version, "null"))).await;
+    }
+    slow.expect(None).await;
+}
+
+#[tokio::test]
+async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    client.expect(Some(added(6, COLUMNS))).await;
+    let (stream, tables) = (Arc::clone(client.0.stream()), Arc::clone(&upstream.tables));
+    let ends = Metrics::new().unwrap().task_ends();
+    let work = async {
+        tokio::task::yield_now().await;
+        panic!("planted")
+    };
+    run(work, (&stream, &tables.shelf), &ends).await;
+    assert_eq!(ends.count(Task::TableWatch), 1);
+    client.expect(None).await;
+    let next = upstream.client(6, "");
+    let asked = upstream.asked().await;
+    assert_eq!(asked.after(), 6);
+    let lines = asked.grant();
+    let mut next = opened(next).await;
+    lines.send(added(7, COLUMNS)).await.unwrap();
+    next.expect(Some(added(7, COLUMNS))).await;
+}
+
+#[tokio::test]
+async fn closing_ends_all_and_starts_no_more() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.asked().await.grant();
+    let mut client = opened(client).await;
+    upstream.tables.close();
+    client.expect(None).await;
+    lines.closed().await;
+    assert!(upstream.client(5, "").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_waits_a_while_for_another_client() {
+    let request = Request::get("/api/v1/pods?watch=1&resourceVersion=5")
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(());
+    let ask = Ask::of(&request.unwrap(), true).unwrap();
+    let (stream, _writer) = Stream::new(ask.key, ask.after);
+    let begun = Instant::now();
+    let member = Member::of(&stream);
+    let comes_again = Arc::clone(&stream);
+    tokio::spawn(async move {
+        drop(member);
+        tokio::time::sleep(IDLE / 2).await;
+        let again = Member::of(&comes_again);
+        tokio::time::sleep(IDLE * 3).await;
+        drop(again);
+    });
+    tokio::task::yield_now().await;
+    stream.unwatched_for(IDLE).await;
+    assert_eq!(begun.elapsed(), IDLE / 2 + IDLE * 3 + IDLE);
+}
+
+#[tokio::test]
+async fn a_watch_holds_its_place_until_it_is_gone() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let _lines = upstream.asked().await.grant();
+    let body = client.await.unwrap().unwrap().0;
+    let limits = crate::config::AdmissionLimits {
+        watches_max: 1,
+        ..crate::config::ServeSettings::embedded("http://a".parse().unwrap()).admission
+    };
+    let admission = crate::admission::Admission::new(limits, None);
+    let peer = crate::fairness::Peer::UNKNOWN;
+    let body = body.holding(Some(admission.watch(peer).unwrap()));
+    assert!(admission.watch(peer).is_err());
+    drop(body);
+    assert!(admission.watch(peer).is_ok());
+}
+
+#[tokio::test]
+async fn a_revoked_client_ends_and_the_others_of_its_stream_go_on() {
+    let mut upstream = Upstream::new().await;
+    let (leaves, stays) = (upstream.client(5, ""), upstream.client(5, ""));
+    let lines = upstream.asked().await.grant();
+    let (mut leaves, mut stays) = (opened(leaves).await, opened(stays).await);
+    let lease = crate::auth::lease::Lease::new();
+    leaves.0 = leaves.0.leased(Some(lease.hold()));
+    lines.send(added(6, COLUMNS)).await.unwrap();
+    for client in [&mut leaves, &mut stays] {
+        client.expect(Some(added(6, COLUMNS))).await;
+    }
+    let ended = tokio::spawn(async move { leaves.expect(None).await });
+    // It waits for the next line by now.
+    tokio::task::yield_now().await;
+    lease.revoke();
+    ended.await.unwrap();
+    lines.send(added(7, "null")).await.unwrap();
+    stays.expect(Some(added(7, "null"))).await;
+}

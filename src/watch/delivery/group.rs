@@ -1,0 +1,270 @@
+//! The streams of one worker that share a view: written to one after the other, from the same pieces.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::cache::Sequence;
+use crate::view::{Seat, View};
+use crate::watch::WatchTally;
+
+use super::Limits;
+use super::chunk::SharedChunk;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) view: Arc<View>,
+    pub(super) tally: Arc<dyn WatchTally>,
+    seat: Seat,
+    waker: Waker,
+    /// Keys of streams.
+    members: Vec<usize>,
+    pass: Option<Pass>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// Members before it have been looked at.
+    next: usize,
+    /// The view has something that this pass does not bring to all: another must follow.
+    is_stale: bool,
+}
+
+impl Group {
+    pub(super) fn new(
+        view: Arc<View>,
+        tally: Arc<dyn WatchTally>,
+        seat: Seat,
+        waker: Waker,
+    ) -> Self {
+        let group = Self {
+            view,
+            tally,
+            seat,
+            waker,
+            members: Vec::new(),
+            pass: None,
+        };
+        group.arm(1);
+        group
+    }
+
+    fn arm(&self, watchers: usize) {
+        let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
+        self.seat.arm_for(&self.waker, watchers);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes a stream in; returns its place.
+    pub(super) fn push(&mut self, stream: usize) -> usize {
+        self.members.push(stream);
+        self.members.len() - 1
+    }
+
+    /// Takes the stream at `place` out. `moved` is told which streams stand elsewhere now. None is passed over because of
+    /// that, and none is looked at twice.
+    pub(super) fn remove(&mut self, place: usize, mut moved: impl FnMut(usize, usize)) {
+        let last = self.members.len() - 1;
+        let mut hole = place;
+        if let Some(pass) = &mut self.pass
+            && hole < pass.next
+        {
+            pass.next -= 1;
+            if hole != pass.next {
+                self.members.swap(hole, pass.next);
+                moved(self.members[hole], hole);
+                hole = pass.next;
+            }
+        }
+        self.members.swap_remove(hole);
+        if hole < last {
+            moved(self.members[hole], hole);
+        }
+    }
+
+    /// The view has something new. True if a pass begins; else one is under way, and another will follow it.
+    pub(super) fn begin(&mut self) -> bool {
+        if let Some(pass) = &mut self.pass {
+            pass.is_stale = true;
+            return false;
+        }
+        // Armed first, looked at after: what comes between the two is seen, what comes later wakes us.
+        self.arm(self.members.len());
+        self.pass = Some(Pass {
+            next: 0,
+            is_stale: false,
+        });
+        true
+    }
+
+    /// Some member will not have everything after this pass: another is due.
+    pub(super) fn repeat(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.is_stale = true;
+        }
+    }
+
+    /// The next member of the pass; `None` at its end.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let pass = self.pass.as_mut()?;
+        let member = self.members.get(pass.next).copied();
+        pass.next += usize::from(member.is_some());
+        member
+    }
+
+    /// Ends the pass. True if another is due at once.
+    pub(super) fn finish(&mut self) -> bool {
+        self.pass.take().is_some_and(|pass| pass.is_stale)
+    }
+}
+
+/// The pieces of one go over some members, each made when the first of them needs it.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    limits: Limits,
+    made: Vec<(SharedChunk, u64)>,
+}
+
+impl Chunks {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            made: Vec::new(),
+        }
+    }
+
+    /// The piece at `from`, if the view has it and it has something, and its count of takers.
+    pub(super) fn at(&mut self, view: &View, from: Sequence) -> Option<&mut (SharedChunk, u64)> {
+        let found = self.made.iter().position(|(chunk, _)| chunk.from == from);
+        let at = match found {
+            Some(at) => at,
+            None if self.made.len() >= self.limits.chunks => return None,
+            None => {
+                let chunk = SharedChunk::read(view, from, self.limits.chunk_len)
+                    .ok()
+                    .flatten()?;
+                self.made.push((chunk, 0));
+                self.made.len() - 1
+            }
+        };
+        Some(&mut self.made[at])
+    }
+
+    /// Tells what was delivered, and forgets the pieces.
+    pub(super) fn tell(&mut self, tally: &dyn WatchTally) {
+        let now = tokio::time::Instant::now().into_std();
+        for (chunk, takers) in self.made.drain(..) {
+            if takers == 0 {
+                continue;
+            }
+            tally.delivered(takers * chunk.events, takers * chunk.len);
+            for published_at in chunk.published_at {
+                tally.delayed(now.saturating_duration_since(published_at), takers);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, fanout_loom))]
+mod models;
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cache::tests::samples::kind;
+    use crate::resource::Layout;
+    use crate::view::Hub;
+    use crate::view::selector::Selector;
+    use crate::watch::WatchTotals;
+
+    #[derive(Debug)]
+    struct Untold;
+
+    impl WatchTally for Untold {
+        fn delivered(&self, _: u64, _: u64) {}
+
+        fn ended(&self, _: WatchTotals) {}
+    }
+
+    /// Events, bytes, and delays of so many clients.
+    #[derive(Debug, Default)]
+    struct Told(std::sync::Mutex<(u64, u64, Vec<u64>)>);
+
+    impl WatchTally for Told {
+        fn delivered(&self, events: u64, bytes: u64) {
+            let mut told = self.0.lock().unwrap();
+            (told.0, told.1) = (told.0 + events, told.1 + bytes);
+        }
+
+        fn delayed(&self, _: std::time::Duration, clients: u64) {
+            self.0.lock().unwrap().2.push(clients);
+        }
+
+        fn ended(&self, _: WatchTotals) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_delivered_counts_for_each_who_took_it() {
+        let published_at = tokio::time::Instant::now().into_std();
+        let chunk = |events, len| SharedChunk {
+            from: 0,
+            to: 1,
+            is_cut: false,
+            first: 0,
+            last: events,
+            first_version: crate::resource::ResourceVersion(1),
+            events,
+            len,
+            published_at: smallvec::smallvec![published_at; 2],
+            pieces: crate::protocol::Pieces::default(),
+        };
+        let limits = super::super::LIMITS;
+        let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
+        let mut chunks = Chunks { limits, made };
+        let told = Told::default();
+        chunks.tell(&told);
+        // The pieces are forgotten.
+        chunks.tell(&told);
+        let told = told.0.into_inner().unwrap();
+        assert_eq!(told, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_pass_looks_at_each_member_once_whoever_leaves_meanwhile(
+            count in 1_usize..20,
+            steps in proptest::collection::vec((any::<bool>(), 0_usize..20), 0..60),
+        ) {
+            let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
+            let waker = Waker::noop().clone();
+            let mut group = Group::new(entry.view, Arc::new(Untold), entry.seat, waker);
+            let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
+            let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
+            prop_assert!(group.begin());
+            for (leaves, member) in steps {
+                if leaves {
+                    let Some(place) = places.get_mut(member).and_then(Option::take) else {
+                        continue;
+                    };
+                    left.insert(member);
+                    group.remove(place, |moved, place| places[moved] = Some(place));
+                } else if let Some(member) = group.next() {
+                    prop_assert!(!left.contains(&member) && seen.insert(member));
+                }
+            }
+            while let Some(member) = group.next() {
+                prop_assert!(!left.contains(&member) && seen.insert(member));
+            }
+            let missed: Vec<_> = (0..count)
+                .filter(|member| !seen.contains(member) && !left.contains(member))
+                .collect();
+            prop_assert!(missed.is_empty(), "{missed:?}");
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Watches delivered to clients over streams in memory.
+
+mod model;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+use crate::auth::lease::{Lease, LeaseHold};
+use crate::cache::tests::samples::{World, kind, told};
+use crate::metrics::Metrics;
+use crate::resource::{Layout, ResourceVersion};
+use crate::view::selector::Selector;
+use crate::view::{Entry, Hub, Served};
+use crate::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
+const WIDE: usize = 1 << 20;
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Default)]
+struct Tally {
+    events: AtomicU64,
+    delays: AtomicU64,
+    /// The next event that is counted panics.
+    is_broken: AtomicBool,
+    ends: Mutex<Vec<WatchTotals>>,
+    ended: tokio::sync::Notify,
+}
+
+impl WatchTally for Tally {
+    fn delivered(&self, events: u64, _: u64) {
+        let is_broken = events > 0 && self.is_broken.swap(false, Ordering::Relaxed);
+        assert!(!is_broken, "planted by a test");
+        self.events.fetch_add(events, Ordering::Relaxed);
+    }
+
+    fn delayed(&self, _: Duration, clients: u64) {
+        self.delays.fetch_add(clients, Ordering::Relaxed);
+    }
+
+    fn ended(&self, totals: WatchTotals) {
+        self.ends.lock().unwrap().push(totals);
+        self.ended.notify_one();
+    }
+}
+
+impl Tally {
+    async fn end(&self) -> WatchTotals {
+        loop {
+            if let Some(end) = self.ends.lock().unwrap().pop() {
+                return end;
+            }
+            self.ended.notified().await;
+        }
+    }
+}
+
+struct Scene {
+    world: World,
+    served: Served,
+    delivery: Delivery,
+    ends: ByLabel<Task>,
+    tally: Arc<Tally>,
+}
+
+/// A client and the task that waits for its connection.
+struct Client {
+    stream: DuplexStream,
+    watch: JoinHandle<Option<Transport>>,
+    /// Read and not yet taken apart.
+    bytes: Vec<u8>,
+    has_head: bool,
+    is_over: bool,
+}
+
+impl Scene {
+    fn new(events_max: usize, workers: usize) -> Self {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let world = World::new(7, events_max, Arc::clone(&hub) as _);
+        let cache = Arc::clone(world.writer.cache());
+        let ends = Metrics::new().unwrap().task_ends();
+        Self {
+            world,
+            served: Served { cache, hub },
+            delivery: Delivery::start(workers, Some(&ends)),
+            ends,
+            tally: Arc::default(),
+        }
+    }
+
+    /// A client of everything from now on, whose connection holds `room` bytes.
+    fn client(&self, room: usize, timeout: Duration) -> Client {
+        let entry = self.served.hub.join(&Selector::default());
+        self.enter(entry, room, timeout)
+    }
+
+    /// The same by one who joined earlier.
+    fn enter(&self, entry: Entry, room: usize, timeout: Duration) -> Client {
+        self.enter_leased(entry, room, timeout, None)
+    }
+
+    /// A client of everything from now on, for as long as its permission lasts.
+    fn leased(&self, lease: &Lease, room: usize) -> Client {
+        let entry = self.served.hub.join(&Selector::default());
+        self.enter_leased(entry, room, HOUR, Some(lease.hold()))
+    }
+
+    fn enter_leased(
+        &self,
+        entry: Entry,
+        room: usize,
+        timeout: Duration,
+        lease: Option<LeaseHold>,
+    ) -> Client {
+        let version = ResourceVersion(entry.reached.version.0.max(10));
+        let sequence = self.served.cache.resume_after(version).unwrap();
+        let timing = Timing {
+            started: Instant::now(),
+            timeout,
+            bookmarks: true,
+        };
+        let start = Start::After { sequence, version };
+        let tally = Arc::clone(&self.tally) as _;
+        let watch = WatchBody::new(self.served.clone(), entry, start, timing, tally).leased(lease);
+        let (stream, server) = tokio::io::duplex(room);
+        let delivery = self.delivery.clone();
+        Client {
+            stream,
+            watch: tokio::spawn(async move {
+                let head = Bytes::from_static(HEAD);
+                delivery.deliver(server.into(), head, Box::new(watch)).await
+            }),
+            bytes: Vec::new(),
+            has_head: false,
+            is_over: false,
+        }
+    }
+
+    fn put(&mut self, key: &str) {
+        let change = self.world.write(key, None);
+        self.world.apply(vec![change]);
+    }
+
+    fn told_since(&self, version: u64) -> Vec<String> {
+        self.world.told(version, |_| true)
+    }
+}
+
+impl Client {
+    /// Reads once; false when the server has closed.
+    async fn read(&mut self) -> bool {
+        self.stream.read_buf(&mut self.bytes).await.unwrap() > 0
+    }
+
+    /// The lines of all whole chunks so far.
+    fn lines(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.has_head && self.bytes.starts_with(HEAD) {
+            self.bytes.drain(..HEAD.len());
+            self.has_head = true;
+        }
+        while self.has_head && !self.is_over {
+            let Some(end) = self.bytes.windows(2).position(|two| two == b"\r\n") else {
+                break;
+            };
+            let len = std::str::from_utf8(&self.bytes[..end]).unwrap();
+            let len = usize::from_str_radix(len, 16).unwrap();
+            let (from, to) = (end + 2, end + 2 + len);
+            if self.bytes.len() < to + 2 {
+                break;
+            }
+            assert_eq!(
+                &self.bytes[to..to + 2],
+                b"\r\n",
+                "a chunk ends with its line"
+            );
+            lines.extend(told(&self.bytes[from..to]));
+            self.is_over = len == 0;
+            self.bytes.drain(..to + 2);
+        }
+        lines
+    }
+
+    /// Reads until so many lines are there.
+    async fn read_lines(&mut self, count: usize) -> Vec<String> {
+        let mut lines = self.lines();
+        while lines.len() < count {
+            assert!(self.read().await, "closed after {lines:?}");
+            lines.extend(self.lines());
+        }
+        lines
+    }
+
+    /// Reads until the last chunk.
+    async fn read_to_end(&mut self) -> Vec<String> {
+        let mut lines = self.lines();
+        while !self.is_over {
+            assert!(self.read().await, "cut after {lines:?}");
+            lines.extend(self.lines());
+        }
+        lines
+    }
+}
+
+#[tokio::test]
+async fn clients_of_one_view_all_get_everything_once() {
+    let mut scene = Scene::new(WIDE, 2);
+    let begun = scene.world.version;
+    let mut clients: Vec<_> = (0..9).map(|_| scene.client(1 << 16, HOUR)).collect();
+    for client in &mut clients {
+        client.read().await;
+        assert_eq!((client.lines().len(), client.has_head), (0, true));
+    }
+    for round in 0..5 {
+        (0..=round).for_each(|n| scene.put(&format!("a/{n}")));
+        for client in &mut clients {
+            client.read_lines(round + 1).await;
+        }
+    }
+    scene.put("a/last");
+    let told = scene.told_since(begun);
+    for client in &mut clients {
+        assert_eq!(client.read_lines(1).await, told[told.len() - 1..]);
+    }
+    scene.served.hub.close();
+    for client in &mut clients {
+        assert!(client.read_to_end().await.is_empty());
+    }
+    let sum = clients.len() as u64 * told.len() as u64;
+    assert_eq!(scene.tally.events.load(Ordering::Relaxed), sum);
+    assert!(scene.tally.delays.load(Ordering::Relaxed) >= clients.len() as u64);
+}
+
+#[tokio::test]
+async fn who_does_not_read_delays_nobody_and_gets_the_rest_later() {
+    let mut scene = Scene::new(WIDE, 1);
+    let begun = scene.world.version;
+    let (mut slow, mut quick) = (scene.client(64, HOUR), scene.client(1 << 16, HOUR));
+    quick.read().await;
+    for _ in 0..200 {
+        scene.put("a/1");
+        quick.read_lines(1).await;
+    }
+    assert_eq!(slow.read_lines(200).await, scene.told_since(begun));
+    // It is one of them again.
+    let before = scene.world.version;
+    scene.put("a/2");
+    assert_eq!(slow.read_lines(1).await, scene.told_since(before));
+    assert_eq!(quick.read_lines(1).await, scene.told_since(before));
+}
+
+/// Nothing happens after the last write: whoever lacks something then lacks it for good.
+#[tokio::test(start_paused = true)]
+async fn objects_larger_than_one_write_all_arrive_without_a_later_event() {
+    for (count, data_len) in [(2, 70_000), (20, 20_000), (2, 1 << 20)] {
+        let mut scene = Scene::new(WIDE, 1);
+        let begun = scene.world.version;
+        let mut clients: Vec<_> = (0..100).map(|_| scene.client(4 << 20, HOUR)).collect();
+        for client in &mut clients {
+            client.read().await;
+        }
+        scene.world.data_len = data_len;
+        (0..count).for_each(|_| scene.put("a/1"));
+        let told = scene.told_since(begun);
+        for client in &mut clients {
+            // Time is paused: a second passes when nothing else can happen.
+            let lines = tokio::time::timeout(Duration::from_secs(1), client.read_lines(count));
+            let lines = lines.await.expect("everything arrives before it is quiet");
+            assert_eq!(lines, told, "{count} objects of {data_len} bytes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() {
+    let mut scene = Scene::new(64, 1);
+    let mut slow = scene.client(64, HOUR);
+    slow.read().await;
+    (0..3000).for_each(|_| scene.put("a/1"));
+    let lines = slow.read_to_end().await;
+    assert!(lines.last().unwrap().starts_with("ERROR"), "{lines:?}");
+    assert!(slow.watch.await.unwrap().is_some());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Lagged);
+}
+
+#[tokio::test]
+async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() {
+    let mut scene = Scene::new(WIDE, 1);
+    let begun = scene.world.version;
+    let mut client = scene.client(1 << 16, HOUR);
+    client.read().await;
+    scene.put("a/1");
+    scene.served.hub.expire();
+    let mut expected = scene.told_since(begun);
+    expected.push("ERROR 410".to_owned());
+    assert_eq!(client.read_to_end().await, expected);
+    assert!(client.watch.await.unwrap().is_some());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Closed);
+}
+
+#[tokio::test]
+async fn the_connection_comes_back_with_what_was_said_meanwhile() {
+    let scene = Scene::new(WIDE, 1);
+    let mut client = scene.client(1 << 16, HOUR);
+    client.read().await;
+    client.stream.write_all(b"GET /next").await.unwrap();
+    tokio::task::yield_now().await;
+    scene.served.hub.close();
+    client.read_to_end().await;
+    let mut back = client.watch.await.unwrap().unwrap();
+    client.stream.write_all(b" HTTP/1.1").await.unwrap();
+    let mut said = [0; 18];
+    back.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"GET /next HTTP/1.1");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_watch_and_no_other() {
+    let mut scene = Scene::new(WIDE, 1);
+    let [leaves, mut stays] = [0; 2].map(|_| scene.client(1 << 16, HOUR));
+    stays.read().await;
+    let Client { stream, watch, .. } = leaves;
+    drop(stream);
+    assert!(watch.await.unwrap().is_none());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Client);
+    scene.put("a/1");
+    assert_eq!(stays.read_lines(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_given_up_closes_the_connection() {
+    let scene = Scene::new(WIDE, 1);
+    let mut client = scene.client(1 << 16, HOUR);
+    client.read().await;
+    client.watch.abort();
+    while client.read().await {}
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Client);
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_connection_and_no_other() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut stays = scene.client(1 << 16, HOUR);
+    stays.read().await;
+    // It comes from before this event, so that it gathers by itself.
+    let broken = {
+        let entry = scene.served.hub.join(&Selector::default());
+        scene.put("a/1");
+        stays.read_lines(1).await;
+        scene.tally.is_broken.store(true, Ordering::Relaxed);
+        scene.enter(entry, 1 << 16, HOUR)
+    };
+    assert!(broken.watch.await.unwrap().is_none());
+    scene.put("a/2");
+    assert_eq!(stays.read_lines(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_is_replaced_and_its_streams_are_cut() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut clients = [0; 2].map(|_| scene.client(1 << 16, HOUR));
+    for client in &mut clients {
+        client.read().await;
+    }
+    // What is shared is counted by the worker itself.
+    scene.tally.is_broken.store(true, Ordering::Relaxed);
+    scene.put("a/1");
+    for mut client in clients {
+        while client.read().await {}
+        assert!(client.watch.await.unwrap().is_none());
+    }
+    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    let mut next = scene.client(1 << 16, HOUR);
+    next.read().await;
+    scene.put("a/2");
+    assert_eq!(next.read_lines(1).await.len(), 1);
+    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+}
+
+#[tokio::test]
+async fn views_and_their_groups_go_with_the_last_client() {
+    let mut scene = Scene::new(WIDE, 1);
+    for _ in 0..3 {
+        let client = scene.client(1 << 16, HOUR);
+        drop(client.stream);
+        client.watch.await.unwrap();
+    }
+    assert!(!scene.served.hub.is_watched());
+    let mut client = scene.client(1 << 16, HOUR);
+    client.read().await;
+    scene.put("a/1");
+    assert_eq!(client.read_lines(1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_in_quiet_times_and_the_deadline_ends_the_watch() {
+    let mut scene = Scene::new(WIDE, 1);
+    let mut client = scene.client(1 << 16, Duration::from_secs(150));
+    client.read().await;
+    let version = scene.world.version + 10;
+    scene.world.version = version;
+    let now = scene.world.now;
+    scene.world.writer.progress(ResourceVersion(version), now);
+    let begun = Instant::now();
+    let lines = client.read_to_end().await;
+    assert!(begun.elapsed() >= Duration::from_secs(149), "{lines:?}");
+    let is_bookmark = |line: &String| line.starts_with("BOOKMARK");
+    assert!(
+        !lines.is_empty() && lines.iter().all(is_bookmark),
+        "{lines:?}"
+    );
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Deadline);
+    assert!(client.watch.await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_revoked_watch_ends_with_its_last_chunk_and_the_others_go_on() {
+    let mut scene = Scene::new(WIDE, 1);
+    let lease = Lease::new();
+    let mut stays = scene.client(1 << 16, HOUR);
+    let mut leaves = scene.leased(&lease, 1 << 16);
+    // It does not read: what was on its way is completed when it does, and nothing follows.
+    let mut blocked = scene.leased(&lease, 64);
+    let begun = scene.world.version;
+    for client in [&mut stays, &mut leaves, &mut blocked] {
+        client.read().await;
+    }
+    for _ in 0..100 {
+        scene.put("a/1");
+        stays.read_lines(1).await;
+        leaves.read_lines(1).await;
+    }
+    lease.revoke();
+    scene.put("a/2");
+    assert!(leaves.read_to_end().await.is_empty());
+    assert!(leaves.watch.await.unwrap().is_some());
+    let told = scene.told_since(begun);
+    let lines = blocked.read_to_end().await;
+    assert!(
+        lines.len() < told.len() && told.starts_with(&lines),
+        "{lines:?}"
+    );
+    assert!(blocked.watch.await.unwrap().is_some());
+    for _ in 0..2 {
+        assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
+    }
+    assert_eq!(lease.stream_count(), 0);
+    assert_eq!(stays.read_lines(1).await, told[told.len() - 1..]);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_revoked_before_it_begins_has_an_empty_body() {
+    let mut scene = Scene::new(WIDE, 1);
+    let lease = Lease::new();
+    lease.revoke();
+    let mut client = scene.leased(&lease, 1 << 16);
+    scene.put("a/1");
+    assert!(client.read_to_end().await.is_empty());
+    assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Clients with little room that read now and then, or not for a while, beside a history that goes on.
+    #[test]
+    fn whoever_reads_whenever_sees_the_history_exactly(
+        steps in proptest::collection::vec((0_usize..5, 1_usize..400), 1..60),
+        rooms in proptest::collection::vec(1_usize..5_000, 1..6),
+        workers in 1_usize..3,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut scene = Scene::new(WIDE, workers);
+            let mut clients = Vec::new();
+            let read = AtomicUsize::new(0);
+            for (who, len) in steps {
+                if let Some(room) = rooms.get(clients.len()) {
+                    clients.push((scene.world.version, scene.client(*room, HOUR), Vec::new()));
+                }
+                (0..len % 7).for_each(|_| scene.world.step());
+                if let Some((_, client, lines)) = clients.get_mut(who) {
+                    let mut some = vec![0; len];
+                    // Until the worker has nothing to do: time is paused.
+                    let came = tokio::time::timeout(Duration::from_millis(1), client.stream.read(&mut some)).await;
+                    if let Ok(Ok(len)) = came {
+                        client.bytes.extend_from_slice(&some[..len]);
+                        lines.extend(client.lines());
+                        read.fetch_add(len, Ordering::Relaxed);
+                    }
+                }
+            }
+            scene.served.hub.close();
+            for (version, client, lines) in &mut clients {
+                lines.extend(client.read_to_end().await);
+                lines.retain(|line| !line.starts_with("BOOKMARK"));
+                assert_eq!(*lines, scene.told_since(*version));
+            }
+        });
+    }
+}
