@@ -23,14 +23,14 @@ use std::time::{Duration, Instant, SystemTime};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
 use kube_fanout::auth::access::{Access, ResourceAccess};
-use kube_fanout::auth::access_review::Verdict;
+use kube_fanout::auth::access_review::AccessVerdict;
 use kube_fanout::auth::authenticator::{Authenticator, AuthenticatorSettings};
-use kube_fanout::auth::caller::{PeerIdentity, Token};
+use kube_fanout::auth::caller::{BearerToken, PeerIdentity};
 use kube_fanout::auth::decisions::Authorizer;
 use kube_fanout::auth::digest::CredentialHasher;
-use kube_fanout::auth::guard::{Guard, GuardSettings, Mode};
+use kube_fanout::auth::guard::{AuthorizerMode, Guard, GuardSettings};
 use kube_fanout::auth::lease::LeaseHold;
-use kube_fanout::auth::question::Question;
+use kube_fanout::auth::question::AccessQuestion;
 use kube_fanout::auth::token_cache::{TokenCache, WallClock};
 use kube_fanout::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use kube_fanout::auth::upstream::{ReviewError, ReviewPurpose};
@@ -50,7 +50,7 @@ struct Upstream;
 impl TokenAuthenticator for Upstream {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         _: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let user = User {
@@ -65,10 +65,10 @@ impl TokenAuthenticator for Upstream {
 impl Authorizer for Upstream {
     fn decide<'a>(
         &'a self,
-        _: &'a Question,
+        _: &'a AccessQuestion,
         _: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
-        Box::pin(std::future::ready(Ok(Verdict {
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
+        Box::pin(std::future::ready(Ok(AccessVerdict {
             is_allowed: true,
             reason: String::new(),
         })))
@@ -91,7 +91,7 @@ fn guard(metrics: &Metrics) -> Guard {
     let authenticator = Authenticator::new(settings, tokens, clock, metrics.authentication());
     Guard::new(
         GuardSettings {
-            mode: Mode::Review,
+            mode: AuthorizerMode::Review,
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(30),
             reauthorize_interval: Duration::from_secs(3_600),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kube_fanout::decode::{
-    Frames, ItemForm, ListPage, object_in, scan_envelope, scan_list, scan_object,
+    Frames, ItemFraming, ListPage, object_in, scan_envelope, scan_list, scan_object,
     scan_protobuf_list, scan_protobuf_object, scan_watch,
 };
 use kube_fanout::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
@@ -33,7 +33,7 @@ use kube_fanout::resource::wire::put_bytes;
 use kube_fanout::resource::{
     Encoding, EventKind, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
-use kube_fanout::view::{Cut, Form, ManagedFields, MetaVersion, Rendition};
+use kube_fanout::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart, Projection};
 
 use record::{Claim, Record};
 use rounds::Effort;
@@ -234,7 +234,7 @@ impl Table<'_> {
     }
 
     fn items(self, encoding: Encoding, body: &[u8], page: &ListPage, limit: Limit) {
-        let form = ItemForm::new(page, encoding);
+        let form = ItemFraming::new(page, encoding);
         self.stage("list page: an item to an object", limit, &mut || {
             let object = |item: &[u8]| form.object(item, typical::fields());
             page.items
@@ -260,18 +260,18 @@ impl Table<'_> {
                 .map(|object| black_box(deleted(object)).len())
                 .sum()
         });
-        let metadata = Form::Metadata(MetaVersion::V1);
+        let metadata = ObjectPart::Metadata(MetaVersion::V1);
         let without = ManagedFields::Dropped;
         for (name, form, managed_fields) in [
             ("encode: cut to metadata", metadata, ManagedFields::Kept),
-            ("encode: without managed fields", Form::Whole, without),
+            ("encode: without managed fields", ObjectPart::Whole, without),
         ] {
-            let rendition = Rendition {
+            let rendition = ObjectFormat {
                 form,
                 managed_fields,
-                ..Rendition::whole(encoding)
+                ..ObjectFormat::whole(encoding)
             };
-            let Some(cut) = Cut::new(rendition, &kind(encoding)) else {
+            let Some(cut) = Projection::new(rendition, &kind(encoding)) else {
                 continue;
             };
             self.stage(name, copy, &mut || {

@@ -34,7 +34,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Change, Writer};
+use kube_fanout::cache::{CacheWriter, Change};
 use kube_fanout::resource::FieldTable;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -297,7 +297,7 @@ fn change(version: u64) -> Change {
     gateway::change(order::line(version).into(), FieldTable::default())
 }
 
-async fn obey(mut control: TcpStream, mut writer: Writer) -> io::Result<()> {
+async fn obey(mut control: TcpStream, mut writer: CacheWriter) -> io::Result<()> {
     let mut version = gateway::FIRST_VERSION;
     let mut word = [0; order::LEN];
     loop {

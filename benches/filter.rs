@@ -29,7 +29,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use kube_fanout::cache::{Event, Observer as _};
 use kube_fanout::resource::EventKind;
-use kube_fanout::view::{Entry, Hub};
+use kube_fanout::view::{Hub, ViewSubscription};
 
 use child::Child;
 use interests::By;
@@ -94,7 +94,7 @@ fn filter(effort: Effort) {
     }
 }
 
-fn joined(hub: &Hub, by: By, views: usize) -> Vec<Entry> {
+fn joined(hub: &Hub, by: By, views: usize) -> Vec<ViewSubscription> {
     (0..views)
         .map(|index| hub.join(&by.selector(index)))
         .collect()

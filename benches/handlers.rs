@@ -19,7 +19,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use kube_fanout::informer::{Cached, HandlerOptions, Notification, Overflow, Present, Processor};
+use kube_fanout::informer::{
+    Cached, HandlerOptions, InitialState, Notification, Overflow, Processor,
+};
 use kube_fanout::resource::{Object, ObjectParts, ResourceVersion};
 use rounds::{Effort, median, nanos_each, process_cpu};
 
@@ -190,7 +192,7 @@ fn ours_delays(changes: usize, stuck: usize) -> Quantiles {
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }
@@ -202,7 +204,7 @@ fn ours_delays(changes: usize, stuck: usize) -> Quantiles {
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }
@@ -349,7 +351,7 @@ fn ours_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }

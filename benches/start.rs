@@ -32,15 +32,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
-use kube_fanout::cache::{Applied, Retention, Writer};
+use kube_fanout::cache::{ApplyOutcome, CacheWriter, Retention};
 use kube_fanout::resource::{Encoding, Gvr, Layout, ResourceKind};
-use kube_fanout::upstream::cache_sink::{CacheSink, FillState, FillTally};
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use kube_fanout::upstream::client::{Client, ConnectSource};
 use kube_fanout::upstream::driver::{
-    Connected, Driver, DriverTally, Fetch as _, FrameRejection, Purpose, Reading, Trouble,
+    Driver, DriverRecorder, FailureReport, Fetch as _, FrameRejection, ReadSpec, RequestPurpose,
+    WatchConnection,
 };
 use kube_fanout::upstream::reflector::{
-    InitialVersion, Reflector, ReflectorOptions, RelistReason, Streaming,
+    InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
 };
 use kube_fanout::view::Hub;
 use tokio::sync::Notify;
@@ -135,7 +136,7 @@ fn memory(row: &str) -> io::Result<u128> {
 }
 
 async fn connect(address: SocketAddr) -> Client {
-    let source = UpstreamSource::url(&format!("http://{address}")).expect("a URL");
+    let source = ConnectSource::url(&format!("http://{address}")).expect("a URL");
     Client::connect(source).await.expect("nothing is sent yet")
 }
 
@@ -143,8 +144,8 @@ async fn connect(address: SocketAddr) -> Client {
 async fn receive(case: Case, address: SocketAddr) {
     let client = connect(address).await;
     let (purpose, pages) = match case.streamed {
-        true => (Purpose::Watch, 1),
-        false => (Purpose::Read, case.pages),
+        true => (RequestPurpose::Watch, 1),
+        false => (RequestPurpose::Read, case.pages),
     };
     for page in 0..pages {
         let answer = client.get(case.path(page), purpose, encoding(case)).await;
@@ -184,8 +185,8 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
     };
     let options = ReflectorOptions {
         streaming: match case.streamed {
-            true => Streaming::Preferred,
-            false => Streaming::Never,
+            true => StreamingLists::Preferred,
+            false => StreamingLists::Never,
         },
         page_len: u32::try_from(source::PAGE_LEN).expect("a small number"),
         start_from: None,
@@ -198,16 +199,16 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
         bytes_max: 64 << 20,
         age_min: Duration::from_secs(1),
     };
-    let reading = Reading::all(&kind.gvr, 4 << 20).in_encoding(kind.encoding);
+    let reading = ReadSpec::all(&kind.gvr, 4 << 20).in_encoding(kind.encoding);
     let hub = Arc::new(Hub::new(&kind));
-    let writer = Writer::new(kind, retention, hub);
+    let writer = CacheWriter::new(kind, retention, hub);
     let cache = Arc::clone(writer.cache());
     let ready = Arc::new(Ready::default());
     let sink = CacheSink::new(writer, Duration::from_millis(5), Arc::clone(&ready) as _);
     let driver = Driver::new(
         Arc::new(connect(address).await),
         reading,
-        Reflector::new(options),
+        ReflectorMachine::new(options),
         sink,
         Arc::clone(&ready) as _,
     );
@@ -223,15 +224,15 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
 #[derive(Debug, Default)]
 struct Ready(Notify);
 
-impl FillTally for Ready {
-    fn applied(&self, _: Applied) {
+impl FillRecorder for Ready {
+    fn applied(&self, _: ApplyOutcome) {
         self.0.notify_one();
     }
 
     fn state(&self, _: FillState) {}
 }
 
-impl DriverTally for Ready {
+impl DriverRecorder for Ready {
     fn received(&self, _: usize) {}
 
     fn rejected(&self, reason: FrameRejection) {
@@ -240,9 +241,9 @@ impl DriverTally for Ready {
 
     fn relisted(&self, _: RelistReason) {}
 
-    fn connected(&self, _: Connected) {}
+    fn connected(&self, _: WatchConnection) {}
 
-    fn failed(&self, trouble: Trouble<'_>) {
+    fn failed(&self, trouble: FailureReport<'_>) {
         panic!("{trouble:?}");
     }
 }

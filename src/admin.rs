@@ -33,12 +33,12 @@ mod tests;
 /// What readiness is made of; the composition root knows.
 pub trait Readiness: Send + Sync {
     /// All checks, in the order in which they are shown.
-    fn checks(&self) -> Vec<Check>;
+    fn checks(&self) -> Vec<ReadinessCheck>;
 }
 
 /// One line of `/readyz?verbose`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct ReadinessCheck {
     /// What is checked: `upstream`, or a resource as `pods.v1`.
     pub name: String,
     /// How it is.

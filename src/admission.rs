@@ -26,9 +26,9 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Mutex, MutexGuard};
 use crate::config::{AdmissionLimits, OpenFiles};
-use crate::fairness::line::Entry;
+use crate::fairness::line::QueueDecision;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::{AdmissionMetrics, Place, Refused};
+use crate::metrics::{AdmissionMetrics, LimitLabel, PermitKind};
 use crate::protocol::status::Status;
 use lists::{Lists, Stall};
 use memory::Memory;
@@ -47,12 +47,12 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The bounds of one service, and what is taken of them.
 #[derive(Clone, Debug)]
-pub struct Admission(Arc<Shared>);
+pub struct Admission(Arc<AdmissionState>);
 
-type WaitingLists = Lists<oneshot::Sender<ListPlace>>;
+type WaitingLists = Lists<oneshot::Sender<ListPermit>>;
 
 #[derive(Debug)]
-struct Shared {
+struct AdmissionState {
     limits: AdmissionLimits,
     lists: Mutex<WaitingLists>,
     watches: Permits,
@@ -65,7 +65,7 @@ impl Admission {
     /// With these bounds, told to these metrics.
     #[must_use]
     pub fn new(limits: AdmissionLimits, metrics: Option<AdmissionMetrics>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AdmissionState {
             lists: Mutex::new(Lists::new(limits.lists_max, limits.lists_waiting_max)),
             watches: Permits::new(limits.watches_max),
             memory: Memory::new(limits.memory_max),
@@ -100,27 +100,27 @@ impl Admission {
     ///
     /// # Errors
     /// 429 if there is none to be had.
-    pub async fn list(&self, peer: Peer) -> Result<ListPlace, Status> {
+    pub async fn list(&self, peer: Peer) -> Result<ListPermit, Status> {
         let is_memory_over = self.0.memory.is_over(Instant::now());
         let (id, mut turn) = {
             let mut lists = self.0.lists();
             // One goes on, so that memory which is not the lists' does not shut them out for good.
             if is_memory_over && lists.line.running() > 0 {
-                return Err(self.refuse(Refused::Memory));
+                return Err(self.refuse(LimitLabel::Memory));
             }
             if !lists.line.has_room_for(peer) {
                 lists = self.0.take_back(lists);
             }
             match lists.line.enter(peer) {
-                Entry::Runs => {
+                QueueDecision::Runs => {
                     let place = self.0.place(&mut lists, peer);
                     self.0.show(&lists);
                     return Ok(place);
                 }
-                Entry::Full(shortage) => {
-                    return Err(self.refuse_place(Refused::Lists, Place::Lists, shortage));
+                QueueDecision::Full(shortage) => {
+                    return Err(self.refuse_place(LimitLabel::Lists, PermitKind::Lists, shortage));
                 }
-                Entry::MayWait(ticket) => {
+                QueueDecision::MayWait(ticket) => {
                     let (sender, turn) = oneshot::channel();
                     let id = ticket.wait(sender);
                     self.0.show(&lists);
@@ -128,7 +128,7 @@ impl Admission {
                 }
             }
         };
-        let _waiting = Waiting {
+        let _waiting = ListWaiter {
             shared: &self.0,
             peer,
             id,
@@ -138,12 +138,12 @@ impl Admission {
             // All are safe to cancel: a place that comes just now is given back with the channel it lies in.
             tokio::select! {
                 biased;
-                place = &mut turn => return place.map_err(|_| self.refuse(Refused::ListWait)),
+                place = &mut turn => return place.map_err(|_| self.refuse(LimitLabel::ListWait)),
                 () = &mut overdue => {
                     let shortage = self.0.lists().line.shortage(peer);
                     // If there is room just now, all places were taken until now.
                     let shortage = shortage.unwrap_or(Shortage::Total);
-                    return Err(self.refuse_place(Refused::ListWait, Place::Lists, shortage));
+                    return Err(self.refuse_place(LimitLabel::ListWait, PermitKind::Lists, shortage));
                 }
                 () = tokio::time::sleep(LOOK_PERIOD) => drop(self.0.take_back(self.0.lists())),
             }
@@ -154,18 +154,23 @@ impl Admission {
     ///
     /// # Errors
     /// 429 if there is none.
-    pub fn watch(&self, peer: Peer) -> Result<WatchPlace, Status> {
+    pub fn watch(&self, peer: Peer) -> Result<WatchPermit, Status> {
         if self.0.memory.is_over(Instant::now()) {
-            return Err(self.refuse(Refused::Memory));
+            return Err(self.refuse(LimitLabel::Memory));
         }
         let permit = self.0.watches.acquire(peer);
-        permit
-            .map(WatchPlace)
-            .map_err(|shortage| self.refuse_place(Refused::Watches, Place::Watches, shortage))
+        permit.map(WatchPermit).map_err(|shortage| {
+            self.refuse_place(LimitLabel::Watches, PermitKind::Watches, shortage)
+        })
     }
 
     /// Counts a refusal for want of a place, and says it to the client.
-    pub(crate) fn refuse_place(&self, why: Refused, place: Place, shortage: Shortage) -> Status {
+    pub(crate) fn refuse_place(
+        &self,
+        why: LimitLabel,
+        place: PermitKind,
+        shortage: Shortage,
+    ) -> Status {
         if let Some(metrics) = &self.0.metrics {
             metrics.shortages.inc(place, shortage);
         }
@@ -179,16 +184,16 @@ impl Admission {
     }
 
     /// Counts a refusal, and says it to the client.
-    fn refuse(&self, why: Refused) -> Status {
+    fn refuse(&self, why: LimitLabel) -> Status {
         if let Some(metrics) = &self.0.metrics {
             metrics.refusals.inc(why);
         }
         let (what, seconds) = match why {
-            Refused::Connections => ("too many connections are open", WATCH_RETRY_SECONDS),
-            Refused::Lists => ("too many lists wait for their turn", LIST_RETRY_SECONDS),
-            Refused::ListWait => ("the list's turn did not come in time", LIST_RETRY_SECONDS),
-            Refused::Watches => ("too many watches are open", WATCH_RETRY_SECONDS),
-            Refused::Memory => ("memory is short", WATCH_RETRY_SECONDS),
+            LimitLabel::Connections => ("too many connections are open", WATCH_RETRY_SECONDS),
+            LimitLabel::Lists => ("too many lists wait for their turn", LIST_RETRY_SECONDS),
+            LimitLabel::ListWait => ("the list's turn did not come in time", LIST_RETRY_SECONDS),
+            LimitLabel::Watches => ("too many watches are open", WATCH_RETRY_SECONDS),
+            LimitLabel::Memory => ("memory is short", WATCH_RETRY_SECONDS),
         };
         let range = seconds.end - seconds.start;
         let wait = Duration::from_secs_f64(seconds.start + range * crate::resource::fraction());
@@ -199,16 +204,16 @@ impl Admission {
     }
 }
 
-impl Shared {
+impl AdmissionState {
     fn lists(&self) -> MutexGuard<'_, WaitingLists> {
         // Lists are whole between their methods, and these do not panic.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a peer that the line has let in.
-    fn place(self: &Arc<Self>, lists: &mut WaitingLists, peer: Peer) -> ListPlace {
+    fn place(self: &Arc<Self>, lists: &mut WaitingLists, peer: Peer) -> ListPermit {
         let stall = Arc::<Stall>::default();
-        ListPlace {
+        ListPermit {
             id: lists.begin(peer, Arc::clone(&stall)),
             shared: Arc::clone(self),
             peer,
@@ -255,13 +260,13 @@ impl Shared {
 }
 
 /// Somebody in the line. Dropped, it stands there no longer.
-struct Waiting<'a> {
-    shared: &'a Arc<Shared>,
+struct ListWaiter<'a> {
+    shared: &'a Arc<AdmissionState>,
     peer: Peer,
     id: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ListWaiter<'_> {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
         if lists.line.give_up(self.peer, self.id) {
@@ -272,8 +277,8 @@ impl Drop for Waiting<'_> {
 
 /// The right to send one list, until it is dropped. Who sends tells it whom the list waits for, frame by frame.
 #[derive(Debug)]
-pub struct ListPlace {
-    shared: Arc<Shared>,
+pub struct ListPermit {
+    shared: Arc<AdmissionState>,
     peer: Peer,
     id: u64,
     stall: Arc<Stall>,
@@ -281,7 +286,7 @@ pub struct ListPlace {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl ListPlace {
+impl ListPermit {
     /// Ready when the next frame may be made. So it is at once, but of a list that lost its place because its client did not take it,
     /// and finds no other: that one goes on slowly, and leaves the work to those who have places.
     pub fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -325,7 +330,7 @@ impl ListPlace {
     }
 }
 
-impl Drop for ListPlace {
+impl Drop for ListPermit {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
         lists.end(self.id, self.peer);
@@ -335,7 +340,7 @@ impl Drop for ListPlace {
 
 /// The right to one watch, until it is dropped.
 #[derive(Debug)]
-pub struct WatchPlace(#[expect(dead_code, reason = "held for its drop")] Permit);
+pub struct WatchPermit(#[expect(dead_code, reason = "held for its drop")] Permit);
 
 #[cfg(all(test, fanout_loom))]
 mod models;

@@ -44,10 +44,10 @@ use tracing::info;
 
 use auth::{Auth, AuthError, AuthOptions, Tokens};
 use caches::Caches;
-use churn::{Churn, ObjectCount, UnknownResource};
-use faults::{FaultCounts, FaultError, Order};
+use churn::{Churn, InitialCount, UnknownResource};
+use faults::{FaultCounts, FaultError, FaultOrder};
 use kinds::{Catalogue, ServedKind};
-use reads::{Reads, Uncounted};
+use reads::{NoRecorder, Reads};
 use reviews::ReviewCounts;
 use server::Server;
 pub use settings::OptionsError;
@@ -64,7 +64,7 @@ pub struct Options {
     /// Kinds beside the built-in ones.
     pub extra_kinds: Vec<ServedKind>,
     /// Objects to begin with.
-    pub objects: Vec<ObjectCount>,
+    pub objects: Vec<InitialCount>,
     /// About how long each of them is, in bytes.
     pub object_len: usize,
     /// Changes a second to these objects; 0 for none.
@@ -93,7 +93,7 @@ pub enum StartError {
 
 /// Why `kube-fanout apiserver` did not start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum ApiserverError {
     /// The address cannot be opened.
     #[error("--listen {address}")]
     Listen {
@@ -125,11 +125,11 @@ pub struct Apiserver {
 /// Runs an API server until its drain is over.
 ///
 /// # Errors
-/// See [`RunError`]: only at start.
-pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), RunError> {
+/// See [`ApiserverError`]: only at start.
+pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), ApiserverError> {
     let address = settings.listen;
     let listener =
-        listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
+        listener::bind(address).map_err(|source| ApiserverError::Listen { address, source })?;
     let server = start_until(listener, Options::try_from(&settings)?, drain)?;
     info!(address = %server.address, "the embedded API server is serving");
     server.ended().await;
@@ -169,7 +169,7 @@ pub fn start_until(
         catalogue,
         store: Arc::clone(&store),
         served,
-        streams: Arc::new(Uncounted),
+        streams: Arc::new(NoRecorder),
     };
     let server = Arc::new(Server::new(reads, address, auth, random));
     let mut serving = JoinSet::new();
@@ -239,7 +239,7 @@ impl Apiserver {
     ///
     /// # Errors
     /// Orders beyond a bound.
-    pub fn order(&self, order: Order) -> Result<(), FaultError> {
+    pub fn order(&self, order: FaultOrder) -> Result<(), FaultError> {
         self.server.order(order)
     }
 

@@ -24,13 +24,13 @@ use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use self::file::{LogFile, Retention};
-use self::policy::{Attributes, Level, Policy, PolicyError};
-use self::queue::Queue;
+use self::file::{LogFile, LogRetention};
+use self::policy::{AuditAttributes, AuditLevel, AuditPolicy, PolicyError};
+use self::queue::AuditQueue;
 use self::request::Request;
-pub use self::trail::Trail;
+pub use self::trail::AuditTrail;
 use crate::auth::user::User;
-use crate::config::{AuditLog, AuditSettings};
+use crate::config::{AuditOutput, AuditSettings};
 use crate::metrics::{AuditEvents, AuditMetrics};
 
 /// Policies have some hundred lines; a mistaken path to something huge must not fill the memory.
@@ -65,13 +65,13 @@ pub enum AuditError {
 
 /// The audit log. Cheap to clone; clones are the same log.
 #[derive(Clone, Debug)]
-pub struct Audit(Arc<Inner>);
+pub struct Audit(Arc<AuditState>);
 
 #[derive(Debug)]
-struct Inner {
+struct AuditState {
     policy_path: PathBuf,
-    policy: ArcSwap<Policy>,
-    queue: Queue,
+    policy: ArcSwap<AuditPolicy>,
+    queue: AuditQueue,
     metrics: AuditMetrics,
     /// Told when the writer has written all.
     written: Mutex<Option<oneshot::Receiver<()>>>,
@@ -85,14 +85,14 @@ impl Audit {
     pub fn start(settings: &AuditSettings, metrics: AuditMetrics) -> Result<Self, AuditError> {
         let policy = read_policy(&settings.policy)?;
         let (path, output) = match &settings.log {
-            AuditLog::Stdout => (Path::new("standard output"), LogFile::stdout()),
-            AuditLog::File {
+            AuditOutput::Stdout => (Path::new("standard output"), LogFile::stdout()),
+            AuditOutput::File {
                 path,
                 len_max,
                 backups_max,
                 backup_age_max,
             } => {
-                let retention = Retention {
+                let retention = LogRetention {
                     len_max: *len_max,
                     backups_max: *backups_max,
                     age_max: backup_age_max.unwrap_or_default(),
@@ -104,9 +104,9 @@ impl Audit {
             path: path.to_owned(),
             source,
         };
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let written = writer::start(queue.clone(), output.map_err(io)?, metrics.clone());
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(AuditState {
             policy_path: settings.policy.clone(),
             policy: ArcSwap::from_pointee(policy),
             queue,
@@ -135,14 +135,14 @@ impl Audit {
     /// Begins to record a request of this user, who is authenticated; `None` is nobody. `None` is returned if the policy wants
     /// nothing recorded.
     #[must_use]
-    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<Trail> {
-        let verdict = self.0.policy.load().evaluate(Attributes {
+    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<AuditTrail> {
+        let verdict = self.0.policy.load().evaluate(AuditAttributes {
             user: user.map(AsRef::as_ref),
             verb: &request.verb,
             target: request.target(),
         });
-        (verdict.level != Level::None)
-            .then(|| Trail::new(self.clone(), request, verdict.omitted, user.cloned()))
+        (verdict.level != AuditLevel::None)
+            .then(|| AuditTrail::new(self.clone(), request, verdict.omitted, user.cloned()))
     }
 
     /// Records nothing more and waits until all is written, for so long at most.
@@ -168,7 +168,7 @@ impl Audit {
     }
 }
 
-fn read_policy(path: &Path) -> Result<Policy, AuditError> {
+fn read_policy(path: &Path) -> Result<AuditPolicy, AuditError> {
     let io = |source| AuditError::Io {
         path: path.to_owned(),
         source,
@@ -183,7 +183,7 @@ fn read_policy(path: &Path) -> Result<Policy, AuditError> {
             path: path.to_owned(),
         });
     }
-    let policy = Policy::parse(&text).map_err(|mistake| AuditError::Policy {
+    let policy = AuditPolicy::parse(&text).map_err(|mistake| AuditError::Policy {
         path: path.to_owned(),
         mistake,
     })?;

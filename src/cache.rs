@@ -1,6 +1,6 @@
 //! The watch cache of one resource: the newest snapshot, the ring of history, and the version both have reached.
 //!
-//! One [`Writer`] changes it; any number of readers look at it without a lock. It knows nothing of watchers: an
+//! One [`CacheWriter`] changes it; any number of readers look at it without a lock. It knows nothing of watchers: an
 //! [`Observer`] is told of each batch after it can be read.
 
 mod event;
@@ -16,11 +16,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 pub use event::Event;
-pub use objects::{Block, Chunk, Kept, Measured, ObjectMap, Place, Rising};
+pub use objects::{
+    BlockFormat, Chunk, DeflateBlock, LengthForm, MapPosition, ObjectMap, SortedBuilder,
+};
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
-pub use writer::{Applied, Change, WentBack, Writer};
+pub use writer::{ApplyOutcome, CacheWriter, Change, VersionWentBack};
 
 use crate::resource::{ResourceKind, ResourceVersion};
 use rewind::PastStates;
@@ -29,7 +31,7 @@ pub(crate) use sync::{Flag, Mutex, MutexGuard};
 
 /// What an observer did with a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dispatched {
+pub struct DispatchOutcome {
     /// Events taken, from the first on: at least one if there were any.
     pub events: usize,
     /// Watchers woken.
@@ -49,7 +51,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> Dispatched;
+    ) -> DispatchOutcome;
 }
 
 /// The readers' side of one resource's cache.
@@ -58,7 +60,7 @@ pub struct WatchCache {
     kind: ResourceKind,
     history: Arc<Ring<Arc<Event>>>,
     snapshot: Published<Option<Arc<Snapshot>>>,
-    proven: Mutex<Proven>,
+    proven: Mutex<ProvenVersion>,
     past: PastStates,
     /// The newest version of a history before this one, which upstream no longer has; 0 if there was none.
     lost: ResourceVersion,
@@ -66,7 +68,7 @@ pub struct WatchCache {
 
 /// The latest version at which the state was proven to be upstream's, though no event has reached it.
 #[derive(Debug, Default)]
-struct Proven {
+struct ProvenVersion {
     version: ResourceVersion,
     /// Of the state that it was proven for.
     epoch: Epoch,
@@ -116,13 +118,13 @@ impl WatchCache {
     /// The first sequence that a watch from `version` has to be shown.
     ///
     /// # Errors
-    /// [`TooOld`] when events since `version` are no longer there, were never known, or `version` was reached in a lost history
+    /// [`VersionTooOld`] when events since `version` are no longer there, were never known, or `version` was reached in a lost history
     /// only: its bearer would wait for it in vain, and then go on with objects that are gone.
-    pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, TooOld> {
-        let snapshot = self.snapshot().ok_or(TooOld { floor: version })?;
+    pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, VersionTooOld> {
+        let snapshot = self.snapshot().ok_or(VersionTooOld { floor: version })?;
         let reached = snapshot.resource_version;
         if version > reached && version <= self.lost && version > self.proven().version {
-            return Err(TooOld { floor: reached });
+            return Err(VersionTooOld { floor: reached });
         }
         // The place first, the floor after it: what is evicted between the two raises the floor. The other way round,
         // the place could lie beyond events that the floor still promised.
@@ -133,8 +135,8 @@ impl WatchCache {
         // Also where one of our own events carries the version: another replica gave it to a client who has seen the true
         // history up to there, and needs what a difference does not hold.
         match snapshot.gaps.iter().find(|gap| gap.contains(version)) {
-            Some(gap) => Err(TooOld { floor: gap.to }),
-            None if version < floor => Err(TooOld { floor }),
+            Some(gap) => Err(VersionTooOld { floor: gap.to }),
+            None if version < floor => Err(VersionTooOld { floor }),
             None => Ok(first),
         }
     }
@@ -203,7 +205,7 @@ impl WatchCache {
         proven.version
     }
 
-    fn proven(&self) -> MutexGuard<'_, Proven> {
+    fn proven(&self) -> MutexGuard<'_, ProvenVersion> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,7 +213,7 @@ impl WatchCache {
 /// A version that a watch cannot resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("events are known only after version {floor}")]
-pub struct TooOld {
+pub struct VersionTooOld {
     /// The oldest version that would do.
     pub floor: ResourceVersion,
 }

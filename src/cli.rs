@@ -12,7 +12,7 @@ pub use apiserver::{ApiserverFlags, AuthorizationMode};
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::{AuthMode, ServeFlags};
-pub use words::{ByteLen, InvalidWord, ObjectCount, Span};
+pub use words::{ByteLen, DurationWord, InvalidWord, ObjectCount};
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,7 @@ pub struct ProcessFlags {
     pub worker_threads: usize,
     /// Longest orderly end after SIGTERM or SIGINT; what is open then is cut.
     #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_TIMEOUT)]
-    pub drain_timeout: Span,
+    pub drain_timeout: DurationWord,
 }
 
 /// Form of the log.

@@ -25,7 +25,7 @@ use crate::cli::{self, Command, ConfigAction, Flags};
 use crate::resource::Gvr;
 
 pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount};
-pub use audit::{AuditLog, AuditSettings};
+pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use files::OpenFiles;
 pub use kinds::InvalidKind;
@@ -41,13 +41,13 @@ pub struct Settings {
     /// The same for every command.
     pub process: ProcessSettings,
     /// What to do, with what.
-    pub task: Task,
+    pub task: ProcessTask,
 }
 
 /// What the process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one in a process")]
-pub enum Task {
+pub enum ProcessTask {
     /// Run the gateway.
     Serve(ServeSettings),
     /// Run the embedded API server.
@@ -83,7 +83,7 @@ pub struct ServeSettings {
     /// Address for clients; port 0 lets the system choose.
     pub listen: SocketAddr,
     /// What is spoken on that address.
-    pub transport: Transport,
+    pub transport: ListenTransport,
     /// Address for operators, with places of its own; port 0 lets the system choose.
     pub operator_listen: Option<SocketAddr>,
     /// How callers are authenticated and authorized.
@@ -128,7 +128,7 @@ pub enum UpstreamSource {
 
 /// What is spoken to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum ListenTransport {
     /// HTTP in clear.
     PlainHttp,
     /// TLS with this identity.
@@ -238,7 +238,7 @@ pub struct ApiserverSettings {
     /// Kinds besides the built-in ones.
     pub extra_kinds: Vec<ExtraKind>,
     /// Plain HTTP, or TLS.
-    pub transport: Transport,
+    pub transport: ListenTransport,
     /// How callers are checked, if they are.
     pub auth: Option<ApiserverAuth>,
 }
@@ -380,18 +380,20 @@ impl Settings {
     pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
         let process = ProcessSettings::resolve(&flags.process)?;
         let task = match flags.command {
-            Command::Serve(flags) => Task::Serve(ServeSettings::resolve(*flags)?),
-            Command::Apiserver(flags) => Task::Apiserver(ApiserverSettings::resolve(*flags)?),
-            Command::Demo(flags) => Task::Demo(DemoSettings::resolve(flags)?),
+            Command::Serve(flags) => ProcessTask::Serve(ServeSettings::resolve(*flags)?),
+            Command::Apiserver(flags) => {
+                ProcessTask::Apiserver(ApiserverSettings::resolve(*flags)?)
+            }
+            Command::Demo(flags) => ProcessTask::Demo(DemoSettings::resolve(flags)?),
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {
                 ServeSettings::resolve(*flags)?;
-                Task::ConfigCheck
+                ProcessTask::ConfigCheck
             }
             Command::Config {
                 action: ConfigAction::Print(flags),
-            } => Task::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
+            } => ProcessTask::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
         };
         Ok(Self { process, task })
     }
@@ -415,8 +417,8 @@ impl ProcessSettings {
             drain_timeout: in_range(
                 "drain-timeout",
                 flags.drain_timeout,
-                cli::Span(Duration::ZERO),
-                cli::Span(DRAIN_TIMEOUT_MAX),
+                cli::DurationWord(Duration::ZERO),
+                cli::DurationWord(DRAIN_TIMEOUT_MAX),
             )?
             .0,
         })

@@ -27,7 +27,7 @@ mod walk;
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use frames::{FrameTooLong, Frames, object_in, scan_envelope, scan_watch};
 pub use json::{DEPTH_MAX, ScanError};
-pub use list::{ItemForm, ListPage, scan_list, watch_form};
+pub use list::{ItemFraming, ListPage, scan_list, watch_form};
 pub use managed_fields::without_managed_fields;
 pub use protobuf::{
     is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list, scan_protobuf_object,
@@ -36,4 +36,4 @@ pub use protobuf::{
 pub use scanner::{Bookmark, scan_bookmark, scan_object};
 pub use status::{UpstreamStatus, scan_status};
 pub use table::{TableEvent, TableLine, scan_table};
-pub use walk::{Member, elements, member, members, value_of};
+pub use walk::{JsonMember, elements, member, members, value_of};

@@ -168,7 +168,7 @@ pub enum Shortage {
     Total,
 }
 
-type Counts<K> = HashMap<K, usize, foldhash::fast::RandomState>;
+type PeerCounts<K> = HashMap<K, usize, foldhash::fast::RandomState>;
 
 /// How many of a number of places are taken, and by whom.
 #[derive(Debug)]
@@ -176,9 +176,9 @@ pub struct Share {
     max: usize,
     taken: usize,
     /// Addresses that hold any.
-    by_address: Counts<IpAddr>,
+    by_address: PeerCounts<IpAddr>,
     /// Users that hold any.
-    by_user: Counts<UserKey>,
+    by_user: PeerCounts<UserKey>,
 }
 
 impl Share {
@@ -295,7 +295,7 @@ impl Share {
     }
 }
 
-fn give_back<K: Eq + std::hash::Hash>(counts: &mut Counts<K>, key: &K, count: usize) {
+fn give_back<K: Eq + std::hash::Hash>(counts: &mut PeerCounts<K>, key: &K, count: usize) {
     if let Some(held) = counts.get_mut(key) {
         *held -= count;
         if *held == 0 {

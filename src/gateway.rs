@@ -25,10 +25,10 @@ use crate::admin::{self, Shown};
 use crate::admission::Admission;
 use crate::audit::AuditError;
 use crate::cache::Retention;
-use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
+use crate::config::{AuthMode, ListenTransport, OpenFiles, ServeSettings, UpstreamSource};
 use crate::connection::listener;
 use crate::fairness::Users;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::Passthrough;
 use crate::serve::Service;
 use crate::shutdown::Drain;
@@ -40,7 +40,7 @@ use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
 use hooks::Hooks;
-use operators::Places;
+use operators::OperatorLimits;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
@@ -57,7 +57,7 @@ const AUDIT_WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// The gateway cannot start. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum GatewayError {
     /// Callers cannot be told apart.
     #[error(transparent)]
     Callers(#[from] CallersError),
@@ -107,8 +107,8 @@ pub struct Gateway {
 /// Runs a gateway until its drain is over.
 ///
 /// # Errors
-/// See [`RunError`]: only at start. Afterwards nothing ends the gateway but its drain.
-pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), RunError> {
+/// See [`GatewayError`]: only at start. Afterwards nothing ends the gateway but its drain.
+pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), GatewayError> {
     let gateway = Gateway::build(settings).await?;
     gateway.run(drain).await;
     Ok(())
@@ -118,12 +118,12 @@ impl Gateway {
     /// Reads credentials, opens ports, asks upstream what it has.
     ///
     /// # Errors
-    /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
-    pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+    /// See [`GatewayError`]. An upstream that does not answer is not one: the gateway goes on asking.
+    pub async fn build(settings: ServeSettings) -> Result<Self, GatewayError> {
         Self::build_with(settings, Hooks::default()).await
     }
 
-    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, RunError> {
+    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, GatewayError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
@@ -145,7 +145,7 @@ impl Gateway {
             Passthrough::new(client.clone(), identity, metrics.passthrough())
                 .hiding(callers::proxy_headers(&settings.auth))
         };
-        let places = operators.is_some().then(|| Places {
+        let places = operators.is_some().then(|| OperatorLimits {
             admission: operators::admission(settings.admission, &metrics),
             passthrough: operators::bounded(passthrough()),
         });
@@ -283,7 +283,10 @@ fn serve_admin(
     };
     let ends = metrics.task_ends();
     tasks.spawn(async move {
-        kept_running(Task::Admin, &ends, || admin::serve(&admin, shown.clone())).await;
+        kept_running(TaskKind::Admin, &ends, || {
+            admin::serve(&admin, shown.clone())
+        })
+        .await;
     });
 }
 
@@ -291,21 +294,21 @@ fn serve_admin(
 fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) {
     let (follower, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::Discovery, &ends, || follower.follow_discovery()).await;
+        kept_running(TaskKind::Discovery, &ends, || follower.follow_discovery()).await;
     });
     let (sweeper, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
+        kept_running(TaskKind::IdleCaches, &ends, || sweeper.end_idle()).await;
     });
     let (holder, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
+        kept_running(TaskKind::Memory, &ends, || holder.hold_memory()).await;
     });
 }
 
 /// What TLS towards clients is made of, if it is spoken.
 fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, TlsError> {
-    let Transport::Tls { cert, key, sni } = &settings.transport else {
+    let ListenTransport::Tls { cert, key, sni } = &settings.transport else {
         return Ok(None);
     };
     let front_proxy = settings.auth.front_proxy.as_ref();
@@ -347,14 +350,14 @@ async fn discovered_at_start(client: &Client) -> Option<Discovery> {
     None
 }
 
-fn source(source: &UpstreamSource) -> client::UpstreamSource {
+fn source(source: &UpstreamSource) -> client::ConnectSource {
     match source {
-        UpstreamSource::Kubeconfig { path, context } => client::UpstreamSource::Kubeconfig {
+        UpstreamSource::Kubeconfig { path, context } => client::ConnectSource::Kubeconfig {
             path: path.clone(),
             context: context.clone(),
         },
-        UpstreamSource::InCluster => client::UpstreamSource::InCluster,
-        UpstreamSource::Url(url) => client::UpstreamSource::Url {
+        UpstreamSource::InCluster => client::ConnectSource::InCluster,
+        UpstreamSource::Url(url) => client::ConnectSource::Url {
             url: url.clone(),
             ca_file: None,
         },

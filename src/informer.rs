@@ -85,7 +85,7 @@
 //! | `meta.Accessor`: name, uid, version, labels | [`Cached`]: of every object, whatever its type |
 //! | `MetaNamespaceKeyFunc`, `SplitMetaNamespaceKey` | [`Cached::key`], an [`ObjectKey`](crate::resource::ObjectKey); [`cached_key`] |
 //! | `ResourceEventHandler`, `ResourceEventHandlerFuncs` | [`EventHandler`], or a closure over [`Notification`] |
-//! | `FilteringResourceEventHandler` | [`Filtered`] |
+//! | `FilteringResourceEventHandler` | [`FilteringHandler`] |
 //! | `AddEventHandler`, `AddEventHandlerWithOptions` | [`SharedInformer::add_handler`], [`SharedInformer::add_handler_with`] |
 //! | `ResourceEventHandlerRegistration`, `RemoveEventHandler` | [`Registration`], [`Registration::remove`] |
 //! | `DeletedFinalStateUnknown` | `final_state_known` is false; the object is the last one known |
@@ -231,25 +231,25 @@ mod shared_informer;
 mod subscription;
 
 pub use cached::Cached;
-pub use counts::{Counts, InformerCounts};
+pub use counts::{InformerCounters, InformerCounts};
 pub use delta_fifo::{
-    Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
+    Delta, DeltaFifo, DeltaKind, DeltaSubject, KnownObjects, PENDING_MAX_DEFAULT, QueueError,
 };
-pub use event_handler::{EventHandler, Filtered, HandlerOptions, Overflow};
+pub use event_handler::{EventHandler, FilteringHandler, HandlerOptions, Overflow};
 pub use factory::SharedInformerFactory;
-pub use failure::{FailureKind, OnFailure, Step, TransformError, WatchFailure};
+pub use failure::{FailedStep, FailureKind, OnFailure, TransformError, WatchFailure};
 pub use indexer::{
     IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
     index_by_label, index_by_namespace, index_by_pointer,
 };
-pub use key::{KeyError, KeyFn, Refused, cached_key};
+pub use key::{KeyError, KeyFn, KeylessObjects, cached_key};
 pub use list_watch::{DecodeError, ListWatch};
 pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
 pub use packed::Packed;
 pub use processor::{
-    HandlerCounts, HandlerEnd, HandlerPanic, PanicHook, Present, Processor, ProcessorEnd,
+    HandlerCounts, HandlerEnd, HandlerPanic, InitialState, PanicHook, Processor, ProcessorEnd,
     Registration,
 };
 pub use queue_sink::Transform;
@@ -259,5 +259,5 @@ pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
 pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
 
 pub use crate::decode::UpstreamStatus;
-pub use crate::upstream::driver::{Asked, FrameRejection};
+pub use crate::upstream::driver::{FrameRejection, RequestKind};
 pub use crate::upstream::reflector::RelistReason;

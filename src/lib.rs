@@ -4,7 +4,7 @@
 //! kube-apiserver ──list+watch──▶ upstream ─▶ decode ─▶ cache (snapshot + ring) ─▶ view (filter · encode) ─▶ downstream ──▶ clients
 //! ```
 //!
-//! Modules in reading order: [`resource`], [`decode`], [`cache`], [`view`], [`upstream`], [`downstream`]; beside the
+//! Modules in reading order: [`resource`], [`decode`], [`cache`], [`view`], [`upstream`], [`protocol`], [`watch`], [`serve`], [`connection`]; beside the
 //! flow [`passthrough`], [`metrics`], [`admin`], [`config`], [`cli`], [`shutdown`]; [`gateway`] wires them.
 //! [`informer`] is the client half, a library of its own; [`apiserver`] is the embedded API server of the demo and the tests.
 

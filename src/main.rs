@@ -8,8 +8,8 @@ mod log;
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
-use kube_fanout::config::{self, Settings, Task};
-use kube_fanout::demo::{self, Outcome, Surface};
+use kube_fanout::config::{self, ProcessTask, Settings};
+use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::{apiserver, build_info, gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -43,9 +43,11 @@ fn main() -> ExitCode {
 
 fn perform(Settings { process, task }: Settings) -> ExitCode {
     let log = match &task {
-        Task::ConfigCheck => return print("the settings are valid\n"),
-        Task::ConfigPrint(text) => return print(text),
-        Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_) => log::start(process, &task),
+        ProcessTask::ConfigCheck => return print("the settings are valid\n"),
+        ProcessTask::ConfigPrint(text) => return print(text),
+        ProcessTask::Serve(_) | ProcessTask::Apiserver(_) | ProcessTask::Demo(_) => {
+            log::start(process, &task)
+        }
     };
     // Written out when this function returns, before the last complaint is read.
     let _log = match log {
@@ -72,7 +74,7 @@ fn perform(Settings { process, task }: Settings) -> ExitCode {
         .unwrap_or_else(|error| complain(EXIT_USAGE, &format!("{error:#}")))
 }
 
-async fn run(task: Task, drain: Drain) -> anyhow::Result<ExitCode> {
+async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
     let (terminate, interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
@@ -80,20 +82,20 @@ async fn run(task: Task, drain: Drain) -> anyhow::Result<ExitCode> {
     // Owned by the runtime: it lives as long as the process.
     tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
-        Task::Serve(settings) => gateway::run(settings, drain).await?,
-        Task::Apiserver(settings) => apiserver::run(settings, drain).await?,
-        Task::Demo(settings) => {
+        ProcessTask::Serve(settings) => gateway::run(settings, drain).await?,
+        ProcessTask::Apiserver(settings) => apiserver::run(settings, drain).await?,
+        ProcessTask::Demo(settings) => {
             let terminal = stdout().is_terminal();
             let surface = if terminal {
-                Surface::Terminal
+                ScreenKind::Terminal
             } else {
-                Surface::Plain
+                ScreenKind::Plain
             };
-            if demo::run(settings, drain, stdout(), surface).await? == Outcome::Faulty {
+            if demo::run(settings, drain, stdout(), surface).await? == DemoOutcome::Faulty {
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        Task::ConfigCheck | Task::ConfigPrint(_) => {}
+        ProcessTask::ConfigCheck | ProcessTask::ConfigPrint(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

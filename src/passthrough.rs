@@ -25,34 +25,36 @@ use hyper::upgrade::OnUpgrade;
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
-use crate::upstream::client::{Client, Identity, Interest, RequestBody, ResponseBody, SendError};
+use crate::upstream::client::{
+    BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
+};
 
 use active::Active;
 use headers::Upgrade;
-use lanes::{Lane, Lanes};
+use lanes::{ForwardLane, ForwardLanes};
 use orderly::Boundary;
 use proven::{ProvenTokens, TokenHash};
-use refusal::Refusal;
+use refusal::ForwardRefusal;
 use tunnel::Tunnels;
 
 pub use body::{BodyError, PassthroughBody};
-pub use ends::Ends;
+pub use ends::ForwardDeadlines;
 pub use headers::{ProxyHeaders, impersonates};
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
 ///
-/// Paths, queries and bodies are not looked at and never collected. With [`Identity::Gateway`], where callers are not told apart,
+/// Paths, queries and bodies are not looked at and never collected. With [`ForwardIdentity::Gateway`], where callers are not told apart,
 /// the caller's `Authorization` gives way to the gateway's, and requests with `Impersonate-*` are refused: forwarded, they would
 /// let any caller use whatever impersonation the gateway is granted.
 ///
-/// With [`Identity::Caller`] a request travels with its caller's own credentials and over connections without any of the
+/// With [`ForwardIdentity::Caller`] a request travels with its caller's own credentials and over connections without any of the
 /// gateway, unless a [`Forwarding`] among its extensions says that the gateway impersonates the caller.
 pub struct Passthrough {
     client: Client,
-    identity: Identity,
+    identity: ForwardIdentity,
     proxy_headers: ProxyHeaders,
     metrics: Arc<PassthroughMetrics>,
-    lanes: Lanes,
+    lanes: ForwardLanes,
     proven: ProvenTokens,
     tunnels: Tunnels,
     answer_wait_max: Duration,
@@ -63,11 +65,11 @@ pub struct Passthrough {
 #[expect(clippy::large_enum_variant, reason = "most of them are answers")]
 enum Exchange {
     Answer(Response<PassthroughBody>),
-    Switch(Box<Switch>),
+    Switch(Box<ProtocolSwitch>),
 }
 
 /// Upstream has changed protocols.
-struct Switch {
+struct ProtocolSwitch {
     response: Response<ResponseBody>,
     upgrade: Upgrade,
     downstream: OnUpgrade,
@@ -76,7 +78,7 @@ struct Switch {
 
 /// Whose credentials a request carries upstream.
 #[derive(Clone, Copy, Debug)]
-enum Sender {
+enum ForwardSender {
     Gateway,
     /// The token, if there is one.
     Caller(Option<TokenHash>),
@@ -91,9 +93,9 @@ const EVENT_GRACE: Duration = Duration::from_secs(10);
 impl Passthrough {
     /// Forwards over `client`. `identity` is that of requests whose extensions do not tell.
     #[must_use]
-    pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
+    pub fn new(client: Client, identity: ForwardIdentity, metrics: PassthroughMetrics) -> Self {
         Self {
-            lanes: Lanes::new(
+            lanes: ForwardLanes::new(
                 ForwardLimits::default(),
                 OpenFiles::of_process(0),
                 client.is_clear_text(),
@@ -140,7 +142,7 @@ impl Passthrough {
     #[must_use]
     pub fn bounded(self, limits: ForwardLimits, files: OpenFiles) -> Self {
         Self {
-            lanes: Lanes::new(limits, files, self.client.is_clear_text()),
+            lanes: ForwardLanes::new(limits, files, self.client.is_clear_text()),
             ..self
         }
     }
@@ -153,9 +155,11 @@ impl Passthrough {
     pub async fn forward(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut ends: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let answer = self.answered_in(Lane::Requests, request, &mut ends).await;
+        let answer = self
+            .answered_in(ForwardLane::Requests, request, &mut ends)
+            .await;
         let silence_max = self.answer_wait_max;
         answer.map(|body| {
             let body = body.silent_for(silence_max);
@@ -167,30 +171,32 @@ impl Passthrough {
     pub async fn forward_long(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut ends: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let answer = self.forward_in(Lane::Watches, request, &mut ends).await;
+        let answer = self
+            .forward_in(ForwardLane::Watches, request, &mut ends)
+            .await;
         answer.map(|body| body.ending(ends, None, self.event_grace))
     }
 
     /// Forwards a request whose answer must begin in time.
     async fn answered_in(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         request: Request<Incoming>,
-        ends: &mut Ends,
+        ends: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let answer = self.forward_in(lane, request, ends);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
-        answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
+        answered.unwrap_or_else(|_elapsed| self.refused(ForwardRefusal::Timeout, audit_id))
     }
 
     async fn forward_in(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         request: Request<Incoming>,
-        ends: &mut Ends,
+        ends: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let active = Active::begin(&self.metrics, ends.take_permit());
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
@@ -199,7 +205,7 @@ impl Passthrough {
             // Cancelled, the request upstream is given up.
             None => tokio::select! {
                 exchange = self.exchange(lane, request, active) => exchange,
-                () = ends.limit() => Err(Refusal::Ended),
+                () = ends.limit() => Err(ForwardRefusal::Ended),
             },
         };
         match exchange {
@@ -211,7 +217,7 @@ impl Passthrough {
 
     fn refused(
         &self,
-        refusal: Refusal,
+        refusal: ForwardRefusal,
         audit_id: Option<HeaderValue>,
     ) -> Response<PassthroughBody> {
         self.metrics.errors.inc(refusal.label());
@@ -226,9 +232,11 @@ impl Passthrough {
     pub async fn forward_watch(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut ends: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let response = self.answered_in(Lane::Watches, request, &mut ends).await;
+        let response = self
+            .answered_in(ForwardLane::Watches, request, &mut ends)
+            .await;
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
         let boundary = boundary.filter(|_| response.status() == StatusCode::OK);
@@ -241,27 +249,28 @@ impl Passthrough {
         self.tunnels.drain(grace).await
     }
 
-    fn refuse<B>(&self, request: &Request<B>) -> Option<Refusal> {
+    fn refuse<B>(&self, request: &Request<B>) -> Option<ForwardRefusal> {
         if request.method() == Method::CONNECT {
-            return Some(Refusal::Connect);
+            return Some(ForwardRefusal::Connect);
         }
         let impersonates = impersonates(request.headers());
-        (self.identity == Identity::Gateway && impersonates).then_some(Refusal::Impersonation)
+        (self.identity == ForwardIdentity::Gateway && impersonates)
+            .then_some(ForwardRefusal::Impersonation)
     }
 
     async fn exchange(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         mut request: Request<Incoming>,
         active: Active,
-    ) -> Result<Exchange, Refusal> {
+    ) -> Result<Exchange, ForwardRefusal> {
         let upgrade = match request.version() {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
             _ => None,
         };
         let sender = self.sender(&request);
         let lane = match (&upgrade, lane) {
-            (Some(_), _) => Lane::Tunnels,
+            (Some(_), _) => ForwardLane::Tunnels,
             (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
@@ -288,82 +297,87 @@ impl Passthrough {
         // Go's server may take in a body before it answers, and a client may send that as slowly as it likes.
         if has_body && !self.is_proven(sender) {
             let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
-            return answered.unwrap_or(Err(Refusal::Timeout));
+            return answered.unwrap_or(Err(ForwardRefusal::Timeout));
         }
         exchange.await
     }
 
     /// Whose credentials upstream will see.
-    fn sender<B>(&self, request: &Request<B>) -> Sender {
+    fn sender<B>(&self, request: &Request<B>) -> ForwardSender {
         match (self.identity, request.extensions().get()) {
-            (Identity::Gateway, _) | (Identity::Caller, Some(Forwarding::Impersonating { .. })) => {
-                Sender::Gateway
+            (ForwardIdentity::Gateway, _)
+            | (ForwardIdentity::Caller, Some(Forwarding::Impersonating { .. })) => {
+                ForwardSender::Gateway
             }
-            (Identity::Caller, Some(Forwarding::AsCaller) | None) => {
-                Sender::Caller(self.proven.hash(request.headers()))
+            (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {
+                ForwardSender::Caller(self.proven.hash(request.headers()))
             }
         }
     }
 
     /// Whether a request may share a connection with others. Over HTTP/1.1 none does.
-    fn may_share(&self, sender: Sender) -> bool {
+    fn may_share(&self, sender: ForwardSender) -> bool {
         self.lanes.are_http1() || self.is_proven(sender)
     }
 
     /// Whether upstream has taken the credentials lately.
-    fn is_proven(&self, sender: Sender) -> bool {
+    fn is_proven(&self, sender: ForwardSender) -> bool {
         match sender {
-            Sender::Gateway => true,
-            Sender::Caller(token) => token.is_some_and(|token| self.proven.has(token)),
+            ForwardSender::Gateway => true,
+            ForwardSender::Caller(token) => token.is_some_and(|token| self.proven.has(token)),
         }
     }
 
     /// Decides under whose name a request travels, and leaves only the headers about that which go with it.
-    fn identify<B>(&self, request: &mut Request<B>) -> Result<Identity, Refusal> {
+    fn identify<B>(&self, request: &mut Request<B>) -> Result<ForwardIdentity, ForwardRefusal> {
         let forwarding = request.extensions_mut().remove();
         match (self.identity, forwarding) {
-            (Identity::Gateway, _) => {
+            (ForwardIdentity::Gateway, _) => {
                 headers::make_anonymous(request.headers_mut());
-                Ok(Identity::Gateway)
+                Ok(ForwardIdentity::Gateway)
             }
-            (Identity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
+            (ForwardIdentity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
                 headers::impersonate(request.headers_mut(), &caller.user)?;
-                Ok(Identity::Gateway)
+                Ok(ForwardIdentity::Gateway)
             }
-            (Identity::Caller, Some(Forwarding::AsCaller) | None) => Ok(Identity::Caller),
+            (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {
+                Ok(ForwardIdentity::Caller)
+            }
         }
     }
 
     async fn exchange_plain(
         &self,
-        sender: Sender,
-        lane: Lane,
+        sender: ForwardSender,
+        lane: ForwardLane,
         request: Request<Incoming>,
         active: Active,
-    ) -> Result<Response<PassthroughBody>, Refusal> {
+    ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
         let repeatable = is_repeatable(request.method());
         let is_head = request.method() == Method::HEAD;
         let identity = match sender {
-            Sender::Gateway => Identity::Gateway,
-            Sender::Caller(_) => Identity::Caller,
+            ForwardSender::Gateway => ForwardIdentity::Gateway,
+            ForwardSender::Caller(_) => ForwardIdentity::Caller,
         };
         let (request, interest) = self.outgoing(request);
         let active = active.interested(interest);
         let response = match lane {
-            Lane::Watches => self.client.forward_watch(identity, request).await,
-            Lane::Unproven => self.client.forward_apart(request).await,
-            Lane::UnprovenWatches => self.client.forward_watch_apart(request).await,
-            Lane::Requests | Lane::Tunnels => self.client.forward(identity, request).await,
+            ForwardLane::Watches => self.client.forward_watch(identity, request).await,
+            ForwardLane::Unproven => self.client.forward_apart(request).await,
+            ForwardLane::UnprovenWatches => self.client.forward_watch_apart(request).await,
+            ForwardLane::Requests | ForwardLane::Tunnels => {
+                self.client.forward(identity, request).await
+            }
         };
         let response = response.map_err(|error| failed(&error, lane, repeatable))?;
         if lane.is_negotiated() {
             self.lanes.learn(response.version());
         }
-        if let Sender::Caller(Some(token)) = sender {
+        if let ForwardSender::Caller(Some(token)) = sender {
             self.proven.learn(token, response.status()).await;
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Unasked);
+            return Err(ForwardRefusal::Unasked);
         }
         if lane.reads_at_once(response.status()) && !is_head && is_short(&response) {
             return short_answer(response, active, repeatable).await;
@@ -373,13 +387,13 @@ impl Passthrough {
 
     async fn exchange_upgrade(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         mut request: Request<Incoming>,
         upgrade: Upgrade,
         active: Active,
-    ) -> Result<Exchange, Refusal> {
+    ) -> Result<Exchange, ForwardRefusal> {
         if !self.tunnels.are_open() {
-            return Err(Lane::Tunnels.full());
+            return Err(ForwardLane::Tunnels.full());
         }
         let downstream = hyper::upgrade::on(&mut request);
         let repeatable = is_repeatable(request.method());
@@ -390,11 +404,11 @@ impl Passthrough {
             .client
             .send_upgrade(identity, request)
             .await
-            .map_err(|error| failed(&error, Lane::Tunnels, repeatable))?;
+            .map_err(|error| failed(&error, ForwardLane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(Exchange::Answer(incoming(response, active)));
         }
-        Ok(Exchange::Switch(Box::new(Switch {
+        Ok(Exchange::Switch(Box::new(ProtocolSwitch {
             response,
             upgrade,
             downstream,
@@ -403,8 +417,8 @@ impl Passthrough {
     }
 
     /// Changes protocols downstream as upstream has, and connects the two.
-    fn switch(&self, switch: Switch, ends: Ends) -> Response<PassthroughBody> {
-        let Switch {
+    fn switch(&self, switch: ProtocolSwitch, ends: ForwardDeadlines) -> Response<PassthroughBody> {
+        let ProtocolSwitch {
             mut response,
             upgrade,
             downstream,
@@ -423,7 +437,10 @@ impl Passthrough {
     }
 
     /// Keeps method, path with query, headers and body; leaves behind what belongs to the caller's connection.
-    fn outgoing(&self, request: Request<Incoming>) -> (Request<RequestBody>, Option<Interest>) {
+    fn outgoing(
+        &self,
+        request: Request<Incoming>,
+    ) -> (Request<RequestBody>, Option<BodySendGuard>) {
         let (parts, body) = request.into_parts();
         let body = RequestBody::counted(body, &self.metrics.bytes_sent);
         let (body, interest) = body.while_wanted();
@@ -463,13 +480,16 @@ async fn short_answer(
     response: Response<ResponseBody>,
     active: Active,
     repeatable: bool,
-) -> Result<Response<PassthroughBody>, Refusal> {
+) -> Result<Response<PassthroughBody>, ForwardRefusal> {
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.map_err(|error| Refusal::Unreachable {
-        reason: error.to_string(),
-        label: PassthroughError::Broken,
-        may_repeat: repeatable,
-    })?;
+    let bytes = body
+        .collect()
+        .await
+        .map_err(|error| ForwardRefusal::Unreachable {
+            reason: error.to_string(),
+            label: PassthroughError::Broken,
+            may_repeat: repeatable,
+        })?;
     let bytes = bytes.to_bytes();
     active.metrics().bytes_received.add(bytes.len() as u64);
     Ok(own_body(parts, bytes.into()))
@@ -480,20 +500,20 @@ fn is_repeatable(method: &Method) -> bool {
     method.is_safe()
 }
 
-fn failed(error: &SendError, lane: Lane, repeatable: bool) -> Refusal {
+fn failed(error: &SendError, lane: ForwardLane, repeatable: bool) -> ForwardRefusal {
     tracing::debug!(
         error = error as &dyn std::error::Error,
         "request not passed on"
     );
-    let unreachable = |label| Refusal::Unreachable {
+    let unreachable = |label| ForwardRefusal::Unreachable {
         reason: error.to_string(),
         label,
         may_repeat: repeatable || error.is_unsent(),
     };
     match error {
         SendError::Saturated => lane.full(),
-        SendError::Timeout => Refusal::Timeout,
-        SendError::Target(_) => Refusal::Target,
+        SendError::Timeout => ForwardRefusal::Timeout,
+        SendError::Target(_) => ForwardRefusal::Target,
         SendError::Broken(_) | SendError::Lost | SendError::Unprocessed(_) => {
             unreachable(PassthroughError::Broken)
         }

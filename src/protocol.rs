@@ -7,5 +7,5 @@ mod pieces;
 pub mod request;
 pub mod status;
 
-pub use pieces::Pieces;
-pub(crate) use pieces::Stretch;
+pub use pieces::BufList;
+pub(crate) use pieces::ItemRange;

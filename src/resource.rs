@@ -10,10 +10,10 @@ mod random;
 mod version;
 pub mod wire;
 
-pub use fields::{Field, FieldTable, FieldValue};
+pub use fields::{FieldTable, FieldValue, SelectableField};
 pub use key::{CacheKey, Gvr, ObjectKey};
 pub use key_ref::KeyRef;
-pub use object::{Object, ObjectParts, Span};
+pub use object::{ByteSpan, Object, ObjectParts};
 pub use quote::{quoted, quoted_byte};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};

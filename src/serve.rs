@@ -24,25 +24,25 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use crate::admission::{Admission, ListPlace};
+use crate::admission::{Admission, ListPermit};
 use crate::audit::Audit;
 use crate::audit::event::ResponseStatus;
 use crate::auth::guard::Guard;
 use crate::fairness::Users;
 use crate::metrics::BadRequest;
 use crate::protocol::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
-    WatchPlan, WatchStart, WatchTimeout,
+    Bookmarks, CacheRead, ListOptions, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestFault,
+    SELECTORS_LEN_MAX, WatchPlan, WatchStart, WatchTimeout,
 };
 use crate::protocol::status::{NO_CACHE, Status};
 use crate::resource::Encoding;
-use crate::serve::gzip::{BlockMaker, PLAIN_LEN_MAX};
+use crate::serve::gzip::{BlockCompressor, PLAIN_LEN_MAX};
 use crate::serve::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
-use crate::serve::resources::{Answered, Availability, Resources};
-use crate::view::Served;
+use crate::serve::resources::{Availability, RequestOutcome, Resources};
+use crate::view::ServedResource;
 use crate::view::selector::Selector;
 use crate::watch::{Timing, WatchBody};
-use asked::{Asked, accept, asked, decide, fill_wait, is_short};
+use asked::{ReadRequest, accept, asked, decide, fill_wait, is_short};
 use body::Listing;
 pub use body::{AnswerBody, MeasuredList};
 use deadline::overdue;
@@ -52,7 +52,7 @@ pub use record::response_status;
 use state::is_at_hand;
 use steps::in_steps;
 use unhandled::unhandled;
-use wishes::Wishes;
+use wishes::Negotiation;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -60,7 +60,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Debug)]
 pub struct Service<R> {
     resources: Arc<R>,
-    maker: BlockMaker,
+    maker: BlockCompressor,
     /// `None` lets everybody in.
     admission: Option<Admission>,
     /// `None` does not tell callers apart.
@@ -86,7 +86,7 @@ impl<R> Clone for Service<R> {
     }
 }
 
-type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+type ServiceResponse<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
 
 impl<R: Resources> Service<R> {
     /// A service over these resources.
@@ -94,7 +94,7 @@ impl<R: Resources> Service<R> {
     pub fn new(resources: Arc<R>) -> Self {
         // Half of the cores: the other half serves meanwhile.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let maker = BlockMaker::new(cores / 2);
+        let maker = BlockCompressor::new(cores / 2);
         Self {
             resources,
             maker,
@@ -143,7 +143,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// Answers one request. Never fails: what goes wrong is an answer too.
-    pub async fn answer(&self, mut request: Request<Incoming>) -> Answer<R> {
+    pub async fn answer(&self, mut request: Request<Incoming>) -> ServiceResponse<R> {
         if self.audit.is_some() {
             request.extensions_mut().insert(Timestamp::now());
         }
@@ -178,7 +178,7 @@ impl<R: Resources> Service<R> {
 
     /// Whether memory may answer this at all, as far as that can be told for nothing. What it cannot is forwarded without asking who
     /// sent it: upstream is not asked about questions that are not bounded.
-    fn may_answer(&self, asked: &Asked, uri: &Uri) -> bool {
+    fn may_answer(&self, asked: &ReadRequest, uri: &Uri) -> bool {
         let selectors_len = asked.options.as_ref().map_or_else(
             |_| uri.query().map_or(0, str::len),
             ListOptions::selectors_len,
@@ -199,10 +199,10 @@ impl<R: Resources> Service<R> {
 
     async fn answer_asked(
         &self,
-        asked: &mut Asked,
+        asked: &mut ReadRequest,
         request: Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Answer<R> {
+    ) -> ServiceResponse<R> {
         // Before a cache is started, a view joined or anything waited for.
         match self.permission(asked, &request, audit_id).await {
             Ok(permission) => {
@@ -243,10 +243,10 @@ impl<R: Resources> Service<R> {
 
     async fn forwarded_asked(
         &self,
-        asked: &mut Asked,
+        asked: &mut ReadRequest,
         mut request: Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Answer<R> {
+    ) -> ServiceResponse<R> {
         if let Some(permit) = asked.permit.take() {
             request.extensions_mut().insert(permit);
         }
@@ -273,9 +273,9 @@ impl<R: Resources> Service<R> {
     /// Chooses a cache, and reads from it.
     async fn read(
         &self,
-        asked: &mut Asked,
+        asked: &mut ReadRequest,
         request: &Request<Incoming>,
-    ) -> Result<Answer<R>, Refusal> {
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let gates = self.resources.gates();
         // Bodies in CBOR are upstream's alone.
         if gates.cbor
@@ -283,44 +283,48 @@ impl<R: Resources> Service<R> {
                 .iter()
                 .any(|header| header.contains("application/cbor"))
         {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
         if let (Ok(options), false) = (&mut asked.options, gates.shards) {
             options.shard_selector.clear();
         }
-        let wishes = Wishes::of(request, asked.verb);
+        let wishes = Negotiation::of(request, asked.verb);
         let Some(first) = wishes.first_choice() else {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         };
         let served = match self.cache(asked, first).await {
-            Err(Refusal::Forward) => return self.lost_watch(asked).ok_or(Refusal::Forward),
+            Err(ReadRefusal::Forward) => return self.lost_watch(asked).ok_or(ReadRefusal::Forward),
             served => served?,
         };
         let kind = served.cache.kind();
         let warnings = kind.warnings.iter();
         asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
-        asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
+        asked.rendition = wishes.granted(kind).ok_or(ReadRefusal::Forward)?;
         asked.is_indented = wishes.are_indented(kind);
         let read = decide(asked, kind)?;
         self.answer_read(asked, read, &served).await
     }
 
     /// The cache that is read from.
-    async fn cache(&self, asked: &mut Asked, first: Encoding) -> Result<Served, Refusal> {
+    async fn cache(
+        &self,
+        asked: &mut ReadRequest,
+        first: Encoding,
+    ) -> Result<ServedResource, ReadRefusal> {
         asked.key.encoding = first;
         match self.served(asked).await? {
             Some(served) => Ok(served),
             // Custom resources have no protobuf, but their metadata can be written in it.
             None if first == Encoding::Protobuf => {
                 asked.key.encoding = Encoding::Json;
-                self.served(asked).await?.ok_or(Refusal::Forward)
+                self.served(asked).await?.ok_or(ReadRefusal::Forward)
             }
-            None => Err(Refusal::Forward),
+            None => Err(ReadRefusal::Forward),
         }
     }
 
     /// The cache of this key; `None` if upstream has the resource in another encoding only.
-    async fn served(&self, asked: &mut Asked) -> Result<Option<Served>, Refusal> {
+    async fn served(&self, asked: &mut ReadRequest) -> Result<Option<ServedResource>, ReadRefusal> {
         let wait = fill_wait(asked);
         let availability = self.resources.availability(&asked.key, wait, asked.peer);
         match availability.await {
@@ -328,25 +332,27 @@ impl<R: Resources> Service<R> {
             Availability::OtherEncoding => Ok(None),
             Availability::Forwarded(permit) => {
                 asked.permit = permit;
-                Err(Refusal::Forward)
+                Err(ReadRefusal::Forward)
             }
             Availability::Filling {
                 retry_after_seconds,
-            } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
+            } => Err(ReadRefusal::Answer(Status::initializing(
+                retry_after_seconds,
+            ))),
         }
     }
 
     /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, asked: &Asked, refusal: Refusal) -> Option<Answer<R>> {
+    fn refusal(&self, asked: &ReadRequest, refusal: ReadRefusal) -> Option<ServiceResponse<R>> {
         let status = match refusal {
-            Refusal::Forward => return None,
-            Refusal::Answer(status) => status,
-            Refusal::Bad(fault, status) => {
+            ReadRefusal::Forward => return None,
+            ReadRefusal::Answer(status) => status,
+            ReadRefusal::Bad(fault, status) => {
                 self.refused(match fault {
-                    Fault::Selector => BadRequest::Selector,
-                    Fault::Options => BadRequest::Parameter,
-                    Fault::ResourceVersion => BadRequest::ResourceVersion,
-                    Fault::ContinueToken => BadRequest::ContinueToken,
+                    RequestFault::Selector => BadRequest::Selector,
+                    RequestFault::Options => BadRequest::Parameter,
+                    RequestFault::ResourceVersion => BadRequest::ResourceVersion,
+                    RequestFault::ContinueToken => BadRequest::ContinueToken,
                 });
                 status
             }
@@ -362,7 +368,7 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    async fn forwarded(&self, mut request: Request<Incoming>) -> Answer<R> {
+    async fn forwarded(&self, mut request: Request<Incoming>) -> ServiceResponse<R> {
         if let Err(refused) = self.set_forwarding(&mut request).await {
             return *refused;
         }
@@ -371,7 +377,12 @@ impl<R: Resources> Service<R> {
         answer.map(|body| AnswerBody::Forwarded(body, lasting))
     }
 
-    fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
+    fn finished(
+        &self,
+        asked: &ReadRequest,
+        mut answer: ServiceResponse<R>,
+        audit_id: &HeaderValue,
+    ) -> ServiceResponse<R> {
         self.count(asked, &answer);
         asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
         for warning in &asked.warnings {
@@ -380,8 +391,8 @@ impl<R: Resources> Service<R> {
         stamped(answer, audit_id)
     }
 
-    fn count(&self, asked: &Asked, answer: &Answer<R>) {
-        self.resources.answered(Answered {
+    fn count(&self, asked: &ReadRequest, answer: &ServiceResponse<R>) {
+        self.resources.answered(RequestOutcome {
             key: &asked.key,
             verb: asked.verb,
             code: answer.status().as_u16(),
@@ -390,36 +401,36 @@ impl<R: Resources> Service<R> {
 
     async fn answer_read(
         &self,
-        asked: &mut Asked,
-        read: Read,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
+        asked: &mut ReadRequest,
+        read: CacheRead,
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         match read.plan {
-            Plan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
-            Plan::Watch(plan) => self.watch(asked, &read.selector, plan, served).await,
+            ReadPlan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
+            ReadPlan::Watch(plan) => self.watch(asked, &read.selector, plan, served).await,
         }
     }
 
     /// The right to send a list; `None` if it needs none.
     async fn list_place(
         &self,
-        asked: &Asked,
+        asked: &ReadRequest,
         is_short: bool,
-    ) -> Result<Option<ListPlace>, Refusal> {
+    ) -> Result<Option<ListPermit>, ReadRefusal> {
         let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
             return Ok(None);
         };
         let place = admission.list(asked.peer).await;
-        place.map(Some).map_err(Refusal::Answer)
+        place.map(Some).map_err(ReadRefusal::Answer)
     }
 
     async fn list(
         &self,
-        asked: &Asked,
+        asked: &ReadRequest,
         selector: &Selector,
         plan: &ListPlan,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let is_short = is_short(selector, plan.limit);
         // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, also for a short list.
         let (snapshot, place) = if let ListRead::Exact(version) = plan.read {
@@ -447,7 +458,7 @@ impl<R: Resources> Service<R> {
         let mut measure = page.measure(kind, asked.rendition);
         let measured = in_steps(|| measure.step()).await;
         // Upstream is to answer if an object cannot be written: later the list could only be broken off.
-        let items_len = measured.map_err(|_| Refusal::Forward)?;
+        let items_len = measured.map_err(|_| ReadRefusal::Forward)?;
         let mut list = ListBody::new(page, kind, asked.rendition, items_len);
         if asked.is_indented {
             list = list.indented();
@@ -480,18 +491,18 @@ impl<R: Resources> Service<R> {
 
     async fn watch(
         &self,
-        asked: &mut Asked,
+        asked: &mut ReadRequest,
         selector: &Selector,
         plan: WatchPlan,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let rendition = asked.rendition;
         let streamed = |body| Ok(typed(rendition.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
         let admitted = self.admission.as_ref().map(|all| all.watch(asked.peer));
-        let place = admitted.transpose().map_err(Refusal::Answer)?;
+        let place = admitted.transpose().map_err(ReadRefusal::Answer)?;
         let is_short =
             !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
         // As for lists: no permit while upstream is waited for, and nobody waits who has joined a view.
@@ -502,7 +513,7 @@ impl<R: Resources> Service<R> {
                 let start = self.watch_start(entering, plan.start, state, served);
                 start.await.map(|started| (started, list_place))
             }
-            Err(status) => Err(Refusal::Answer(status)),
+            Err(status) => Err(ReadRefusal::Answer(status)),
         };
         let timeout = plan.timeout.lasts(crate::resource::fraction());
         let permission = asked.permission.as_ref();
@@ -519,18 +530,18 @@ impl<R: Resources> Service<R> {
                 let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
-            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => {
+            Err(ReadRefusal::Answer(status) | ReadRefusal::Bad(_, status)) => {
                 asked.permit = self.permit_before_history(asked, (plan.start, served), &status);
                 if asked.permit.is_some() {
-                    return Err(Refusal::Forward);
+                    return Err(ReadRefusal::Forward);
                 }
                 // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
                 streamed(stream_of(&status, rendition.encoding))
             }
             // It found no room.
-            Err(Refusal::Forward) => match lost_start(plan.start, served) {
+            Err(ReadRefusal::Forward) => match lost_start(plan.start, served) {
                 Some(status) => streamed(stream_of(&status, rendition.encoding)),
-                None => Err(Refusal::Forward),
+                None => Err(ReadRefusal::Forward),
             },
         }
     }

@@ -23,18 +23,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::metrics::{ByLabel, Metrics, Task};
+use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::protocol::status::NO_CACHE;
 use crate::resource::{CacheKey, ResourceVersion};
 use crate::serve::resources::Permission;
 use crate::serve::{audit_id, stamped};
 use crate::task::caught;
 use crate::upstream::client::Client;
-use crate::watch::WatchTally;
+use crate::watch::WatchRecorder;
 use ask::Key;
-pub(crate) use ask::{Ask, candidate};
+pub(crate) use ask::{TableWatchRequest, candidate};
 pub(crate) use body::TableBody;
-use stream::{End, Follower, Member, Phase, Stream};
+use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper, TableStreamPhase};
 
 /// Each keeps up to a megabyte. What is over is forwarded.
 const STREAMS_MAX: usize = 128;
@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// All shared streams.
 pub(crate) struct Tables {
-    shelf: Arc<Shelf>,
+    shelf: Arc<StreamMap>,
     client: Arc<Client>,
     metrics: Arc<Metrics>,
     frame_len_max: usize,
@@ -59,23 +59,23 @@ impl fmt::Debug for Tables {
 
 /// Where streams are found.
 #[derive(Debug, Default)]
-struct Shelf(Mutex<Shelved>);
+struct StreamMap(Mutex<StreamMapState>);
 
 #[derive(Debug, Default)]
-struct Shelved {
+struct StreamMapState {
     /// Of one key several if clients came with versions that the others did not reach back to.
-    streams: HashMap<Key, Vec<Arc<Stream>>, foldhash::fast::RandomState>,
+    streams: HashMap<Key, Vec<Arc<TableStream>>, foldhash::fast::RandomState>,
     count: usize,
     is_closed: bool,
 }
 
-impl Shelf {
-    fn shelved(&self) -> MutexGuard<'_, Shelved> {
+impl StreamMap {
+    fn shelved(&self) -> MutexGuard<'_, StreamMapState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a stream away unless somebody has joined meanwhile: joining holds the same lock.
-    fn take_unwatched(&self, stream: &Arc<Stream>) -> bool {
+    fn take_unwatched(&self, stream: &Arc<TableStream>) -> bool {
         let mut shelved = self.shelved();
         let is_watched = stream.is_watched();
         if !is_watched {
@@ -85,19 +85,19 @@ impl Shelf {
     }
 }
 
-impl Shelved {
-    fn find(&self, key: &Key, after: ResourceVersion) -> Option<&Arc<Stream>> {
+impl StreamMapState {
+    fn find(&self, key: &Key, after: ResourceVersion) -> Option<&Arc<TableStream>> {
         let alike = self.streams.get(key)?;
         alike.iter().find(|stream| stream.covers(after))
     }
 
-    fn put(&mut self, stream: &Arc<Stream>) {
+    fn put(&mut self, stream: &Arc<TableStream>) {
         let alike = self.streams.entry(stream.key.clone()).or_default();
         alike.push(Arc::clone(stream));
         self.count += 1;
     }
 
-    fn take(&mut self, stream: &Arc<Stream>) {
+    fn take(&mut self, stream: &Arc<TableStream>) {
         let Some(alike) = self.streams.get_mut(&stream.key) else {
             return;
         };
@@ -124,13 +124,13 @@ impl Tables {
     /// Answers a watch from a shared stream; `None` if it is to be forwarded by itself. `tally` counts a watch.
     pub(crate) async fn watch(
         self: &Arc<Self>,
-        ask: Ask,
+        ask: TableWatchRequest,
         (headers, permission): (&HeaderMap, Option<&Permission>),
-        tally: impl FnOnce() -> Arc<dyn WatchTally>,
+        tally: impl FnOnce() -> Arc<dyn WatchRecorder>,
     ) -> Option<Response<TableBody>> {
         let started = Instant::now();
         let member = self.join(&ask.key, ask.after)?;
-        let Phase::Open(warnings) = member.stream().settled().await else {
+        let TableStreamPhase::Open(warnings) = member.stream().settled().await else {
             return None;
         };
         let timeout = ask.timeout.lasts(crate::resource::fraction());
@@ -148,22 +148,22 @@ impl Tables {
     }
 
     /// A place in a stream that has everything after a version; starts one if need be and room is left.
-    fn join(&self, key: &Key, after: ResourceVersion) -> Option<Member> {
+    fn join(&self, key: &Key, after: ResourceVersion) -> Option<StreamMember> {
         let mut shelved = self.shelf.shelved();
         if shelved.is_closed {
             return None;
         }
         if let Some(stream) = shelved.find(key, after) {
-            return Some(Member::of(stream));
+            return Some(StreamMember::of(stream));
         }
         if shelved.count >= STREAMS_MAX {
             return None;
         }
-        let (stream, writer) = Stream::new(key.clone(), after);
-        let member = Member::of(&stream);
+        let (stream, writer) = TableStream::new(key.clone(), after);
+        let member = StreamMember::of(&stream);
         shelved.put(&stream);
         drop(shelved);
-        let follower = Follower {
+        let follower = TableStreamKeeper {
             stream: Arc::clone(&stream),
             writer,
             client: Arc::clone(&self.client),
@@ -190,7 +190,7 @@ impl Tables {
         streams
             .values()
             .flatten()
-            .for_each(|stream| stream.close(End::Closed));
+            .for_each(|stream| stream.close(TableStreamEnd::Closed));
         self.tasks().abort_all();
     }
 
@@ -202,19 +202,19 @@ impl Tables {
 /// Runs what feeds a stream. However that ends, the stream's clients end with it, and the next one begins another.
 async fn run(
     work: impl Future<Output = ()>,
-    (stream, shelf): (&Arc<Stream>, &Shelf),
-    ends: &ByLabel<Task>,
+    (stream, shelf): (&Arc<TableStream>, &StreamMap),
+    ends: &ByLabel<TaskKind>,
 ) {
     if let Err(panic) = caught(work).await {
         error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
-        ends.inc(Task::TableWatch);
+        ends.inc(TaskKind::TableWatch);
     }
-    stream.close(End::Closed);
+    stream.close(TableStreamEnd::Closed);
     shelf.shelved().take(stream);
 }
 
 /// Keeps a stream going for as long as somebody watches.
-async fn follow(follower: Follower, stream: &Arc<Stream>, shelf: &Shelf) {
+async fn follow(follower: TableStreamKeeper, stream: &Arc<TableStream>, shelf: &StreamMap) {
     let following = follower.run();
     let unwanted = async {
         loop {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tracing::error;
 
-use crate::metrics::{ByLabel, Label, Task};
+use crate::metrics::{ByLabel, Label, TaskKind};
 use crate::upstream::backoff::Backoff;
 
 /// The message of a panic.
@@ -33,8 +33,8 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic>
 
 /// Runs what has no end. Should it end all the same, that is counted and logged, and it begins anew after a pause.
 pub(crate) async fn kept_running<W: Future>(
-    task: Task,
-    ends: &ByLabel<Task>,
+    task: TaskKind,
+    ends: &ByLabel<TaskKind>,
     begin: impl Fn() -> W,
 ) -> Infallible {
     let mut backoff = Backoff::brisk();
@@ -90,7 +90,7 @@ mod tests {
                 _ => std::future::pending().await,
             }
         };
-        let running = kept_running(Task::Discovery, &ends, task);
+        let running = kept_running(TaskKind::Discovery, &ends, task);
         let third = async {
             while begun.get() < 3 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -100,7 +100,7 @@ mod tests {
             _ = running => {}
             () = third => {}
         }
-        assert_eq!(ends.count(Task::Discovery), 2);
-        assert_eq!(ends.count(Task::Admin), 0);
+        assert_eq!(ends.count(TaskKind::Discovery), 2);
+        assert_eq!(ends.count(TaskKind::Admin), 0);
     }
 }

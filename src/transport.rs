@@ -20,8 +20,8 @@ use tracing::debug;
 
 use crate::fairness::Permit;
 
-pub(crate) use gathered::{Gathered, Turns};
-pub(crate) use metered::Metered;
+pub(crate) use gathered::{CoalescedConnection, WriteCoalescer};
+pub(crate) use metered::ControlFrameMeter;
 
 /// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
 /// kernel's handling of the list. Lives on the stack of each write.
@@ -38,7 +38,7 @@ pub(crate) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    wire: Wire,
+    wire: TransportIo,
     /// Read already; given out before the rest.
     early: BytesMut,
     traffic: Traffic,
@@ -47,19 +47,19 @@ pub(crate) struct Transport {
 }
 
 #[derive(Debug)]
-enum Wire {
+enum TransportIo {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     #[cfg(test)]
-    Memory(Box<dyn InMemory>),
+    Memory(Box<dyn MemoryIo>),
 }
 
 /// What passes over a transport, as seen by whoever lent it out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic(Arc<Mutex<Passed>>);
+pub(crate) struct Traffic(Arc<Mutex<TrafficState>>);
 
 #[derive(Debug, Default)]
-struct Passed {
+struct TrafficState {
     /// Something was written and not flushed. hyper flushes below it when its own buffer is empty, and only then.
     flush_due: bool,
     /// Something was read.
@@ -100,13 +100,13 @@ impl Traffic {
         std::mem::take(&mut passed.patience_due)
     }
 
-    fn passed(&self) -> MutexGuard<'_, Passed> {
+    fn passed(&self) -> MutexGuard<'_, TrafficState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl From<Wire> for Transport {
-    fn from(wire: Wire) -> Self {
+impl From<TransportIo> for Transport {
+    fn from(wire: TransportIo) -> Self {
         Self {
             wire,
             early: BytesMut::new(),
@@ -118,27 +118,27 @@ impl From<Wire> for Transport {
 
 impl From<TcpStream> for Transport {
     fn from(stream: TcpStream) -> Self {
-        Wire::Plain(stream).into()
+        TransportIo::Plain(stream).into()
     }
 }
 
 impl From<TlsStream<TcpStream>> for Transport {
     fn from(stream: TlsStream<TcpStream>) -> Self {
-        Wire::Tls(Box::new(stream)).into()
+        TransportIo::Tls(Box::new(stream)).into()
     }
 }
 
 /// A connection that a test holds the other end of.
 #[cfg(test)]
-pub(crate) trait InMemory: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
+pub(crate) trait MemoryIo: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
 
 #[cfg(test)]
-impl InMemory for tokio::io::DuplexStream {}
+impl MemoryIo for tokio::io::DuplexStream {}
 
 #[cfg(test)]
-impl<S: InMemory + 'static> From<S> for Transport {
+impl<S: MemoryIo + 'static> From<S> for Transport {
     fn from(stream: S) -> Self {
-        Wire::Memory(Box::new(stream)).into()
+        TransportIo::Memory(Box::new(stream)).into()
     }
 }
 
@@ -154,10 +154,10 @@ impl Transport {
     /// What it runs on.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match &self.wire {
-            Wire::Plain(stream) => Some(stream),
-            Wire::Tls(stream) => Some(stream.get_ref().0),
+            TransportIo::Plain(stream) => Some(stream),
+            TransportIo::Tls(stream) => Some(stream.get_ref().0),
             #[cfg(test)]
-            Wire::Memory(_) => None,
+            TransportIo::Memory(_) => None,
         }
     }
 
@@ -211,10 +211,10 @@ impl Transport {
     /// The connection's; it takes nothing any more.
     pub(crate) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.wire {
-            Wire::Plain(_) => Poll::Ready(Ok(())),
-            Wire::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
+            TransportIo::Plain(_) => Poll::Ready(Ok(())),
+            TransportIo::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
+            TransportIo::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
         }
     }
 
@@ -263,7 +263,7 @@ fn some(written: io::Result<usize>) -> Poll<io::Result<usize>> {
     })
 }
 
-impl Wire {
+impl TransportIo {
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -368,10 +368,10 @@ impl AsyncWrite for Transport {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.wire {
-            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Wire::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            TransportIo::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            TransportIo::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            TransportIo::Memory(stream) => Pin::new(&mut **stream).poll_shutdown(context),
         }
     }
 }

@@ -12,12 +12,12 @@ mod transition;
 mod wake;
 pub(crate) mod walk;
 
-pub use bookmark::{BookmarkShape, JsonShape, Marker, ProtobufShape};
-pub use cut::{Cut, CutError};
-pub use hub::{Entry, Hub, Reached, Served};
-pub use interest::Crowded;
+pub use bookmark::{BookmarkTemplate, JsonTemplate, Marker, ProtobufTemplate};
+pub use cut::{Projection, ProjectionError};
+pub use hub::{Hub, HubPosition, ServedResource, ViewSubscription};
+pub use interest::TooManyViews;
 pub use log::{Batch, View, filtered};
 pub use partial::Partial;
-pub use rendition::{Form, ManagedFields, MetaVersion, Rendition};
+pub use rendition::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 pub use transition::seen_as;
-pub use wake::{Seat, WakeList};
+pub use wake::{WaiterList, WatchWaiter};

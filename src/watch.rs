@@ -19,14 +19,14 @@ use std::time::Duration;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
-use crate::admission::{ListPlace, WatchPlace};
-use crate::audit::Trail;
+use crate::admission::{ListPermit, WatchPermit};
+use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::{Sequence, Snapshot};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
-use crate::view::{Entry, Marker, Seat, Served};
-pub(crate) use follower::{Follower, Next, Timed};
+use crate::view::{Marker, ServedResource, ViewSubscription, WatchWaiter};
+pub(crate) use follower::{CursorStep, TimerAction, WatchCursor};
 
 /// What one frame of a stream holds.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct FrameLimits {
 }
 
 impl FrameLimits {
-    fn are_reached(&self, pieces: &Pieces, cost: usize) -> bool {
+    fn are_reached(&self, pieces: &BufList, cost: usize) -> bool {
         pieces.len() >= self.len || pieces.count() >= self.slices || cost >= self.cost
     }
 }
@@ -82,7 +82,7 @@ pub struct WatchTotals {
 }
 
 /// Gets the totals of each stream; the composition root turns them into metrics.
-pub trait WatchTally: Send + Sync + std::fmt::Debug {
+pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     /// Called as events leave: `events` more, `bytes` more.
     fn delivered(&self, events: u64, bytes: u64);
     /// Called as a batch leaves that was published while the stream was open: so long ago, to so many clients. Of a client
@@ -128,8 +128,8 @@ pub struct Timing {
 /// One watch as the body of an answer.
 #[derive(Debug)]
 pub struct WatchBody {
-    follower: Follower,
-    seat: Seat,
+    follower: WatchCursor,
+    seat: WatchWaiter,
     timer: Pin<Box<Sleep>>,
     timer_is_set: bool,
 }
@@ -138,19 +138,19 @@ impl WatchBody {
     /// A stream of what the view of `entry` shows, from `start` on. `entry` was taken before `start` was decided.
     #[must_use]
     pub fn new(
-        served: Served,
-        entry: Entry,
+        served: ServedResource,
+        entry: ViewSubscription,
         start: Start,
         timing: Timing,
-        tally: Arc<dyn WatchTally>,
+        tally: Arc<dyn WatchRecorder>,
     ) -> Self {
-        let Entry {
+        let ViewSubscription {
             view,
             cursor,
             reached,
             seat,
         } = entry;
-        let follower = Follower::new(served, (view, cursor, reached), start, timing, tally);
+        let follower = WatchCursor::new(served, (view, cursor, reached), start, timing, tally);
         let timer = Box::pin(tokio::time::sleep_until(follower.wake_at()));
         Self {
             follower,
@@ -162,7 +162,7 @@ impl WatchBody {
 
     /// The same, with the right to be there, and to send initial events.
     #[must_use]
-    pub fn holding(mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) -> Self {
+    pub fn holding(mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) -> Self {
         self.follower.hold(watch, list);
         self
     }
@@ -175,7 +175,7 @@ impl WatchBody {
     }
 
     /// Holds what is recorded of it until it is over.
-    pub(crate) fn record(&mut self, trail: Trail) {
+    pub(crate) fn record(&mut self, trail: AuditTrail) {
         self.follower.trail = Some(trail);
     }
 
@@ -187,7 +187,7 @@ impl WatchBody {
     }
 
     /// Its place, for somebody who brings the events to the client in another way, and a seat in its view.
-    pub(crate) fn into_parts(self) -> (Follower, Seat) {
+    pub(crate) fn into_parts(self) -> (WatchCursor, WatchWaiter) {
         (self.follower, self.seat)
     }
 
@@ -218,13 +218,13 @@ impl WatchBody {
 }
 
 impl Body for WatchBody {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let this = self.get_mut();
         let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
         // Armed on every poll, so that it is woken wherever it waits.
@@ -235,28 +235,28 @@ impl Body for WatchBody {
         let mut is_armed = false;
         loop {
             match this.follower.next() {
-                Next::Frame(pieces) => return frame(pieces),
-                Next::Over => return Poll::Ready(None),
-                Next::Unfinished => {
+                CursorStep::Frame(pieces) => return frame(pieces),
+                CursorStep::Over => return Poll::Ready(None),
+                CursorStep::Unfinished => {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
-                Next::Nothing if !is_armed => {
+                CursorStep::Nothing if !is_armed => {
                     this.seat.arm(context.waker());
                     this.follower.arm(context.waker());
                     is_armed = true;
                     continue;
                 }
-                Next::Nothing => {}
+                CursorStep::Nothing => {}
             }
             if this.arm_timer(context).is_pending() {
                 return Poll::Pending;
             }
             match this.follower.on_time(Instant::now()) {
-                Timed::Ended => return Poll::Ready(None),
-                Timed::Bookmark(line) => return frame(line.into()),
-                Timed::Nothing => {}
+                TimerAction::Ended => return Poll::Ready(None),
+                TimerAction::Bookmark(line) => return frame(line.into()),
+                TimerAction::Nothing => {}
             }
         }
     }

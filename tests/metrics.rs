@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube_fanout::apiserver::{self, Apiserver, Options};
-use kube_fanout::config::{ServeSettings, Transport};
+use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::shutdown::Drain;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -36,10 +36,10 @@ struct Row {
 
 impl Row {
     async fn new() -> Self {
-        Self::over(Transport::PlainHttp).await
+        Self::over(ListenTransport::PlainHttp).await
     }
 
-    async fn over(transport: Transport) -> Self {
+    async fn over(transport: ListenTransport) -> Self {
         let options = Options {
             objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
             object_len: 1000,
@@ -48,7 +48,7 @@ impl Row {
         Self::before(options, transport).await
     }
 
-    async fn before(options: Options, transport: Transport) -> Self {
+    async fn before(options: Options, transport: ListenTransport) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let apiserver = apiserver::start(listener, options).unwrap();
         let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
@@ -268,7 +268,7 @@ async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
     let (cert, key) = (folder.join("metrics.crt"), folder.join("metrics.key"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let row = Row::over(Transport::Tls {
+    let row = Row::over(ListenTransport::Tls {
         cert,
         key,
         sni: Vec::new(),
@@ -299,7 +299,7 @@ async fn a_hundred_custom_resources_have_so_many_series_each() {
         extra_kinds: kinds.map(|kind| kind.parse().unwrap()).collect(),
         ..Options::default()
     };
-    let row = Row::before(options, Transport::PlainHttp).await;
+    let row = Row::before(options, ListenTransport::PlainHttp).await;
     let lines = |page: &str| page.lines().count();
     let before = lines(&row.page().await);
     for number in 0..COUNT {

@@ -26,7 +26,7 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube_fanout::metrics::PassthroughError;
-use kube_fanout::upstream::client::{Identity, UpstreamSource};
+use kube_fanout::upstream::client::{ConnectSource, ForwardIdentity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -44,7 +44,7 @@ fn data(piece: &'static [u8]) -> Result<Frame<Bytes>, std::io::Error> {
 #[tokio::test]
 async fn targets_reach_upstream_byte_for_byte() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Gateway).await;
+        let row = Row::new(down, up, ForwardIdentity::Gateway).await;
         for target in [
             "/api/v1/namespaces/a%2Fb/configmaps/x%20y%C3%A9?labelSelector=a%3D%3Db,c%20in%20(d)&watch",
             "//api//v1/../v1/pods/?",
@@ -68,7 +68,7 @@ async fn targets_reach_upstream_byte_for_byte() {
 #[tokio::test]
 async fn request_headers_go_through_except_those_of_the_connection() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let sent = [
             ("authorization", "Bearer caller"),
             ("audit-id", "42"),
@@ -101,7 +101,7 @@ async fn request_headers_go_through_except_those_of_the_connection() {
 #[tokio::test]
 async fn response_status_headers_and_length_come_back() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let (response, _) = row.get("/any", &[]).await;
         let headers = response.headers();
         assert_eq!(headers["audit-id"], "from-upstream");
@@ -125,7 +125,7 @@ async fn response_status_headers_and_length_come_back() {
 #[tokio::test]
 async fn bodies_and_trailers_stream_both_ways() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let mut sum = HeaderMap::new();
         sum.insert("x-sum", HeaderValue::from_static("abc"));
         let frames = [data(b"one,"), data(b"two"), Ok(Frame::trailers(sum))];
@@ -148,7 +148,7 @@ async fn bodies_and_trailers_stream_both_ways() {
 #[tokio::test]
 async fn nothing_waits_for_a_body_to_be_complete() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let (pieces, body) = peer::fed();
         let request = Request::post(row.uri("/body")).body(body).unwrap();
         pieces.send("first".into()).await.unwrap();
@@ -171,7 +171,7 @@ async fn next_data(body: &mut hyper::body::Incoming) -> Bytes {
 async fn a_big_upload_arrives_whole() {
     const PIECE: &[u8] = &[b'x'; 64 << 10];
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let frames = std::iter::repeat_with(|| data(PIECE)).take(512);
         let request = Request::post(row.uri("/swallow"))
             .body(peer::streamed(frames))
@@ -189,7 +189,7 @@ async fn a_big_upload_arrives_whole() {
 #[tokio::test]
 async fn a_broken_answer_is_broken_downstream_too() {
     for (down, up) in ALL {
-        let row = Row::new(down, up, Identity::Caller).await;
+        let row = Row::new(down, up, ForwardIdentity::Caller).await;
         let request = Request::get(row.uri("/broken")).body(empty()).unwrap();
         let Ok(response) = row.try_send(request).await else {
             continue;
@@ -205,7 +205,7 @@ async fn a_broken_answer_is_broken_downstream_too() {
 #[tokio::test]
 async fn a_client_that_leaves_cancels_the_work_upstream() {
     for (down, up) in ALL {
-        let mut row = Row::new(down, up, Identity::Caller).await;
+        let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
         let request = Request::get(row.uri("/endless")).body(empty()).unwrap();
         let mut body = row.send(request).await.into_body();
         next_data(&mut body).await;
@@ -233,7 +233,7 @@ async fn a_client_that_leaves_cancels_the_work_upstream() {
 #[tokio::test]
 async fn an_upload_that_breaks_off_breaks_off_upstream() {
     for (down, up) in ALL {
-        let mut row = Row::new(down, up, Identity::Caller).await;
+        let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
         let request = Request::put(row.uri("/swallow"))
             .header("content-length", "1000")
             .body(peer::breaking())
@@ -249,7 +249,7 @@ async fn an_upload_that_breaks_off_breaks_off_upstream() {
 
 #[tokio::test]
 async fn an_expectation_is_met_before_the_body_is_sent() {
-    let row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let row = Row::new(Http::One, Http::Two, ForwardIdentity::Caller).await;
     let mut stream = tokio::net::TcpStream::connect(row.address).await.unwrap();
     let head =
         "POST /swallow HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
@@ -274,7 +274,7 @@ fn upgrade_request(row: &Row) -> Request<peer::PeerBody> {
 #[tokio::test]
 async fn an_upgrade_carries_bytes_both_ways_until_one_side_ends() {
     for up in [Http::One, Http::Two] {
-        let row = Row::new(Http::One, up, Identity::Caller).await;
+        let row = Row::new(Http::One, up, ForwardIdentity::Caller).await;
         let mut response = row.send(upgrade_request(&row)).await;
         assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(response.headers()["upgrade"], "SPDY/3.1");
@@ -300,7 +300,7 @@ async fn an_upgrade_carries_bytes_both_ways_until_one_side_ends() {
 
 #[tokio::test]
 async fn a_drain_cuts_what_is_left_and_refuses_new_upgrades() {
-    let row = Row::new(Http::One, Http::One, Identity::Caller).await;
+    let row = Row::new(Http::One, Http::One, ForwardIdentity::Caller).await;
     let mut response = row.send(upgrade_request(&row)).await;
     let mut stream = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
     assert_eq!(row.passthrough.drain(Duration::ZERO).await, 1);
@@ -313,7 +313,7 @@ async fn a_drain_cuts_what_is_left_and_refuses_new_upgrades() {
 
 #[tokio::test]
 async fn a_refused_upgrade_is_an_ordinary_answer() {
-    let row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let row = Row::new(Http::One, Http::Two, ForwardIdentity::Caller).await;
     let headers = [("connection", "upgrade"), ("upgrade", "websocket")];
     let (response, text) = row.get("/status", &headers).await;
     assert_eq!((response.status(), text.len()), (StatusCode::CONFLICT, 28));
@@ -336,7 +336,7 @@ fn check_status(text: &str, code: u16, reason: &str) {
 
 #[tokio::test]
 async fn under_the_gateways_identity_callers_neither_authenticate_nor_impersonate() {
-    let row = Row::new(Http::One, Http::One, Identity::Gateway).await;
+    let row = Row::new(Http::One, Http::One, ForwardIdentity::Gateway).await;
     let (_, text) = row.get("/any", &[("authorization", "Bearer caller")]).await;
     assert!(!text.contains("authorization"), "{text}");
     let (response, text) = row
@@ -355,7 +355,7 @@ async fn an_unreachable_upstream_is_503_with_a_time_to_come_back() {
     drop(listener);
     for (down, method) in [(Http::One, Method::GET), (Http::Two, Method::POST)] {
         let peer = peer::start(None).await;
-        let row = Row::before(peer, clear_text(nowhere), Identity::Caller, down).await;
+        let row = Row::before(peer, clear_text(nowhere), ForwardIdentity::Caller, down).await;
         let request = Request::builder()
             .method(method)
             .uri(row.uri("/api/v1/pods"))
@@ -381,13 +381,13 @@ async fn a_certificate_nobody_vouches_for_is_named_as_the_cause() {
     let (acceptor, _) = certificate();
     let (_, other_ca) = certificate();
     let peer = peer::start(Some(acceptor)).await;
-    let source = UpstreamSource::Url {
+    let source = ConnectSource::Url {
         url: format!("https://localhost:{}", peer.address.port())
             .parse()
             .unwrap(),
         ca_file: Some(other_ca),
     };
-    let row = Row::before(peer, source, Identity::Caller, Http::One).await;
+    let row = Row::before(peer, source, ForwardIdentity::Caller, Http::One).await;
     let (response, text) = row.get("/any", &[]).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.contains("certificate is not trusted"), "{text}");
@@ -396,7 +396,7 @@ async fn a_certificate_nobody_vouches_for_is_named_as_the_cause() {
 /// More requests than one connection has streams for: those over must not wait behind the others.
 #[tokio::test]
 async fn many_hanging_requests_do_not_block_the_next() {
-    let mut row = Row::new(Http::One, Http::Two, Identity::Caller).await;
+    let mut row = Row::new(Http::One, Http::Two, ForwardIdentity::Caller).await;
     // Who upstream knows may share connections.
     let token = ("authorization", "Bearer caller");
     row.get("/any", &[token]).await;
@@ -416,7 +416,7 @@ async fn many_hanging_requests_do_not_block_the_next() {
 
 #[tokio::test]
 async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
-    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
     let (answer, text) = row.get("/hang", &[("audit-id", "mine")]).await;
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(answer.headers()["audit-id"], "mine");
@@ -433,7 +433,7 @@ async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
 
 #[tokio::test]
 async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
-    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
     let request = Request::get(row.uri("/silent")).body(empty()).unwrap();
     let mut body = row.send(request).await.into_body();
     assert_eq!(next_data(&mut body).await, "first");
@@ -448,7 +448,7 @@ async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
 async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
     let limit = Duration::from_millis(100);
     for target in ["/silent?long", "/silent?watch"] {
-        let mut row = Row::answered_within(limit, Identity::Gateway).await;
+        let mut row = Row::answered_within(limit, ForwardIdentity::Gateway).await;
         let request = Request::get(row.uri(target)).body(empty()).unwrap();
         let mut body = row.send(request).await.into_body();
         assert_eq!(next_data(&mut body).await, "first");
@@ -468,7 +468,7 @@ async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
 
 #[tokio::test]
 async fn a_watch_whose_answer_does_not_begin_is_a_504_in_time() {
-    let row = Row::answered_within(Duration::from_millis(100), Identity::Gateway).await;
+    let row = Row::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
     let (answer, _) = row.get("/hang?watch", &[]).await;
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
 }

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use kube_fanout::auth::access::{Access, ResourceAccess};
-use kube_fanout::auth::rbac::{Decision, Policy};
+use kube_fanout::auth::rbac::{RbacDecision, RbacPolicy};
 use kube_fanout::auth::user::User;
 use serde::Deserialize;
 use serde_json::Value;
@@ -61,11 +61,11 @@ impl Asked {
         serde_json::from_slice(&text).expect("the file has roles, bindings and questions")
     }
 
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> RbacPolicy {
         fn typed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
             serde_json::from_value(value.clone()).expect("an object of its kind")
         }
-        let mut policy = Policy::default();
+        let mut policy = RbacPolicy::default();
         for one in self.roles.iter().chain(&self.bindings) {
             match one["kind"].as_str().unwrap_or_default() {
                 "ClusterRole" => policy.put_cluster_role(typed(one)),
@@ -80,15 +80,15 @@ impl Asked {
 }
 
 impl Question {
-    fn answer(&self, policy: &Policy) -> (bool, String) {
+    fn answer(&self, policy: &RbacPolicy) -> (bool, String) {
         let user = User {
             name: self.user.clone(),
             groups: self.groups.clone(),
             ..User::default()
         };
         match policy.decide(&user, &self.access()) {
-            Decision::Allowed(reason) => (true, reason),
-            Decision::NotAllowed(reason) => (false, reason),
+            RbacDecision::Allowed(reason) => (true, reason),
+            RbacDecision::NotAllowed(reason) => (false, reason),
         }
     }
 

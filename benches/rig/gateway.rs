@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{Empty, combinators::BoxBody};
 use hyper::body::Incoming;
-use kube_fanout::cache::{Change, Retention, Writer};
+use kube_fanout::cache::{CacheWriter, Change, Retention};
 use kube_fanout::connection::listener;
 use kube_fanout::decode::{WatchLine, scan_line};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
@@ -18,10 +18,12 @@ use kube_fanout::resource::{
     CacheKey, Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
 use kube_fanout::serve::Service;
-use kube_fanout::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
+use kube_fanout::serve::resources::{
+    Availability, FillWait, Latest, Peer, RequestOutcome, Resources,
+};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::view::{Hub, Served};
-use kube_fanout::watch::{WatchTally, WatchTotals};
+use kube_fanout::view::{Hub, ServedResource};
+use kube_fanout::watch::{WatchRecorder, WatchTotals};
 use tokio::net::TcpListener;
 
 /// Where the first watch begins.
@@ -38,7 +40,7 @@ const RETENTION: Retention = Retention {
 /// One cached resource and nothing else.
 #[derive(Debug)]
 pub(crate) struct OneCache {
-    served: Served,
+    served: ServedResource,
     counters: Arc<Counters>,
 }
 
@@ -48,7 +50,7 @@ struct Counters {
     bytes: ShardedCounter,
 }
 
-impl WatchTally for Counters {
+impl WatchRecorder for Counters {
     fn delivered(&self, events: u64, bytes: u64) {
         self.events.add(events);
         self.bytes.add(bytes);
@@ -64,7 +66,7 @@ impl Resources for OneCache {
         Availability::Ready(self.served.clone())
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         Latest::At(served.hub.reached().version)
     }
 
@@ -72,11 +74,11 @@ impl Resources for OneCache {
         Response::new(BoxBody::new(Empty::new()))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::clone(&self.counters) as _
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
 /// A resource's kind as `downstream` needs it.
@@ -93,18 +95,18 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
 }
 
 /// A writer whose cache holds `objects`, and the cache as it is served.
-pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (Writer, Served) {
+pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (CacheWriter, ServedResource) {
     let hub = Arc::new(Hub::new(&kind));
-    let mut writer = Writer::new(kind, RETENTION, Arc::clone(&hub) as _);
+    let mut writer = CacheWriter::new(kind, RETENTION, Arc::clone(&hub) as _);
     let filled = writer.replace(objects, ResourceVersion(FIRST_VERSION), Instant::now());
     filled.expect("the first list is never older than nothing");
     let cache = Arc::clone(writer.cache());
-    (writer, Served { cache, hub })
+    (writer, ServedResource { cache, hub })
 }
 
 /// Listens on a port of the system's choice and serves `served` there until the process ends.
 pub(crate) async fn serve(
-    served: Served,
+    served: ServedResource,
     tls: Option<Arc<rustls::ServerConfig>>,
 ) -> io::Result<std::net::SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;

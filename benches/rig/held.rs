@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Applied, Change, Retention, Writer};
+use kube_fanout::cache::{ApplyOutcome, CacheWriter, Change, Retention};
 use kube_fanout::decode::{
     WatchLine, object_in, scan_object, scan_protobuf_object, scan_watch, watch_form,
 };
@@ -30,7 +30,7 @@ const BATCH: usize = 100;
 /// Pods in a cache.
 #[derive(Debug)]
 pub(crate) struct Held {
-    writer: Writer,
+    writer: CacheWriter,
     encoding: Encoding,
     fields: FieldTable,
     sizes: Sizes,
@@ -67,7 +67,7 @@ impl Held {
         let fields = FieldTable::of(&kind.gvr);
         let hub = Arc::new(Hub::new(&kind));
         let mut held = Self {
-            writer: Writer::new(kind, RETENTION, hub),
+            writer: CacheWriter::new(kind, RETENTION, hub),
             encoding,
             fields,
             sizes,
@@ -122,8 +122,8 @@ impl Held {
     }
 
     /// Every pod changes once, in an order that has nothing to do with the cache's.
-    pub(crate) fn update_all(&mut self) -> Applied {
-        let mut applied = Applied::default();
+    pub(crate) fn update_all(&mut self) -> ApplyOutcome {
+        let mut applied = ApplyOutcome::default();
         for start in (0..self.count).step_by(BATCH) {
             let batch: Vec<_> = (start..self.count.min(start + BATCH))
                 .map(|at| self.change(at * 7_919 % self.count))

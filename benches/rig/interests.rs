@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
+use kube_fanout::cache::{
+    CacheWriter, Change, DispatchOutcome, Event, Observer, Retention, Sequence,
+};
 use kube_fanout::resource::{
     Encoding, EventKind, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceKind,
     ResourceVersion,
@@ -127,10 +129,10 @@ impl<F: FnMut(Arc<Event>) + Send> Observer for Each<F> {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let mut visit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().cloned().for_each(&mut *visit);
-        Dispatched {
+        DispatchOutcome {
             events: events.len(),
             woken: 0,
         }
@@ -151,9 +153,9 @@ pub(crate) fn each(
     pods: usize,
     count: usize,
     visit: impl FnMut(Arc<Event>) + Send + 'static,
-) -> Writer {
+) -> CacheWriter {
     let now = Instant::now();
-    let mut writer = Writer::new(kind(), RETENTION, Arc::new(Each(Mutex::new(visit))));
+    let mut writer = CacheWriter::new(kind(), RETENTION, Arc::new(Each(Mutex::new(visit))));
     // Nothing is older than nothing.
     let _ = writer.replace(Vec::new(), ResourceVersion(0), now);
     for n in 0..count {

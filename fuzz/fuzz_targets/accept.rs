@@ -2,11 +2,11 @@
 #![no_main]
 
 use kube_fanout::protocol::request::{
-    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table, wish,
+    AcceptPurpose, Representation, JsonChoice, json_refusal_form, negotiate, refusal_form, wanted_table, wish,
 };
 use kube_fanout::protocol::status::StatusForm;
 use kube_fanout::resource::{Encoding, Layout};
-use kube_fanout::view::{Form, ManagedFields};
+use kube_fanout::view::{ObjectPart, ManagedFields};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|header: &str| {
@@ -27,7 +27,7 @@ fuzz_target!(|header: &str| {
         assert_eq!(wish(other), wish(&[header]), "{other:?}");
     }
     for layout in [Layout::Typed, Layout::Dynamic] {
-        for purpose in [Purpose::List, Purpose::Watch] {
+        for purpose in [AcceptPurpose::List, AcceptPurpose::Watch] {
             let found = negotiate(&[header], layout, purpose);
             for other in same {
                 assert_eq!(negotiate(other, layout, purpose), found, "{other:?}");
@@ -40,7 +40,7 @@ fuzz_target!(|header: &str| {
 });
 
 /// Of a single element it is clear what a server of nothing but JSON makes of it.
-fn check_single(header: &str, found: Representation, purpose: Purpose) {
+fn check_single(header: &str, found: Representation, purpose: AcceptPurpose) {
     let rendition = match found {
         Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
         Representation::Forward => return,
@@ -49,15 +49,15 @@ fn check_single(header: &str, found: Representation, purpose: Purpose) {
         return;
     }
     let expected = match (rendition.form, purpose) {
-        (Form::Whole, _) => Wish::Whole,
-        (Form::Metadata(version), Purpose::List) => Wish::MetadataList(version),
-        (Form::Metadata(version), Purpose::Watch) => Wish::Metadata(version),
+        (ObjectPart::Whole, _) => JsonChoice::Whole,
+        (ObjectPart::Metadata(version), AcceptPurpose::List) => JsonChoice::MetadataList(version),
+        (ObjectPart::Metadata(version), AcceptPurpose::Watch) => JsonChoice::Metadata(version),
     };
     assert_eq!(wish(&[header]), Some(expected));
     // Watches are never indented, so they do not tell whether a refusal would be.
-    if purpose == Purpose::List {
+    if purpose == AcceptPurpose::List {
         let refusal = match (found, expected) {
-            (Representation::Cached(_), Wish::Whole) => StatusForm::Json,
+            (Representation::Cached(_), JsonChoice::Whole) => StatusForm::Json,
             _ => StatusForm::Indented,
         };
         assert_eq!(json_refusal_form(&[header]), refusal);

@@ -4,12 +4,12 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
-use kube_fanout::auth::certificate::{self, Authorities};
+use kube_fanout::auth::certificate::{self, ClientAuthorities};
 use libfuzzer_sys::fuzz_target;
 
 /// Nobody has its key.
-static AUTHORITIES: LazyLock<Authorities> = LazyLock::new(|| {
-    Authorities::from_pem(include_bytes!("../authority.pem")).expect("a certificate")
+static AUTHORITIES: LazyLock<ClientAuthorities> = LazyLock::new(|| {
+    ClientAuthorities::from_pem(include_bytes!("../authority.pem")).expect("a certificate")
 });
 
 fuzz_target!(|certificate: &[u8]| {

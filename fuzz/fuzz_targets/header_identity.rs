@@ -4,10 +4,10 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use kube_fanout::auth::bearer::{self, TokenHeader};
-use kube_fanout::auth::caller::Token;
+use kube_fanout::auth::caller::BearerToken;
+use kube_fanout::auth::front_proxy;
 use kube_fanout::auth::impersonation::{self, ImpersonationRequest};
 use kube_fanout::auth::user::User;
-use kube_fanout::auth::front_proxy;
 use kube_fanout::config::FrontProxySettings;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,12 +20,15 @@ fuzz_target!(|lines: &[u8]| {
         if let TokenHeader::Token(token) = found {
             let _ = bearer::expiry(&token);
             assert!(!token.secret().is_empty() && !token.secret().contains(' '));
-            assert_eq!(Token::new(token.secret()), Some(token.clone()));
+            assert_eq!(BearerToken::new(token.secret()), Some(token.clone()));
             let alone = HeaderMap::from_iter([(
                 http::header::AUTHORIZATION,
                 token.authorization().clone(),
             )]);
-            assert_eq!(bearer::authorization(&alone), TokenHeader::Token(token));
+            assert_eq!(
+                bearer::authorization(&alone),
+                TokenHeader::Token(token)
+            );
         }
     }
     let settings = settings();
@@ -61,7 +64,11 @@ fn check_impersonated(user: &User) {
     for group in &user.groups {
         assert!(request.user.is_in(group), "{user:?}");
     }
-    let added = ["system:authenticated", "system:unauthenticated", "system:serviceaccounts"];
+    let added = [
+        "system:authenticated",
+        "system:unauthenticated",
+        "system:serviceaccounts",
+    ];
     for group in &request.user.groups {
         let is_added = added.iter().any(|added| group.starts_with(added));
         assert!(user.is_in(group) || is_added, "{user:?}");

@@ -3,7 +3,7 @@
 
 mod tree;
 
-use kube_fanout::decode::{ItemForm, scan_list, scan_object, watch_form};
+use kube_fanout::decode::{ItemFraming, scan_list, scan_object, watch_form};
 use kube_fanout::resource::{Encoding, FieldTable, Gvr, Layout};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let fields = FieldTable::of(&Gvr::new("", "v1", "pods"));
-    let items = ItemForm::new(&page, Encoding::Json);
+    let items = ItemFraming::new(&page, Encoding::Json);
     let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
     for item in &page.items {
         let item = item.of(bytes);

@@ -3,7 +3,7 @@
 
 use http::{Method, Uri};
 use kube_fanout::protocol::request::{
-    ListOptions, PathForm, Query, Read, ResourcePath, Spelling, Target, Verb, authorized_name,
+    ListOptions, PathForm, Query, CacheRead, ResourcePath, Spelling, RequestTarget, Verb, authorized_name,
     verb, wants_pretty,
 };
 use kube_fanout::resource::{Encoding, Layout, ResourceKind};
@@ -35,7 +35,7 @@ fuzz_target!(|line: &str| {
     let rewritten = rewritten(&query);
     let again = Query::parse(Some(&rewritten));
     assert_eq!(ListOptions::from_query(&again), options, "{rewritten}");
-    let Ok(Target::Resource(path)) = Target::parse(&uri) else {
+    let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) else {
         return;
     };
     // Of a proxied path upstream makes what it likes.
@@ -58,7 +58,7 @@ fuzz_target!(|line: &str| {
             encoding: Encoding::Json,
             warnings: Vec::new(),
         };
-        let Ok(read) = Read::decide(&path, &options, &kind) else {
+        let Ok(read) = CacheRead::decide(&path, &options, &kind) else {
             continue;
         };
         assert_eq!(path.spelling, Spelling::Clean);

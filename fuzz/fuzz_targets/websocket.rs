@@ -2,18 +2,18 @@
 //! frames finds; what is kept of them is bounded. The first four bytes are the lengths of the chunks, over and over.
 #![no_main]
 
-use kube_fanout::connection::websocket::{ClientFrames, Received};
+use kube_fanout::connection::websocket::{ClientFrames, ControlRequest};
 use libfuzzer_sys::fuzz_target;
 
 const PING_LEN_MAX: usize = 125;
 
-fn heard<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Received> {
+fn heard<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<ControlRequest> {
     let mut frames = ClientFrames::default();
     let mut heard = Vec::new();
     for mut chunk in chunks {
         while let Some(received) = frames.next(&mut chunk) {
             assert!(
-                !matches!(heard.last(), Some(Received::Close | Received::Unmasked)),
+                !matches!(heard.last(), Some(ControlRequest::Close | ControlRequest::Unmasked)),
                 "nothing is heard after the end"
             );
             heard.push(received);
@@ -24,11 +24,11 @@ fn heard<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Received> {
 }
 
 /// The same by the book (RFC 6455 §5.2), with all bytes at hand.
-fn expected(mut bytes: &[u8]) -> Vec<Received> {
+fn expected(mut bytes: &[u8]) -> Vec<ControlRequest> {
     let mut heard = Vec::new();
     while let [kind, len, rest @ ..] = bytes {
         if len & 0x80 == 0 {
-            heard.push(Received::Unmasked);
+            heard.push(ControlRequest::Unmasked);
             break;
         }
         let extended = match len & 0x7f {
@@ -43,7 +43,7 @@ fn expected(mut bytes: &[u8]) -> Vec<Received> {
             break;
         };
         if kind & 0xf == 8 {
-            heard.push(Received::Close);
+            heard.push(ControlRequest::Close);
             break;
         }
         let len = match number {
@@ -61,7 +61,7 @@ fn expected(mut bytes: &[u8]) -> Vec<Received> {
         if kind & 0xf == 9 {
             let unmasked = payload.iter().zip(mask.iter().cycle());
             let unmasked = unmasked.map(|(byte, mask)| byte ^ mask).take(PING_LEN_MAX);
-            heard.push(Received::Ping(unmasked.collect()));
+            heard.push(ControlRequest::Ping(unmasked.collect()));
         }
         bytes = rest;
     }

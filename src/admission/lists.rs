@@ -12,7 +12,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use crate::fairness::line::{Entry, Line};
+use crate::fairness::line::{FairQueue, QueueDecision};
 use crate::fairness::{Peer, Share};
 
 /// Slow lists for each place. They cost memory, and at most what a client's window and the kernel hold of it; hardly any work.
@@ -20,10 +20,10 @@ pub(super) const SLOW_LISTS_PER_PLACE: usize = 4;
 
 /// What a list and those who want its place tell each other.
 #[derive(Debug, Default)]
-pub(super) struct Stall(Mutex<Stalled>);
+pub(super) struct Stall(Mutex<StallState>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Stalled {
+struct StallState {
     /// Since when the list waits for its client; nothing while it is being made.
     since: Option<Instant>,
     /// It has lost its place.
@@ -55,7 +55,7 @@ impl Stall {
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    fn stalled(&self) -> MutexGuard<'_, Stalled> {
+    fn stalled(&self) -> MutexGuard<'_, StallState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,9 +63,9 @@ impl Stall {
 /// See the module. `T` is what somebody who waits is told by.
 #[derive(Debug)]
 pub(super) struct Lists<T> {
-    pub(super) line: Line<T>,
+    pub(super) line: FairQueue<T>,
     /// Lists that have a place, by number.
-    placed: HashMap<u64, Placed, foldhash::fast::RandomState>,
+    placed: HashMap<u64, ListHolder, foldhash::fast::RandomState>,
     slow: Share,
     next_id: u64,
     /// When slow ones were looked for last.
@@ -73,7 +73,7 @@ pub(super) struct Lists<T> {
 }
 
 #[derive(Debug)]
-struct Placed {
+struct ListHolder {
     peer: Peer,
     stall: Arc<Stall>,
 }
@@ -82,7 +82,7 @@ impl<T> Lists<T> {
     /// So many places, and so many who may wait for one.
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
-            line: Line::new(running_max, waiting_max),
+            line: FairQueue::new(running_max, waiting_max),
             placed: HashMap::default(),
             slow: Share::new(running_max.saturating_mul(SLOW_LISTS_PER_PLACE)),
             next_id: 0,
@@ -99,7 +99,7 @@ impl<T> Lists<T> {
     pub(super) fn begin(&mut self, peer: Peer, stall: Arc<Stall>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.placed.insert(id, Placed { peer, stall });
+        self.placed.insert(id, ListHolder { peer, stall });
         id
     }
 
@@ -113,13 +113,13 @@ impl<T> Lists<T> {
 
     /// Gives a slow list a place again, if there is one for its peer. Nobody who waits is passed: there would be none for them.
     pub(super) fn regain(&mut self, id: u64, peer: Peer, stall: &Arc<Stall>) -> bool {
-        if !matches!(self.line.enter(peer), Entry::Runs) {
+        if !matches!(self.line.enter(peer), QueueDecision::Runs) {
             return false;
         }
         self.slow.give_back(peer);
         stall.set_slow(false);
         let stall = Arc::clone(stall);
-        self.placed.insert(id, Placed { peer, stall });
+        self.placed.insert(id, ListHolder { peer, stall });
         true
     }
 

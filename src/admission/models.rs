@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::*;
 
-type Listing = Pin<Box<dyn Future<Output = Result<ListPlace, Status>>>>;
+type Listing = Pin<Box<dyn Future<Output = Result<ListPermit, Status>>>>;
 
 fn list(admission: &Admission) -> Listing {
     let admission = admission.clone();
@@ -15,7 +15,7 @@ fn list(admission: &Admission) -> Listing {
 }
 
 /// What a list has after one look.
-fn look(listing: &mut Listing) -> Option<ListPlace> {
+fn look(listing: &mut Listing) -> Option<ListPermit> {
     match listing
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))

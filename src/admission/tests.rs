@@ -63,8 +63,8 @@ async fn a_list_waits_for_its_turn_and_no_longer_than_it_may() {
     );
     drop(place);
     assert_eq!(metrics.lists_running.get(), 0);
-    assert_eq!(metrics.refusals.count(Refused::Lists), 1);
-    assert_eq!(metrics.refusals.count(Refused::ListWait), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::Lists), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::ListWait), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +131,7 @@ fn watches_are_counted_until_they_are_gone() {
     check_refused(admission.watch(Peer::UNKNOWN), "too many watches are open");
     drop(place);
     drop(admission.watch(Peer::UNKNOWN).unwrap());
-    assert_eq!(metrics.refusals.count(Refused::Watches), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::Watches), 1);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn without_memory_one_list_goes_on_at_a_time() {
     check_refused(admission.list(Peer::UNKNOWN).await, "memory is short");
     drop(place);
     drop(admission.list(Peer::UNKNOWN).await.unwrap());
-    assert_eq!(metrics.refusals.count(Refused::Memory), 2);
+    assert_eq!(metrics.refusals.count(LimitLabel::Memory), 2);
 }
 
 #[test]
@@ -208,7 +208,7 @@ async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
 }
 
 /// How long the list takes for so many frames whose client waits for them.
-async fn frames(list: &mut ListPlace, count: u32) -> Duration {
+async fn frames(list: &mut ListPermit, count: u32) -> Duration {
     let begun = Instant::now();
     for _ in 0..count {
         poll_fn(|context| list.poll_work(context)).await;

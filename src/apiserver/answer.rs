@@ -15,12 +15,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 
 use super::caches::object;
-use super::form::{Form, Shape, in_form};
+use super::form::{AcceptHeader, ResultShape, in_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::reads::unknown_label;
-use super::route::{NoRoute, Route, Verb};
-use super::storage::Target;
+use super::route::{ResourceVerb, Route, RouteError};
+use super::storage::WriteTarget;
 use super::store::Store;
 use super::{body, discovery, nesting};
 use crate::protocol::request::Query;
@@ -30,7 +30,7 @@ use crate::view::selector::{FieldSelector, LabelSelector, Selector};
 use options::{delete_options, dry_run};
 
 /// What every answer's body is.
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, io::Error>;
+pub(super) type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The API server's own bound on a written body.
 const BODY_LEN_MAX: usize = 3 << 20;
@@ -43,7 +43,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// What answers need to look at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answers<'a> {
+pub(super) struct AnswerContext<'a> {
     pub(super) store: &'a Store,
     pub(super) catalogue: &'a Catalogue,
     /// `host:port` for discovery.
@@ -51,17 +51,17 @@ pub(super) struct Answers<'a> {
 }
 
 /// A write or a read of one object, its body read.
-struct Asked<'a> {
-    verb: Verb,
-    target: Target,
+struct ObjectRequest<'a> {
+    verb: ResourceVerb,
+    target: WriteTarget,
     query: &'a Query,
     content_type: &'a str,
     body: Bytes,
 }
 
-impl Answers<'_> {
+impl AnswerContext<'_> {
     /// Answers one request that is neither a list nor a watch.
-    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<AnswerBody>
+    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<ApiBody>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -80,7 +80,7 @@ impl Answers<'_> {
             }
             return self.document(&route, &head.headers);
         };
-        let wish = match Form::of(&head.headers).wish() {
+        let wish = match AcceptHeader::of(&head.headers).wish() {
             Ok(wish) => wish,
             Err(refusal) => return refused(&refusal),
         };
@@ -89,14 +89,14 @@ impl Answers<'_> {
             Err(refusal) => return refused(&refusal),
         };
         let outcome = dry_run(verb, query).and_then(|mode| {
-            let target = Target {
+            let target = WriteTarget {
                 kind_index,
                 key,
                 part,
                 mode,
             };
             let depth = nesting::text_depth(&body);
-            let asked = Asked {
+            let asked = ObjectRequest {
                 verb,
                 target,
                 query,
@@ -105,57 +105,57 @@ impl Answers<'_> {
             };
             nesting::with_stack(depth, || self.resource(asked))
         });
-        let shape = if verb == Verb::DeleteCollection {
-            Shape::List
+        let shape = if verb == ResourceVerb::DeleteCollection {
+            ResultShape::List
         } else {
-            Shape::Object
+            ResultShape::Object
         };
         let kind = self.catalogue.kind(kind_index);
         // What was written stays written, whether or not it can be shown.
         let outcome = outcome.and_then(|bytes| in_form(wish, shape, kind, bytes));
         match outcome {
-            Ok(bytes) if verb == Verb::Create => json(StatusCode::CREATED, &bytes),
+            Ok(bytes) if verb == ResourceVerb::Create => json(StatusCode::CREATED, &bytes),
             Ok(bytes) => json(StatusCode::OK, &bytes),
             Err(refusal) => refused(&refusal),
         }
     }
 
-    fn resource(&self, mut asked: Asked<'_>) -> Result<Bytes, Status> {
+    fn resource(&self, mut asked: ObjectRequest<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(asked.target.kind_index);
         match asked.verb {
-            Verb::Get => self.get(&asked),
-            Verb::Create => {
+            ResourceVerb::Get => self.get(&asked),
+            ResourceVerb::Create => {
                 let object = written(kind, &asked)?;
                 self.store
                     .write(|storage, stamp| storage.create(&asked.target, object, stamp))
             }
-            Verb::Update => {
+            ResourceVerb::Update => {
                 let object = written(kind, &asked)?;
                 self.store
                     .write(|storage, _| storage.update(&asked.target, object))
             }
-            Verb::Patch => {
+            ResourceVerb::Patch => {
                 let patch = Patch::decode(kind, asked.content_type, &asked.body)?;
                 self.store
                     .write(|storage, _| storage.patch(&asked.target, &patch))
             }
-            Verb::Delete => {
+            ResourceVerb::Delete => {
                 let (preconditions, mode) = delete_options(&asked.body, asked.target.mode)?;
                 asked.target.mode = mode;
                 self.store
                     .write(|storage, stamp| storage.delete(&asked.target, &preconditions, stamp))
             }
-            Verb::DeleteCollection => {
+            ResourceVerb::DeleteCollection => {
                 let (_, mode) = delete_options(&asked.body, asked.target.mode)?;
                 asked.target.mode = mode;
                 self.delete_collection(&asked)
             }
-            Verb::List | Verb::Watch => Err(Status::method_not_allowed()),
+            ResourceVerb::List | ResourceVerb::Watch => Err(Status::method_not_allowed()),
         }
     }
 
     /// Reads ask for a version at most to be new enough; memory always is, or the version does not exist yet.
-    fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
+    fn get(&self, asked: &ObjectRequest<'_>) -> Result<Bytes, Status> {
         let version = asked.query.first("resourceVersion");
         if let Some(version) = version.filter(|version| !version.is_empty()) {
             version.parse::<ResourceVersion>().map_err(|fault| {
@@ -169,7 +169,7 @@ impl Answers<'_> {
     }
 
     /// Deletes what a list with the same selectors would show.
-    fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
+    fn delete_collection(&self, asked: &ObjectRequest<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(asked.target.kind_index);
         let fields = FieldTable::of(&kind.resource.gvr);
         let text = |name| asked.query.first(name).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Answers<'_> {
         self.store.delete_collection(&asked.target, &chosen)
     }
 
-    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<AnswerBody> {
+    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<ApiBody> {
         let aggregated = wants_aggregated(headers);
         match route {
             Route::CoreVersions if aggregated => {
@@ -228,20 +228,20 @@ impl Answers<'_> {
 }
 
 /// The answer to a request that leads nowhere.
-pub(super) fn no_route(why: &NoRoute) -> Response<AnswerBody> {
+pub(super) fn no_route(why: &RouteError) -> Response<ApiBody> {
     match why {
-        NoRoute::Page => page_not_found(),
-        NoRoute::Refused(refusal) => refused(refusal),
+        RouteError::Page => page_not_found(),
+        RouteError::Refused(refusal) => refused(refusal),
     }
 }
 
 /// A `Status` as an answer.
-pub(super) fn refused(refusal: &Status) -> Response<AnswerBody> {
+pub(super) fn refused(refusal: &Status) -> Response<ApiBody> {
     whole_body(refusal.to_response())
 }
 
 /// Compact JSON and the newline behind it.
-pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<AnswerBody> {
+pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<ApiBody> {
     whole(code, JSON, [document, b"\n".as_slice()].concat().into())
 }
 
@@ -280,7 +280,7 @@ where
     }
 }
 
-fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Status> {
+fn written(kind: &ServedKind, asked: &ObjectRequest<'_>) -> Result<serde_json::Value, Status> {
     match asked.content_type {
         "application/json" | "" => body::decode(kind, &asked.body),
         _ => Err(unknown_format()),
@@ -324,7 +324,7 @@ fn accept_elements(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|element| !element.is_empty())
 }
 
-fn discovered(document: Bytes) -> Response<AnswerBody> {
+fn discovered(document: Bytes) -> Response<ApiBody> {
     let mut response = json(StatusCode::OK, &document);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, AGGREGATED);
@@ -333,18 +333,18 @@ fn discovered(document: Bytes) -> Response<AnswerBody> {
     response
 }
 
-fn page_not_found() -> Response<AnswerBody> {
+fn page_not_found() -> Response<ApiBody> {
     whole_body(PlainText::not_found().to_response())
 }
 
-fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+fn nosniff(mut response: Response<ApiBody>) -> Response<ApiBody> {
     response
         .headers_mut()
         .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<AnswerBody> {
+fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<ApiBody> {
     let mut response = whole_body(Response::new(body));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -352,6 +352,6 @@ fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<A
 }
 
 /// A body that is in memory.
-pub(super) fn whole_body(response: Response<Bytes>) -> Response<AnswerBody> {
+pub(super) fn whole_body(response: Response<Bytes>) -> Response<ApiBody> {
     response.map(|body| UnsyncBoxBody::new(Full::new(body).map_err(|never| match never {})))
 }

@@ -25,12 +25,12 @@ use rustls_pki_types::CertificateDer;
 use super::kinds::Catalogue;
 use super::store::Store;
 use crate::auth::access::Access;
-use crate::auth::rbac::{Decision, Policy};
+use crate::auth::rbac::{RbacDecision, RbacPolicy};
 use crate::auth::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User};
 use crate::protocol::status::{PlainText, Status};
 use attributes::{access, denied};
 use authentication::Unauthenticated;
-use certificates::{Authorities, FrontProxies};
+use certificates::{CertificateAuthorities, FrontProxies};
 use impersonation::LastModes;
 use roles::Roles;
 
@@ -49,7 +49,7 @@ pub struct AuthOptions {
     /// Whether requests without credentials are those of `system:anonymous`, instead of being refused.
     pub anonymous: bool,
     /// What decides.
-    pub authorization: Authorization,
+    pub authorization: AuthorizerKind,
     /// The server's own audiences: tokens that name none are good for these.
     pub audiences: Vec<String>,
     /// Authorities of client certificates; without any, certificates say nothing. TLS must ask for certificates, too.
@@ -71,7 +71,7 @@ pub enum AuthError {
 
 /// What decides whether a request is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Authorization {
+pub enum AuthorizerKind {
     /// Roles and bindings in the server's own store.
     #[default]
     Rbac,
@@ -84,7 +84,7 @@ impl Default for AuthOptions {
         Self {
             tokens: Tokens::default(),
             anonymous: true,
-            authorization: Authorization::default(),
+            authorization: AuthorizerKind::default(),
             audiences: vec![AUDIENCE.to_owned()],
             client_ca: Vec::new(),
             front_proxy: None,
@@ -97,9 +97,9 @@ impl Default for AuthOptions {
 pub(super) struct Auth {
     options: AuthOptions,
     /// Follows the store; unused where nothing is refused.
-    policy: Arc<RwLock<Policy>>,
-    access: Admission,
-    client_authorities: Option<Authorities>,
+    policy: Arc<RwLock<RbacPolicy>>,
+    access: RequestChecks,
+    client_authorities: Option<CertificateAuthorities>,
     front_proxies: Option<FrontProxies>,
     last_modes: LastModes,
     /// Whom everybody is, if nobody is checked.
@@ -108,14 +108,14 @@ pub(super) struct Auth {
 
 /// Whether requests are looked at at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admission {
+enum RequestChecks {
     Everybody,
     Checked,
 }
 
 /// Whom an admitted request acts as.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedUser {
     pub(super) user: Arc<User>,
     /// Whether the sender has shown no credentials.
     pub(super) is_anonymous: bool,
@@ -143,21 +143,21 @@ impl Auth {
         store: &Store,
     ) -> Result<Self, AuthError> {
         let access = match options {
-            Some(_) => Admission::Checked,
-            None => Admission::Everybody,
+            Some(_) => RequestChecks::Checked,
+            None => RequestChecks::Everybody,
         };
         let options = options.unwrap_or_else(|| AuthOptions {
-            authorization: Authorization::AlwaysAllow,
+            authorization: AuthorizerKind::AlwaysAllow,
             ..AuthOptions::default()
         });
         let policy = Arc::default();
-        if options.authorization == Authorization::Rbac {
+        if options.authorization == AuthorizerKind::Rbac {
             store.add_publisher(Box::new(Roles::new(catalogue, Arc::clone(&policy))));
             bootstrap::write(catalogue, store);
         }
         let client_authorities = match options.client_ca.as_slice() {
             [] => None,
-            authorities => Some(Authorities::new(authorities)?),
+            authorities => Some(CertificateAuthorities::new(authorities)?),
         };
         let front_proxies = options.front_proxy.as_ref().map(FrontProxies::new);
         Ok(Self {
@@ -184,9 +184,9 @@ impl Auth {
         &self,
         request: &Request<B>,
         chain: &[CertificateDer<'static>],
-    ) -> Result<Admitted, Rejection> {
-        if self.access == Admission::Everybody {
-            return Ok(Admitted {
+    ) -> Result<AdmittedUser, Rejection> {
+        if self.access == RequestChecks::Everybody {
+            return Ok(AdmittedUser {
                 user: Arc::clone(&self.anonymous),
                 is_anonymous: false,
             });
@@ -204,11 +204,11 @@ impl Auth {
             })?
             .unwrap_or(sender);
         match self.authorize(&user, &asked) {
-            Decision::Allowed(_) => Ok(Admitted {
+            RbacDecision::Allowed(_) => Ok(AdmittedUser {
                 user: Arc::new(user),
                 is_anonymous,
             }),
-            Decision::NotAllowed(reason) => Err(Rejection::Status {
+            RbacDecision::NotAllowed(reason) => Err(Rejection::Status {
                 status: denied(&user, &asked, &reason),
                 is_anonymous,
             }),
@@ -228,9 +228,9 @@ impl Auth {
     }
 
     /// Whether a user may do something.
-    pub(super) fn authorize(&self, user: &User, access: &Access) -> Decision {
-        if self.options.authorization == Authorization::AlwaysAllow || user.is_in(MASTERS) {
-            return Decision::Allowed(String::new());
+    pub(super) fn authorize(&self, user: &User, access: &Access) -> RbacDecision {
+        if self.options.authorization == AuthorizerKind::AlwaysAllow || user.is_in(MASTERS) {
+            return RbacDecision::Allowed(String::new());
         }
         // Nothing under the lock panics half way.
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
 use super::{nesting, object_meta, render};
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::resource::Layout;
 
 /// How the API server names its set of known types in "no kind … is registered" texts. Depends on the build; not
@@ -89,9 +89,9 @@ pub(super) fn check_patched(kind: &ServedKind, value: &mut Value) -> Result<(), 
 fn unreadable_patch(kind: &ServedKind, value: &Value, why: &str) -> Status {
     let object = render::object(kind.resource.layout, value);
     let quoted = format!("{:?}", String::from_utf8_lossy(&object));
-    let details = Details {
-        causes: vec![Cause::invalid("patch", &quoted, why)],
-        ..Details::default()
+    let details = StatusDetails {
+        causes: vec![StatusCause::invalid("patch", &quoted, why)],
+        ..StatusDetails::default()
     };
     Status::invalid("", details)
 }
@@ -142,9 +142,9 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
             let object_name = object.map_or("", |metadata| text(metadata, "name"));
             let subject = format!("{name}.{}", kind.resource.gvr.group);
             let rule = format!("must be {wanted_kind}");
-            let details = Details {
+            let details = StatusDetails {
                 kind: name.to_owned(),
-                causes: vec![Cause::invalid("kind", &format!("{name:?}"), &rule)],
+                causes: vec![StatusCause::invalid("kind", &format!("{name:?}"), &rule)],
                 ..kind.kind_details(object_name)
             };
             return refuse(Status::invalid(&subject, details));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::kinds::Catalogue;
 use super::storage;
 use super::store::Publisher;
-use crate::cache::{Change, Observer, Retention, Writer};
+use crate::cache::{CacheWriter, Change, Observer, Retention};
 use crate::decode::{ScanError, scan_object};
 use crate::resource::{EventKind, FieldTable, Object, ResourceVersion};
-use crate::view::{Hub, Served};
+use crate::view::{Hub, ServedResource};
 
 /// The same history as a gateway keeps by default.
 const RETENTION: Retention = Retention {
@@ -30,7 +30,7 @@ pub(super) struct Caches {
 
 #[derive(Debug)]
 struct KindCache {
-    writer: Writer,
+    writer: CacheWriter,
     fields: FieldTable,
     hub: Arc<Hub>,
 }
@@ -41,7 +41,7 @@ impl Caches {
         let kinds = catalogue.kinds().iter().map(|kind| {
             let hub = Arc::new(Hub::new(&kind.resource));
             let observer = Arc::clone(&hub) as Arc<dyn Observer>;
-            let mut writer = Writer::new(kind.resource.clone(), RETENTION, observer);
+            let mut writer = CacheWriter::new(kind.resource.clone(), RETENTION, observer);
             // A new cache is at version 0, which no list is older than.
             let filled = writer.replace(Vec::new(), EMPTY_AT, Instant::now());
             debug_assert!(filled.is_ok(), "the first list fills the cache");
@@ -57,8 +57,8 @@ impl Caches {
     }
 
     /// The readers' side of all kinds, by kind.
-    pub(super) fn served(&self) -> Vec<Served> {
-        let served = |kind: &KindCache| Served {
+    pub(super) fn served(&self) -> Vec<ServedResource> {
+        let served = |kind: &KindCache| ServedResource {
             cache: Arc::clone(kind.writer.cache()),
             hub: Arc::clone(&kind.hub),
         };
@@ -68,7 +68,7 @@ impl Caches {
 
 impl KindCache {
     /// What a cache is told of a change; none of an object that cannot be read, which the write rules exclude.
-    fn change(&self, change: &storage::Change) -> Option<Change> {
+    fn change(&self, change: &storage::StoredChange) -> Option<Change> {
         match object(&change.object, self.fields) {
             Ok(object) if change.event == EventKind::Deleted => Some(Change::Delete(object)),
             Ok(object) => Some(Change::Put(object)),
@@ -86,7 +86,7 @@ pub(super) fn object(bytes: &[u8], fields: FieldTable) -> Result<Object, ScanErr
 }
 
 impl Publisher for Caches {
-    fn publish(&mut self, changes: &[storage::Change]) {
+    fn publish(&mut self, changes: &[storage::StoredChange]) {
         let Some(kind_index) = changes.first().map(|change| change.kind_index) else {
             return;
         };

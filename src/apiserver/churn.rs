@@ -22,7 +22,7 @@ const OBJECT_COUNT_MAX: u32 = 999_999;
 
 /// `pods=1000`: how many objects of a kind to begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectCount {
+pub struct InitialCount {
     /// Plural name.
     pub resource: String,
     /// Objects.
@@ -45,18 +45,18 @@ pub struct UnknownResource {
 
 /// What to write next.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct ChurnStep {
     /// Index into the catalogue.
     pub kind_index: usize,
     /// Namespace and name.
     pub key: ObjectKey,
     /// What to do with it.
-    pub act: Act,
+    pub act: ChurnWrite,
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub enum ChurnWrite {
     /// A new object.
     Create(Value),
     /// A merge patch.
@@ -77,13 +77,13 @@ pub struct Churn {
 #[derive(Debug)]
 struct Population {
     kind_index: usize,
-    shape: objects::Shape,
+    shape: objects::ObjectTemplate,
     wanted: u32,
     live: Vec<u32>,
     next: u32,
 }
 
-impl FromStr for ObjectCount {
+impl FromStr for InitialCount {
     type Err = InvalidObjectCount;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -113,11 +113,11 @@ impl Churn {
     /// A resource that is not served.
     pub fn new(
         catalogue: &Catalogue,
-        counts: &[ObjectCount],
+        counts: &[InitialCount],
         object_len: usize,
         seed: u64,
     ) -> Result<Self, UnknownResource> {
-        let population = |count: &ObjectCount| {
+        let population = |count: &InitialCount| {
             let kind_index =
                 catalogue
                     .index_of_plural(&count.resource)
@@ -126,7 +126,7 @@ impl Churn {
                     })?;
             Ok(Population {
                 kind_index,
-                shape: objects::Shape::of(catalogue.kind(kind_index)),
+                shape: objects::ObjectTemplate::of(catalogue.kind(kind_index)),
                 wanted: count.count,
                 live: Vec::new(),
                 next: 0,
@@ -140,14 +140,14 @@ impl Churn {
     }
 
     /// The next object that is still missing from the beginning, kind by kind; none when all are there.
-    pub fn seed(&mut self, now_ns: i128) -> Option<Step> {
+    pub fn seed(&mut self, now_ns: i128) -> Option<ChurnStep> {
         let object_len = self.object_len;
         let kind = self.kinds.iter_mut().find(|kind| kind.next < kind.wanted)?;
         Some(kind.create(object_len, now_ns))
     }
 
     /// The next change; none without objects. The number of objects stays near what it began with.
-    pub fn step(&mut self, now_ns: i128) -> Option<Step> {
+    pub fn step(&mut self, now_ns: i128) -> Option<ChurnStep> {
         let total: u64 = self.kinds.iter().map(|kind| u64::from(kind.wanted)).sum();
         if total == 0 {
             return None;
@@ -168,28 +168,28 @@ impl Churn {
         let at = usize::try_from(which % kind.live.len() as u64).unwrap_or_default();
         if changing {
             let number = kind.live.swap_remove(at);
-            return Some(kind.step(number, Act::Delete));
+            return Some(kind.step(number, ChurnWrite::Delete));
         }
         let number = kind.live[at];
         let annotations = json!({WRITTEN_AT: now_ns.to_string()});
         Some(kind.step(
             number,
-            Act::Patch(json!({"metadata": {"annotations": annotations}})),
+            ChurnWrite::Patch(json!({"metadata": {"annotations": annotations}})),
         ))
     }
 }
 
 impl Population {
-    fn create(&mut self, object_len: usize, now_ns: i128) -> Step {
+    fn create(&mut self, object_len: usize, now_ns: i128) -> ChurnStep {
         let number = self.next;
         self.next += 1;
         self.live.push(number);
         let object = self.shape.object(number, object_len, now_ns);
-        self.step(number, Act::Create(object))
+        self.step(number, ChurnWrite::Create(object))
     }
 
-    fn step(&self, number: u32, act: Act) -> Step {
-        Step {
+    fn step(&self, number: u32, act: ChurnWrite) -> ChurnStep {
+        ChurnStep {
             kind_index: self.kind_index,
             key: self.shape.key(number),
             act,

@@ -32,7 +32,7 @@ const STREAMS_MAX: u32 = 250;
 
 /// Who a request came from, and how to let its connection take no more.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ConnectionInfo {
     pub(super) peer: SocketAddr,
     /// The client's chain, of which it holds the key.
     pub(super) certificates: Vec<CertificateDer<'static>>,
@@ -40,7 +40,7 @@ pub(super) struct Connection {
     closing: OnceLock<()>,
 }
 
-impl Connection {
+impl ConnectionInfo {
     /// Lets it take no more requests.
     pub(super) fn close(&self) {
         // Closed twice is closed.
@@ -125,7 +125,7 @@ async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let shared = Arc::new(Connection {
+    let shared = Arc::new(ConnectionInfo {
         peer,
         certificates,
         goaway: Notify::new(),

@@ -72,12 +72,12 @@ struct ServerAddress<'a> {
 #[derive(Serialize)]
 struct GroupList<'a> {
     kind: &'static str,
-    groups: Vec<Group<'a>>,
+    groups: Vec<ApiGroup<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Group<'a> {
+struct ApiGroup<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,34 +126,34 @@ struct Resource<'a> {
 struct Aggregated<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Named<'a>,
-    items: Vec<AggregatedGroup<'a>>,
+    metadata: NameMeta<'a>,
+    items: Vec<ApiGroupDiscovery<'a>>,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NameMeta<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'a str,
 }
 
 #[derive(Serialize)]
-struct AggregatedGroup<'a> {
-    metadata: Named<'a>,
-    versions: Vec<AggregatedVersion<'a>>,
+struct ApiGroupDiscovery<'a> {
+    metadata: NameMeta<'a>,
+    versions: Vec<ApiVersionDiscovery<'a>>,
 }
 
 #[derive(Serialize)]
-struct AggregatedVersion<'a> {
+struct ApiVersionDiscovery<'a> {
     version: &'a str,
-    resources: Vec<AggregatedResource<'a>>,
+    resources: Vec<ApiResourceDiscovery<'a>>,
     freshness: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct AggregatedResource<'a> {
+struct ApiResourceDiscovery<'a> {
     resource: &'a str,
-    response_kind: ResponseKind<'a>,
+    response_kind: ResponseGvk<'a>,
     scope: &'static str,
     singular_resource: &'a str,
     verbs: &'static [&'static str],
@@ -167,13 +167,13 @@ struct AggregatedResource<'a> {
 #[serde(rename_all = "camelCase")]
 struct Subresource<'a> {
     subresource: &'static str,
-    response_kind: ResponseKind<'a>,
+    response_kind: ResponseGvk<'a>,
     verbs: &'static [&'static str],
 }
 
 /// Group and version stay empty for compiled-in kinds, as the API server leaves them.
 #[derive(Serialize)]
-struct ResponseKind<'a> {
+struct ResponseGvk<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
@@ -201,7 +201,7 @@ pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     let groups = catalogue
         .groups()
         .into_iter()
-        .map(|(name, versions)| Group {
+        .map(|(name, versions)| ApiGroup {
             kind: None,
             api_version: None,
             server_addresses: Some([everywhere(address)]),
@@ -275,11 +275,11 @@ pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
     aggregated(items)
 }
 
-fn aggregated(items: Vec<AggregatedGroup<'_>>) -> Bytes {
+fn aggregated(items: Vec<ApiGroupDiscovery<'_>>) -> Bytes {
     render::json(&Aggregated {
         kind: "APIGroupDiscoveryList",
         api_version: "apidiscovery.k8s.io/v2",
-        metadata: Named { name: "" },
+        metadata: NameMeta { name: "" },
         items,
     })
 }
@@ -288,10 +288,10 @@ fn aggregated_group<'a>(
     catalogue: &'a Catalogue,
     name: &'a str,
     versions: &[&'a str],
-) -> AggregatedGroup<'a> {
+) -> ApiGroupDiscovery<'a> {
     let versions = versions
         .iter()
-        .map(|version| AggregatedVersion {
+        .map(|version| ApiVersionDiscovery {
             version,
             resources: catalogue
                 .of(name, version)
@@ -300,20 +300,20 @@ fn aggregated_group<'a>(
             freshness: "Current",
         })
         .collect();
-    AggregatedGroup {
-        metadata: Named { name },
+    ApiGroupDiscovery {
+        metadata: NameMeta { name },
         versions,
     }
 }
 
-fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
+fn aggregated_resource(kind: &ServedKind) -> ApiResourceDiscovery<'_> {
     let response_kind = || match kind.resource.layout {
-        Layout::Typed => ResponseKind {
+        Layout::Typed => ResponseGvk {
             group: "",
             version: "",
             kind: &kind.resource.kind,
         },
-        Layout::Dynamic => ResponseKind {
+        Layout::Dynamic => ResponseGvk {
             group: &kind.resource.gvr.group,
             version: &kind.resource.gvr.version,
             kind: &kind.resource.kind,
@@ -324,7 +324,7 @@ fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
         response_kind: response_kind(),
         verbs: STATUS_VERBS,
     });
-    AggregatedResource {
+    ApiResourceDiscovery {
         resource: &kind.resource.gvr.resource,
         response_kind: response_kind(),
         scope: if kind.resource.namespaced {
@@ -339,7 +339,7 @@ fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
     }
 }
 
-fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> Group<'a> {
+fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> ApiGroup<'a> {
     let versions: Vec<_> = versions
         .iter()
         .map(|version| GroupVersion {
@@ -347,7 +347,7 @@ fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> Group<'a> {
             version,
         })
         .collect();
-    Group {
+    ApiGroup {
         kind: Some("APIGroup"),
         api_version: Some("v1"),
         name,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::reviews::Review;
-use super::route::Verb;
+use super::route::ResourceVerb;
 use crate::protocol::status::Status;
 pub use nonsense::Nonsense;
 
@@ -26,12 +26,12 @@ const FRAME_LEN_MAX: usize = 256 << 20;
 /// `{"fault":{"cutWatch":{"afterBytes":700}},"resource":"pods","count":2}` or `{"fault":"compact"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct FaultOrder {
     /// What is to happen.
     pub fault: Fault,
     /// To which verb; all when missing. Faults of streams mean watches in any case.
     #[serde(default)]
-    pub verb: Option<Verb>,
+    pub verb: Option<ResourceVerb>,
     /// To which resource, by plural name, or `reviews` for all reviews; all when missing.
     #[serde(default)]
     pub resource: Option<String>,
@@ -93,7 +93,7 @@ const fn one() -> u32 {
 
 /// What an order asks of the server right now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum FaultEffect {
     /// Nothing: the fault waits for its requests.
     Armed,
     /// End the watches of a resource, or all.
@@ -123,7 +123,7 @@ pub enum FaultError {
 
 /// What befalls one request, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct RequestFate {
     /// Wait first.
     pub delay: Option<Duration>,
     /// Then refuse.
@@ -183,7 +183,7 @@ pub struct FaultCounts {
 /// The armed faults and what they did so far.
 #[derive(Debug, Default)]
 pub struct Faults {
-    armed: Vec<Order>,
+    armed: Vec<FaultOrder>,
     counts: FaultCounts,
 }
 
@@ -192,20 +192,20 @@ impl Faults {
     ///
     /// # Errors
     /// Orders beyond a bound.
-    pub fn order(&mut self, order: Order) -> Result<Effect, FaultError> {
+    pub fn order(&mut self, order: FaultOrder) -> Result<FaultEffect, FaultError> {
         let too_much = |what, max| Err(FaultError::TooMuch { what, max });
         match order.fault {
             Fault::EndWatches => {
                 self.counts.ended += 1;
-                return Ok(Effect::EndWatches(order.resource));
+                return Ok(FaultEffect::EndWatches(order.resource));
             }
             Fault::Compact => {
                 self.counts.compacted += 1;
-                return Ok(Effect::Compact(order.resource));
+                return Ok(FaultEffect::Compact(order.resource));
             }
             Fault::Clear => {
                 self.armed.clear();
-                return Ok(Effect::Armed);
+                return Ok(FaultEffect::Armed);
             }
             Fault::Refuse { code, .. } if !matches!(code, 401 | 403 | 410 | 429 | 500 | 503) => {
                 return Err(FaultError::Code(code));
@@ -231,12 +231,12 @@ impl Faults {
         if order.count > 0 {
             self.armed.push(order);
         }
-        Ok(Effect::Armed)
+        Ok(FaultEffect::Armed)
     }
 
     /// Decides about one request. Of each sort the oldest armed fault strikes.
-    pub fn on_request(&mut self, verb: Verb, resource: &str) -> Fate {
-        let mut fate = Fate::default();
+    pub fn on_request(&mut self, verb: ResourceVerb, resource: &str) -> RequestFate {
+        let mut fate = RequestFate::default();
         for order in &mut self.armed {
             if order.means(verb, resource) && fate.take(order.fault) {
                 order.count -= 1;
@@ -254,15 +254,15 @@ impl Faults {
     }
 }
 
-impl Order {
-    fn means(&self, verb: Verb, resource: &str) -> bool {
+impl FaultOrder {
+    fn means(&self, verb: ResourceVerb, resource: &str) -> bool {
         let of_streams = matches!(
             self.fault,
             Fault::CutWatch { .. } | Fault::GarbageFrame | Fault::OversizedFrame { .. }
         );
         let of_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
         let is_review = Review::is_plural(resource);
-        (!of_streams || verb == Verb::Watch)
+        (!of_streams || verb == ResourceVerb::Watch)
             && (!of_reviews || is_review)
             && self.verb.is_none_or(|wanted| wanted == verb)
             && self
@@ -272,7 +272,7 @@ impl Order {
     }
 }
 
-impl Fate {
+impl RequestFate {
     /// Takes a fault unless one of its sort is taken already; says whether it did.
     fn take(&mut self, fault: Fault) -> bool {
         let stream = &mut self.stream;
@@ -303,7 +303,7 @@ fn put<T>(place: &mut Option<T>, value: T) -> bool {
 }
 
 impl FaultCounts {
-    fn add(&mut self, fate: &Fate) {
+    fn add(&mut self, fate: &RequestFate) {
         self.cut += u64::from(fate.stream.cut_after.is_some());
         self.injected += u64::from(fate.stream.inject.is_some());
         self.refused += u64::from(fate.refusal.is_some());

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::kinds::ServedKind;
 use crate::decode::{ScanError, scan_list};
-use crate::protocol::request::{Wish, json_refusal_form, wish};
+use crate::protocol::request::{JsonChoice, json_refusal_form, wish};
 use crate::protocol::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
@@ -17,20 +17,20 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What a client's `Accept` header asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    wish: Option<Wish>,
+pub(super) struct AcceptHeader {
+    wish: Option<JsonChoice>,
     /// How refusals are written.
     pub(super) refusals: StatusForm,
 }
 
 /// Whether an answer holds one object, or many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ResultShape {
     Object,
     List,
 }
 
-impl Form {
+impl AcceptHeader {
     /// Reads the header. Only JSON is spoken here, and no Tables: elements that ask for anything else are passed over
     /// (protocol.md §5.1).
     pub(super) fn of(headers: &HeaderMap) -> Self {
@@ -46,7 +46,7 @@ impl Form {
     ///
     /// # Errors
     /// 406 if nothing is left of it.
-    pub(super) fn wish(self) -> Result<Wish, Status> {
+    pub(super) fn wish(self) -> Result<JsonChoice, Status> {
         self.wish.ok_or_else(|| {
             not_acceptable("only the following media types are accepted: application/json".into())
         })
@@ -54,30 +54,32 @@ impl Form {
 }
 
 /// The header by which the reading side is asked for a wish; for whole objects where it does not fit what is read.
-pub(super) fn accept_header(wish: Wish, shape: Shape) -> HeaderValue {
+pub(super) fn accept_header(wish: JsonChoice, shape: ResultShape) -> HeaderValue {
     let text = match (wish, shape) {
-        (Wish::MetadataList(MetaVersion::V1), Shape::List) => {
+        (JsonChoice::MetadataList(MetaVersion::V1), ResultShape::List) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
         }
-        (Wish::MetadataList(MetaVersion::V1Beta1), Shape::List) => {
+        (JsonChoice::MetadataList(MetaVersion::V1Beta1), ResultShape::List) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1"
         }
-        (Wish::Metadata(MetaVersion::V1), Shape::Object) => {
+        (JsonChoice::Metadata(MetaVersion::V1), ResultShape::Object) => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
         }
-        (Wish::Metadata(MetaVersion::V1Beta1), Shape::Object) => {
+        (JsonChoice::Metadata(MetaVersion::V1Beta1), ResultShape::Object) => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"
         }
-        (Wish::Whole | Wish::Metadata(_) | Wish::MetadataList(_), _) => return JSON,
+        (JsonChoice::Whole | JsonChoice::Metadata(_) | JsonChoice::MetadataList(_), _) => {
+            return JSON;
+        }
     };
     HeaderValue::from_static(text)
 }
 
 /// The refusal of a wish that does not fit what is answered, in the real server's words (protocol.md §5.2).
-pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Status> {
+pub(super) fn misfit(wish: JsonChoice, shape: ResultShape, kind: &ServedKind) -> Option<Status> {
     let resource = &kind.resource;
     match (wish, shape, resource.layout) {
-        (Wish::Metadata(_), Shape::List, layout) => {
+        (JsonChoice::Metadata(_), ResultShape::List, layout) => {
             let name = match layout {
                 Layout::Typed => format!("*{}.{}", resource.gvr.version, resource.list_kind),
                 Layout::Dynamic => "*unstructured.UnstructuredList".into(),
@@ -86,18 +88,18 @@ pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Stat
                 "you requested PartialObjectMetadata, but the requested object is a list ({name})"
             )))
         }
-        (Wish::MetadataList(_), Shape::Object, Layout::Typed) => {
+        (JsonChoice::MetadataList(_), ResultShape::Object, Layout::Typed) => {
             let name = format!("*{}.{}", resource.gvr.version, resource.kind);
             Some(not_acceptable(format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
             )))
         }
-        (Wish::MetadataList(_), Shape::Object, Layout::Dynamic) => {
+        (JsonChoice::MetadataList(_), ResultShape::Object, Layout::Dynamic) => {
             Some(Status::untyped("content is not a list"))
         }
-        (Wish::Whole, _, _)
-        | (Wish::Metadata(_), Shape::Object, _)
-        | (Wish::MetadataList(_), Shape::List, _) => None,
+        (JsonChoice::Whole, _, _)
+        | (JsonChoice::Metadata(_), ResultShape::Object, _)
+        | (JsonChoice::MetadataList(_), ResultShape::List, _) => None,
     }
 }
 
@@ -106,8 +108,8 @@ pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Stat
 /// # Errors
 /// The wish does not fit.
 pub(super) fn in_form(
-    wish: Wish,
-    shape: Shape,
+    wish: JsonChoice,
+    shape: ResultShape,
     kind: &ServedKind,
     answer: Bytes,
 ) -> Result<Bytes, Status> {
@@ -117,14 +119,14 @@ pub(super) fn in_form(
     if let Some(refusal) = misfit(wish, shape, kind) {
         return Err(refusal);
     }
-    let (Wish::Metadata(version) | Wish::MetadataList(version)) = wish else {
+    let (JsonChoice::Metadata(version) | JsonChoice::MetadataList(version)) = wish else {
         return Ok(answer);
     };
     let layout = kind.resource.layout;
     let partial = Partial { version, layout };
     let cut = match shape {
-        Shape::Object => partial.object(&answer),
-        Shape::List => cut_list(partial, &answer),
+        ResultShape::Object => partial.object(&answer),
+        ResultShape::List => cut_list(partial, &answer),
     };
     cut.map(Into::into)
         .map_err(|fault| Status::untyped(fault.to_string()))

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::reviews;
 use crate::config::ExtraKind;
-use crate::protocol::status::Details;
+use crate::protocol::status::StatusDetails;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 
 /// One served kind, with what discovery and the write rules need to know.
@@ -52,29 +52,29 @@ pub struct InvalidExtraKind {
 }
 
 /// Group, version, plural, kind, short name, scope, status, spec.
-type Row = (
+type KindRow = (
     &'static str,
     &'static str,
     &'static str,
     &'static str,
     &'static str,
-    Scope,
+    KindScope,
     StatusPart,
     Generation,
 );
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum KindScope {
     Namespaced,
     Cluster,
 }
 
 use Generation::Counted;
-use Scope::{Cluster, Namespaced};
+use KindScope::{Cluster, Namespaced};
 use StatusPart::Apart;
 
 /// The built-in kinds. Core comes first, as in discovery; then the groups alphabetically.
-const BUILT_IN: &[Row] = &[
+const BUILT_IN: &[KindRow] = &[
     (
         "",
         "v1",
@@ -234,7 +234,7 @@ const BUILT_IN: &[Row] = &[
 ];
 
 impl ServedKind {
-    fn built_in(row: &Row) -> Self {
+    fn built_in(row: &KindRow) -> Self {
         let &(group, version, plural, kind, short, scope, status, generation) = row;
         Self {
             resource: ResourceKind {
@@ -304,21 +304,21 @@ impl ServedKind {
     }
 
     /// Details that name the object by resource.
-    pub(super) fn resource_details(&self, name: &str) -> Details {
+    pub(super) fn resource_details(&self, name: &str) -> StatusDetails {
         self.details(name, &self.resource.gvr.resource)
     }
 
     /// Details that name the object by kind.
-    pub(super) fn kind_details(&self, name: &str) -> Details {
+    pub(super) fn kind_details(&self, name: &str) -> StatusDetails {
         self.details(name, &self.resource.kind)
     }
 
-    fn details(&self, name: &str, kind: &str) -> Details {
-        Details {
+    fn details(&self, name: &str, kind: &str) -> StatusDetails {
+        StatusDetails {
             name: name.to_owned(),
             group: self.resource.gvr.group.to_string(),
             kind: kind.to_owned(),
-            ..Details::default()
+            ..StatusDetails::default()
         }
     }
 }

@@ -128,26 +128,26 @@ pub(super) fn parse(json: &[u8]) -> Result<Value, String> {
 }
 
 /// A container whose end has not been read.
-enum Open {
+enum OpenContainer {
     Object(Map<String, Value>, Option<String>),
     Array(Vec<Value>),
 }
 
 /// Builds the value of a text that is known to be JSON.
 fn build(json: &[u8]) -> Result<Value, serde_json::Error> {
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenContainer> = Vec::new();
     let mut rest = json;
     while let Some((&first, behind)) = rest.split_first() {
         let (value, behind) = match first {
             b'{' => {
-                open.push(Open::Object(Map::new(), None));
+                open.push(OpenContainer::Object(Map::new(), None));
                 (None, behind)
             }
             b'[' => {
-                open.push(Open::Array(Vec::new()));
+                open.push(OpenContainer::Array(Vec::new()));
                 (None, behind)
             }
-            b'}' | b']' => (open.pop().map(Open::close), behind),
+            b'}' | b']' => (open.pop().map(OpenContainer::close), behind),
             b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => (None, behind),
             _ => {
                 let (scalar, behind) = rest.split_at(scalar_len(rest));
@@ -158,8 +158,8 @@ fn build(json: &[u8]) -> Result<Value, serde_json::Error> {
         match (value, open.last_mut()) {
             (None, _) => {}
             (Some(value), None) => return Ok(value),
-            (Some(value), Some(Open::Array(items))) => items.push(value),
-            (Some(value), Some(Open::Object(map, key))) => match (key.take(), value) {
+            (Some(value), Some(OpenContainer::Array(items))) => items.push(value),
+            (Some(value), Some(OpenContainer::Object(map, key))) => match (key.take(), value) {
                 (Some(key), value) => drop(map.insert(key, value)),
                 (None, Value::String(text)) => *key = Some(text),
                 (None, _) => {}
@@ -169,7 +169,7 @@ fn build(json: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(Value::Null)
 }
 
-impl Open {
+impl OpenContainer {
     fn close(self) -> Value {
         match self {
             Self::Object(map, _) => Value::Object(map),

@@ -75,14 +75,14 @@ static MANAGED_FIELDS_ENTRY: Struct = Struct {
 };
 
 /// Where Go is while it decodes.
-struct Place<'a> {
+struct DecodePath<'a> {
     /// The innermost struct.
     within: &'a str,
     /// All fields that led here, with dots.
     path: &'a str,
 }
 
-impl Place<'_> {
+impl DecodePath<'_> {
     fn refuse(&self, found: &str, wanted: &str) -> String {
         let Self { within, path } = self;
         format!(
@@ -103,7 +103,7 @@ pub(super) fn check(metadata: &Value, within: Option<&str>) -> Result<(), String
         (Value::Object(map), None) => check_struct(&OBJECT_META, map, ""),
         (found, Some(within)) => {
             let path = "metadata";
-            Err(Place { within, path }.refuse(go_name(found), wanted))
+            Err(DecodePath { within, path }.refuse(go_name(found), wanted))
         }
         (found, None) => Err(format!(
             "json: cannot unmarshal {} into Go value of type {wanted}",
@@ -145,7 +145,7 @@ fn check_struct(form: &Struct, map: &Map<String, Value>, root: &str) -> Result<(
             return Ok(());
         };
         let path = format!("{root}{name}");
-        let place = Place {
+        let place = DecodePath {
             within: form.name,
             path: &path,
         };
@@ -153,7 +153,7 @@ fn check_struct(form: &Struct, map: &Map<String, Value>, root: &str) -> Result<(
     })
 }
 
-fn check_field(place: &Place<'_>, wanted: Type, value: &Value) -> Result<(), String> {
+fn check_field(place: &DecodePath<'_>, wanted: Type, value: &Value) -> Result<(), String> {
     let refuse = |wanted: &str| Err(place.refuse(go_name(value), wanted));
     match (wanted, value) {
         (Type::Raw, _) | (Type::Text(_), Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
@@ -183,7 +183,10 @@ fn check_field(place: &Place<'_>, wanted: Type, value: &Value) -> Result<(), Str
     }
 }
 
-fn texts<'a>(place: &Place<'_>, mut values: impl Iterator<Item = &'a Value>) -> Result<(), String> {
+fn texts<'a>(
+    place: &DecodePath<'_>,
+    mut values: impl Iterator<Item = &'a Value>,
+) -> Result<(), String> {
     match values.find(|value| !value.is_string() && !value.is_null()) {
         Some(found) => Err(place.refuse(go_name(found), "string")),
         None => Ok(()),

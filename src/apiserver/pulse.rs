@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::churn::{Act, Churn, Step};
+use super::churn::{Churn, ChurnStep, ChurnWrite};
 use super::patch::Patch;
-use super::storage::{Mode, Part, Preconditions, Stamp, Storage, Target, Written};
+use super::storage::{
+    Preconditions, Stamp, Storage, WritablePart, WriteMode, WriteOutcome, WriteTarget,
+};
 use super::store::Store;
 use crate::protocol::status::Status;
 
@@ -26,7 +28,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// Makes the first objects.
 pub(super) fn seed(store: &Store, churn: &mut Churn) {
     loop {
-        let steps: Vec<Step> = std::iter::from_fn(|| churn.seed(now_ns()))
+        let steps: Vec<ChurnStep> = std::iter::from_fn(|| churn.seed(now_ns()))
             .take(BUNDLE_COUNT_MAX)
             .collect();
         if steps.is_empty() {
@@ -81,25 +83,30 @@ pub(super) async fn run(store: Arc<Store>, mut churn: Churn, mut rate: watch::Re
 }
 
 /// A step that is refused met a client's own write to the same object; the next one goes on.
-fn take(store: &Store, steps: Vec<Step>) {
-    let write =
-        |step: Step| move |storage: &mut Storage, stamp: Stamp<'_>| written(storage, step, stamp);
+fn take(store: &Store, steps: Vec<ChurnStep>) {
+    let write = |step: ChurnStep| {
+        move |storage: &mut Storage, stamp: Stamp<'_>| written(storage, step, stamp)
+    };
     for refusal in store.write_all(steps.into_iter().map(write)) {
         tracing::debug!(%refusal, "a step of the churn was refused");
     }
 }
 
-fn written(storage: &mut Storage, step: Step, stamp: Stamp<'_>) -> Result<Written, Status> {
-    let target = Target {
+fn written(
+    storage: &mut Storage,
+    step: ChurnStep,
+    stamp: Stamp<'_>,
+) -> Result<WriteOutcome, Status> {
+    let target = WriteTarget {
         kind_index: step.kind_index,
         key: step.key,
-        part: Part::Whole,
-        mode: Mode::Keep,
+        part: WritablePart::Whole,
+        mode: WriteMode::Keep,
     };
     match step.act {
-        Act::Create(object) => storage.create(&target, object, stamp),
-        Act::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
-        Act::Delete => storage.delete(&target, &Preconditions::default(), stamp),
+        ChurnWrite::Create(object) => storage.create(&target, object, stamp),
+        ChurnWrite::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
+        ChurnWrite::Delete => storage.delete(&target, &Preconditions::default(), stamp),
     }
 }
 

@@ -6,19 +6,19 @@ use http::header::{ACCEPT, UPGRADE, USER_AGENT};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 
-use super::answer::{AnswerBody, no_route, refused};
-use super::form::{Shape, accept_header};
+use super::answer::{ApiBody, no_route, refused};
+use super::form::{ResultShape, accept_header};
 use super::kinds::{Catalogue, ServedKind};
-use super::route::NoRoute;
+use super::route::RouteError;
 use super::store::Store;
 use crate::protocol::continue_token::ContinueToken;
-use crate::protocol::request::{ListOptions, Spelling, Target, Wish, is_oversized};
+use crate::protocol::request::{JsonChoice, ListOptions, RequestTarget, Spelling, is_oversized};
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
-use crate::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
-use crate::view::Served;
+use crate::serve::resources::{Availability, FillWait, Latest, Peer, RequestOutcome, Resources};
+use crate::view::ServedResource;
 use crate::view::selector::{FieldSelector, FieldSelectorError};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 /// Parameters that are dropped before a request is looked at: indented answers are not made here, and sharded lists
 /// are behind a gate that is off by default (protocol.md §2.7).
@@ -29,16 +29,16 @@ const DROPPED: [&str; 2] = ["pretty", "shardSelector"];
 pub(super) struct Reads {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) store: Arc<Store>,
-    pub(super) served: Vec<Served>,
+    pub(super) served: Vec<ServedResource>,
     /// One share for each open watch, and this one.
-    pub(super) streams: Arc<Uncounted>,
+    pub(super) streams: Arc<NoRecorder>,
 }
 
 /// What streams deliver is for their clients to count.
 #[derive(Debug)]
-pub(super) struct Uncounted;
+pub(super) struct NoRecorder;
 
-impl WatchTally for Uncounted {
+impl WatchRecorder for NoRecorder {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -61,12 +61,12 @@ impl Reads {
     }
 
     /// What the real server says to a read that memory cannot answer.
-    fn refusal(&self, request: &Request<Incoming>) -> Response<AnswerBody> {
-        let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
-            return no_route(&NoRoute::Page);
+    fn refusal(&self, request: &Request<Incoming>) -> Response<ApiBody> {
+        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
+            return no_route(&RouteError::Page);
         };
         let (Some(kind_index), Spelling::Clean) = (self.index_of(&path.gvr), path.spelling) else {
-            return no_route(&NoRoute::Page);
+            return no_route(&RouteError::Page);
         };
         if request.headers().contains_key(UPGRADE) {
             return refused(&Status::bad_request("connections are not upgraded here"));
@@ -90,7 +90,7 @@ impl Reads {
 }
 
 impl Resources for Reads {
-    type Forwarded = AnswerBody;
+    type Forwarded = ApiBody;
 
     /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
     async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
@@ -106,26 +106,26 @@ impl Resources for Reads {
         }
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         self.index_of(&served.cache.kind().gvr)
             .map_or(Latest::Unknown, |kind_index| {
                 Latest::At(self.store.reached(kind_index))
             })
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn forward(&self, request: Request<Incoming>) -> Response<ApiBody> {
         self.refusal(&request)
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
-        Arc::clone(&self.streams) as Arc<dyn WatchTally>
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
+        Arc::clone(&self.streams) as Arc<dyn WatchRecorder>
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
 /// Makes a read ask for compact JSON, all that is spoken here, in the form that fits the wish and the read.
-pub(super) fn as_json(request: &mut Request<Incoming>, wish: Wish, shape: Shape) {
+pub(super) fn as_json(request: &mut Request<Incoming>, wish: JsonChoice, shape: ResultShape) {
     let headers = request.headers_mut();
     headers.insert(ACCEPT, accept_header(wish, shape));
     // By their names browsers and curl would get indented lists.
@@ -196,10 +196,10 @@ fn expired(options: &ListOptions) -> Status {
     }
 }
 
-fn answered(status: &Status) -> Response<AnswerBody> {
+fn answered(status: &Status) -> Response<ApiBody> {
     let response = status.to_response();
     response.map(|bytes| {
         use http_body_util::BodyExt;
-        AnswerBody::new(http_body_util::Full::new(bytes).map_err(|never| match never {}))
+        ApiBody::new(http_body_util::Full::new(bytes).map_err(|never| match never {}))
     })
 }

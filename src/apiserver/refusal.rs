@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::kinds::ServedKind;
 use super::render;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::view::selector::quoted;
 
 /// A `Status` of something that went well; key order as Go's struct.
@@ -14,13 +14,13 @@ use crate::view::selector::quoted;
 struct Success<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
+    metadata: EmptyObject,
     status: &'static str,
-    details: &'a Details,
+    details: &'a StatusDetails,
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyObject {}
 
 /// The `Status` that answers a deletion which left nothing behind.
 #[must_use]
@@ -28,9 +28,9 @@ pub(super) fn deleted(kind: &ServedKind, name: &str, uid: &str) -> Bytes {
     render::json(&Success {
         kind: "Status",
         api_version: "v1",
-        metadata: Empty {},
+        metadata: EmptyObject {},
         status: "Success",
-        details: &Details {
+        details: &StatusDetails {
             uid: uid.to_owned(),
             ..kind.resource_details(name)
         },
@@ -39,7 +39,7 @@ pub(super) fn deleted(kind: &ServedKind, name: &str, uid: &str) -> Bytes {
 
 /// A refusal that is written before any object is looked at: `details` is `{}`.
 pub(super) fn generic(code: u16, reason: &'static str, message: &str) -> Status {
-    Status::new(code, reason, message).with_details(Details::default())
+    Status::new(code, reason, message).with_details(StatusDetails::default())
 }
 
 /// 409 for a deletion's precondition, which the real server words with the kind.
@@ -53,8 +53,8 @@ pub(super) fn precondition(kind: &ServedKind, name: &str, why: &str) -> Status {
 }
 
 /// 422 naming the kind; `causes` is not empty.
-pub(super) fn invalid(kind: &ServedKind, name: &str, causes: Vec<Cause>) -> Status {
-    let details = Details {
+pub(super) fn invalid(kind: &ServedKind, name: &str, causes: Vec<StatusCause>) -> Status {
+    let details = StatusDetails {
         causes,
         ..kind.kind_details(name)
     };

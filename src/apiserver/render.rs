@@ -37,7 +37,7 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
 /// Compact JSON of a whole object in its resource's layout.
 pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
     match (layout, value) {
-        (Layout::Typed, Value::Object(map)) => json(&InOrder {
+        (Layout::Typed, Value::Object(map)) => json(&OrderedMap {
             map,
             order: OBJECT_ORDER,
             nested: Nested::Metadata,
@@ -47,7 +47,7 @@ pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
 }
 
 /// A map with some keys first and the others sorted behind them.
-struct InOrder<'a> {
+struct OrderedMap<'a> {
     map: &'a Map<String, Value>,
     order: &'static [&'static str],
     nested: Nested,
@@ -60,7 +60,7 @@ enum Nested {
     Nothing,
 }
 
-impl Serialize for InOrder<'_> {
+impl Serialize for OrderedMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_map(Some(self.map.len()))?;
         for key in self.order {
@@ -68,7 +68,7 @@ impl Serialize for InOrder<'_> {
                 Some(Value::Object(map))
                     if *key == "metadata" && self.nested == Nested::Metadata =>
                 {
-                    let metadata = InOrder {
+                    let metadata = OrderedMap {
                         map,
                         order: METADATA_ORDER,
                         nested: Nested::Nothing,

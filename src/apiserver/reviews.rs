@@ -15,12 +15,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::answer::{AnswerBody, collected, content_type, json, refused, unknown_format};
+use super::answer::{ApiBody, collected, content_type, json, refused, unknown_format};
 use super::auth::Auth;
 use super::kinds::ServedKind;
 use super::{body, render};
 use crate::auth::user::User;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
 pub use counts::{ReviewCounts, ReviewTotals};
 
@@ -119,7 +119,7 @@ pub(super) fn kinds() -> &'static [ServedKind] {
 
 /// Where a review is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ReviewEndpoint {
     pub(super) review: Review,
     /// Empty for none.
     pub(super) namespace: String,
@@ -134,7 +134,7 @@ pub(super) fn place(
     namespace: &str,
     has_name: bool,
     method: &Method,
-) -> Result<Place, Status> {
+) -> Result<ReviewEndpoint, Status> {
     let is_namespaced = review.kind().resource.namespaced;
     if has_name || is_namespaced == namespace.is_empty() {
         return Err(Status::unknown_resource());
@@ -142,19 +142,19 @@ pub(super) fn place(
     if method != Method::POST {
         return Err(Status::method_not_allowed());
     }
-    Ok(Place {
+    Ok(ReviewEndpoint {
         review,
         namespace: namespace.to_owned(),
     })
 }
 
 /// What a review needs to know.
-struct Question<'a> {
+struct ReviewInput<'a> {
     auth: &'a Auth,
     counts: &'a ReviewCounts,
     /// Who asks.
     user: &'a User,
-    place: Place,
+    place: ReviewEndpoint,
     /// The written object.
     object: Value,
 }
@@ -164,9 +164,9 @@ pub(super) async fn answer<B>(
     auth: &Auth,
     counts: &ReviewCounts,
     user: &User,
-    place: Place,
+    place: ReviewEndpoint,
     request: Request<B>,
-) -> Response<AnswerBody>
+) -> Response<ApiBody>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -180,7 +180,7 @@ where
 async fn reviewed<B>(
     (auth, counts): (&Auth, &ReviewCounts),
     user: &User,
-    place: Place,
+    place: ReviewEndpoint,
     request: Request<B>,
 ) -> Result<Bytes, Status>
 where
@@ -192,7 +192,7 @@ where
         return Err(unknown_format());
     }
     let body = collected(body).await?;
-    let question = Question {
+    let question = ReviewInput {
         auth,
         counts,
         user,
@@ -210,7 +210,7 @@ where
 /// An answered review; the order of keys is that of the Go structs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a, S> {
+struct ReviewResponse<'a, S> {
     kind: &'a str,
     api_version: String,
     metadata: Map<String, Value>,
@@ -219,7 +219,7 @@ struct Answer<'a, S> {
     status: S,
 }
 
-impl Question<'_> {
+impl ReviewInput<'_> {
     fn kind(&self) -> &'static ServedKind {
         self.place.review.kind()
     }
@@ -240,7 +240,7 @@ impl Question<'_> {
     fn answered<S: Serialize>(&self, status: S) -> Bytes {
         let resource = &self.kind().resource;
         let metadata = self.object.get("metadata");
-        render::json(&Answer {
+        render::json(&ReviewResponse {
             kind: &resource.kind,
             api_version: resource.gvr.api_version(),
             metadata: metadata
@@ -253,15 +253,15 @@ impl Question<'_> {
     }
 
     /// 422 as kube-apiserver words it: the kind is not named.
-    fn invalid(&self, causes: Vec<Cause>) -> Status {
+    fn invalid(&self, causes: Vec<StatusCause>) -> Status {
         let group = self.kind().resource.gvr.group.to_string();
         let subject = format!(".{group}");
         Status::invalid(
             &subject,
-            Details {
+            StatusDetails {
                 group,
                 causes,
-                ..Details::default()
+                ..StatusDetails::default()
             },
         )
     }

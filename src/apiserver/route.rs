@@ -4,8 +4,8 @@ use http::Method;
 use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
-use super::reviews::{self, Place, Review};
-use super::storage::Part;
+use super::reviews::{self, Review, ReviewEndpoint};
+use super::storage::WritablePart;
 use crate::protocol::request::{Query, is_true};
 use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey};
@@ -13,7 +13,7 @@ use crate::resource::{Layout, ObjectKey};
 /// What is done to a resource, in the words of authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verb {
+pub enum ResourceVerb {
     /// One object.
     Get,
     /// A collection.
@@ -37,14 +37,14 @@ pub enum Verb {
 pub(super) enum Route {
     /// A served resource.
     Resource {
-        verb: Verb,
+        verb: ResourceVerb,
         kind_index: usize,
         /// Namespace and name; the name is empty for collections.
         key: ObjectKey,
-        part: Part,
+        part: WritablePart,
     },
     /// A review.
-    Review(Place),
+    Review(ReviewEndpoint),
     /// `/api`.
     CoreVersions,
     /// `/apis`.
@@ -63,7 +63,7 @@ pub(super) enum Route {
 
 /// A request that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoRoute {
+pub(super) enum RouteError {
     /// `404 page not found` in plain text.
     Page,
     /// A `Status`.
@@ -77,7 +77,7 @@ impl Route {
         method: &Method,
         path: &str,
         query: &str,
-    ) -> Result<Self, NoRoute> {
+    ) -> Result<Self, RouteError> {
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         match segments.as_slice() {
             ["api"] => Ok(Self::CoreVersions),
@@ -94,7 +94,7 @@ impl Route {
             ["apis", group, version, rest @ ..] => {
                 resource(catalogue, (group, version), rest, method, query)
             }
-            _ => Err(NoRoute::Page),
+            _ => Err(RouteError::Page),
         }
     }
 }
@@ -105,7 +105,7 @@ fn resource(
     rest: &[&str],
     method: &Method,
     query: &str,
-) -> Result<Route, NoRoute> {
+) -> Result<Route, RouteError> {
     let (forced_watch, rest) = match rest {
         ["watch", rest @ ..] => (true, rest),
         rest => (false, rest),
@@ -126,7 +126,7 @@ fn resource(
         let has_name = !name.is_empty() || forced_watch;
         return reviews::place(review, namespace, has_name, method)
             .map(Route::Review)
-            .map_err(NoRoute::Refused);
+            .map_err(RouteError::Refused);
     }
     let kind_index = catalogue
         .index_of(group, version, plural)
@@ -134,15 +134,15 @@ fn resource(
     let kind = catalogue.kind(kind_index);
     let scoped = kind.resource.namespaced || namespace.is_empty();
     let part = match subresource {
-        "" => Part::Whole,
-        "status" if kind.status == StatusPart::Apart => Part::Status,
+        "" => WritablePart::Whole,
+        "status" if kind.status == StatusPart::Apart => WritablePart::Status,
         _ if kind.resource.layout == Layout::Dynamic => {
-            return Err(NoRoute::Refused(Status::not_found(
+            return Err(RouteError::Refused(Status::not_found(
                 &kind.resource.gvr,
                 name,
             )));
         }
-        _ => return Err(NoRoute::Refused(Status::unknown_resource())),
+        _ => return Err(RouteError::Refused(Status::unknown_resource())),
     };
     if !scoped {
         return Err(unknown(catalogue, group));
@@ -154,9 +154,11 @@ fn resource(
     )
     .filter(|verb| match (verb, part) {
         // Objects are written in a namespace if they have one; a status is neither created nor deleted.
-        (Verb::List | Verb::Watch, _) => true,
-        (Verb::Get | Verb::Update | Verb::Patch, Part::Status) => !name.is_empty(),
-        (_, Part::Status) => false,
+        (ResourceVerb::List | ResourceVerb::Watch, _) => true,
+        (ResourceVerb::Get | ResourceVerb::Update | ResourceVerb::Patch, WritablePart::Status) => {
+            !name.is_empty()
+        }
+        (_, WritablePart::Status) => false,
         _ => !kind.resource.namespaced || !namespace.is_empty(),
     });
     match verb {
@@ -169,7 +171,7 @@ fn resource(
                 part,
             })
         }
-        None => Err(NoRoute::Refused(not_allowed(kind, method))),
+        None => Err(RouteError::Refused(not_allowed(kind, method))),
     }
 }
 
@@ -185,29 +187,29 @@ fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
     Status::verb_not_supported(&kind.resource.gvr, word)
 }
 
-fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
+fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
     match (method.as_str(), name.is_empty()) {
-        ("GET", false) => Some(Verb::Get),
-        ("GET", true) if watch => Some(Verb::Watch),
-        ("GET", true) => Some(Verb::List),
-        ("POST", true) => Some(Verb::Create),
-        ("PUT", false) => Some(Verb::Update),
-        ("PATCH", false) => Some(Verb::Patch),
-        ("DELETE", false) => Some(Verb::Delete),
-        ("DELETE", true) => Some(Verb::DeleteCollection),
+        ("GET", false) => Some(ResourceVerb::Get),
+        ("GET", true) if watch => Some(ResourceVerb::Watch),
+        ("GET", true) => Some(ResourceVerb::List),
+        ("POST", true) => Some(ResourceVerb::Create),
+        ("PUT", false) => Some(ResourceVerb::Update),
+        ("PATCH", false) => Some(ResourceVerb::Patch),
+        ("DELETE", false) => Some(ResourceVerb::Delete),
+        ("DELETE", true) => Some(ResourceVerb::DeleteCollection),
         _ => None,
     }
 }
 
 /// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (protocol.md §6.1, 6.2).
-fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
+fn unknown(catalogue: &Catalogue, group: &str) -> RouteError {
     let compiled_in = catalogue
         .discovered()
         .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
     if compiled_in {
-        NoRoute::Refused(Status::unknown_resource())
+        RouteError::Refused(Status::unknown_resource())
     } else {
-        NoRoute::Page
+        RouteError::Page
     }
 }
 
@@ -240,8 +242,8 @@ mod tests {
                 )
             }
             Ok(other) => format!("{other:?}"),
-            Err(NoRoute::Page) => "page".to_owned(),
-            Err(NoRoute::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
+            Err(RouteError::Page) => "page".to_owned(),
+            Err(RouteError::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
         };
         assert_eq!(seen, wanted, "{method} {target}");
     }

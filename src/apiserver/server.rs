@@ -12,29 +12,29 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::answer::{
-    AnswerBody, Answers, audit_id, collected, json, no_route, refused, stamped, whole_body,
+    AnswerContext, ApiBody, audit_id, collected, json, no_route, refused, stamped, whole_body,
 };
 use super::auth::Auth;
-use super::connections::Connection;
-use super::faults::body::{End, FaultyBody};
-use super::faults::{Effect, FaultCounts, Faults, Order};
-use super::form::{Form, Shape, misfit};
+use super::connections::ConnectionInfo;
+use super::faults::body::{CleanEnd, FaultyBody};
+use super::faults::{FaultCounts, FaultEffect, FaultOrder, Faults};
+use super::form::{AcceptHeader, ResultShape, misfit};
 use super::kinds::{Catalogue, ServedKind};
 use super::reads::{Reads, as_json};
 use super::render;
-use super::reviews::{self, Place, ReviewCounts, ReviewTotals};
-use super::route::{NoRoute, Route, Verb};
+use super::reviews::{self, ReviewCounts, ReviewEndpoint, ReviewTotals};
+use super::route::{ResourceVerb, Route, RouteError};
 use super::store::{Entropy, Store};
 use crate::auth::user::User;
 use crate::protocol::indent::Indenter;
 use crate::protocol::request::decoded_path;
 use crate::protocol::status::{Status, StatusForm};
-use crate::serve::resources::Lasting;
+use crate::serve::resources::ForwardLifetime;
 use crate::serve::{self, Service};
 
 /// The body of any answer; a watch may have a fate.
 pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;
-type ReadBody = serve::AnswerBody<AnswerBody>;
+type ReadBody = serve::AnswerBody<ApiBody>;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Server {
 
 /// What `/debug/faults` shows.
 #[derive(Serialize)]
-struct Counters {
+struct ServerCounters {
     #[serde(flatten)]
     faults: FaultCounts,
     reviews: ReviewTotals,
@@ -62,7 +62,7 @@ struct Counters {
 /// A request whose connection breaks off instead of an answer, as ordered.
 #[derive(Debug, thiserror::Error)]
 #[error("broken off as ordered")]
-pub(super) struct Broken;
+pub(super) struct ConnectionBreak;
 
 impl Server {
     pub(super) fn new(reads: Reads, address: SocketAddr, auth: Auth, seed: u64) -> Self {
@@ -95,15 +95,15 @@ impl Server {
     }
 
     /// Takes an order and does what it asks for at once.
-    pub(super) fn order(&self, order: Order) -> Result<(), super::faults::FaultError> {
+    pub(super) fn order(&self, order: FaultOrder) -> Result<(), super::faults::FaultError> {
         let effect = self.faults().order(order)?;
         match effect {
-            Effect::Armed => {}
-            Effect::EndWatches(resource) => self.meant(resource.as_deref(), |index| {
+            FaultEffect::Armed => {}
+            FaultEffect::EndWatches(resource) => self.meant(resource.as_deref(), |index| {
                 // No receiver means that no watch is open.
                 self.ends[index].send(()).unwrap_or_default();
             }),
-            Effect::Compact(resource) => {
+            FaultEffect::Compact(resource) => {
                 self.meant(resource.as_deref(), |index| self.store.compact(index))
             }
         }
@@ -121,12 +121,12 @@ impl Server {
     /// Answers one request. Fails only as ordered: what goes wrong is an answer too.
     ///
     /// # Errors
-    /// [`Broken`] if the connection is to break off.
+    /// [`ConnectionBreak`] if the connection is to break off.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
-        connection: &Connection,
-    ) -> Result<Response<ServerBody>, Broken> {
+        connection: &ConnectionInfo,
+    ) -> Result<Response<ServerBody>, ConnectionBreak> {
         let audit_id = audit_id(request.headers()).unwrap_or_else(|| self.new_audit_id());
         // A path with broken escapes leads nowhere, as no path does.
         let path = decoded_path(request.uri()).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Server {
             // For whoever runs the server; nobody else reaches it.
             Ok(Route::Faults) => own(self.fault_order(request, connection.peer).await),
             route => {
-                let form = Form::of(request.headers());
+                let form = AcceptHeader::of(request.headers());
                 let answer = self.admitted(route, request, connection, form).await?;
                 in_words_of(form, answer).await
             }
@@ -152,11 +152,11 @@ impl Server {
     /// Authenticates and authorizes, then routes: who may not ask does not learn what there is.
     async fn admitted(
         &self,
-        route: Result<Route, NoRoute>,
+        route: Result<Route, RouteError>,
         request: Request<Incoming>,
-        connection: &Connection,
-        form: Form,
-    ) -> Result<Response<ServerBody>, Broken> {
+        connection: &ConnectionInfo,
+        form: AcceptHeader,
+    ) -> Result<Response<ServerBody>, ConnectionBreak> {
         let admitted = self.auth.admit(&request, &connection.certificates);
         let is_unknown = match &admitted {
             Ok(admitted) => admitted.is_anonymous,
@@ -179,14 +179,14 @@ impl Server {
 
     async fn reviewed(
         &self,
-        place: Place,
+        place: ReviewEndpoint,
         user: &User,
         request: Request<Incoming>,
-        connection: &Connection,
-    ) -> Result<Response<ServerBody>, Broken> {
+        connection: &ConnectionInfo,
+    ) -> Result<Response<ServerBody>, ConnectionBreak> {
         let fate = self
             .faults()
-            .on_request(Verb::Create, place.review.plural());
+            .on_request(ResourceVerb::Create, place.review.plural());
         if let Some(delay) = fate.delay {
             tokio::time::sleep(delay).await;
         }
@@ -194,7 +194,7 @@ impl Server {
             connection.close();
         }
         if fate.break_off {
-            return Err(Broken);
+            return Err(ConnectionBreak);
         }
         if let Some(refusal) = &fate.refusal {
             return Ok(own(refused(refusal)));
@@ -211,8 +211,8 @@ impl Server {
         &self,
         route: Route,
         request: Request<Incoming>,
-        connection: &Connection,
-        form: Form,
+        connection: &ConnectionInfo,
+        form: AcceptHeader,
     ) -> Response<ServerBody> {
         let Route::Resource {
             verb, kind_index, ..
@@ -233,33 +233,33 @@ impl Server {
             return own(refused(refusal));
         }
         match verb {
-            Verb::List => {
-                let answer = self.read(request, form, Shape::List, kind).await;
+            ResourceVerb::List => {
+                let answer = self.read(request, form, ResultShape::List, kind).await;
                 answer.map(Either::Left)
             }
-            Verb::Watch => {
+            ResourceVerb::Watch => {
                 let end = self.end_of_watches(kind_index);
-                let answer = self.read(request, form, Shape::Object, kind).await;
+                let answer = self.read(request, form, ResultShape::Object, kind).await;
                 // A refusal is no stream, and carries its length.
                 if !answer.status().is_success() {
                     return answer.map(Either::Left);
                 }
                 answer.map(|body| Either::Right(FaultyBody::new(body, &fate.stream, end)))
             }
-            Verb::Get
-            | Verb::Create
-            | Verb::Update
-            | Verb::Patch
-            | Verb::Delete
-            | Verb::DeleteCollection => own(self.answers().answer(route, request).await),
+            ResourceVerb::Get
+            | ResourceVerb::Create
+            | ResourceVerb::Update
+            | ResourceVerb::Patch
+            | ResourceVerb::Delete
+            | ResourceVerb::DeleteCollection => own(self.answers().answer(route, request).await),
         }
     }
 
     async fn read(
         &self,
         mut request: Request<Incoming>,
-        form: Form,
-        shape: Shape,
+        form: AcceptHeader,
+        shape: ResultShape,
         kind: &ServedKind,
     ) -> Response<ReadBody> {
         let own = |refusal| refused(&refusal).map(forwarded);
@@ -272,13 +272,13 @@ impl Server {
         // As upstream, nothing is converted before it has been read without fault.
         match misfit(wish, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
-            Some(refusal) if shape == Shape::List => own(refusal),
+            Some(refusal) if shape == ResultShape::List => own(refusal),
             // A stream that has begun can only end.
             Some(_) => answer.map(|_| serve::AnswerBody::whole(Bytes::new())),
         }
     }
 
-    fn end_of_watches(&self, kind_index: usize) -> End {
+    fn end_of_watches(&self, kind_index: usize) -> CleanEnd {
         let mut told = self.ends[kind_index].subscribe();
         Box::pin(async move {
             // A closed channel means that the server is going: the stream ends too.
@@ -286,13 +286,9 @@ impl Server {
         })
     }
 
-    async fn fault_order(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Response<AnswerBody> {
+    async fn fault_order(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<ApiBody> {
         if !peer.ip().to_canonical().is_loopback() {
-            return no_route(&NoRoute::Page);
+            return no_route(&RouteError::Page);
         }
         let ordered = match *request.method() {
             Method::GET => Ok(()),
@@ -302,7 +298,7 @@ impl Server {
         match ordered {
             Ok(()) => json(
                 StatusCode::OK,
-                &render::json(&Counters {
+                &render::json(&ServerCounters {
                     faults: self.faults().counts(),
                     reviews: self.reviews.totals(),
                 }),
@@ -319,8 +315,8 @@ impl Server {
             .map_err(|fault| Status::bad_request(fault.to_string()))
     }
 
-    fn answers(&self) -> Answers<'_> {
-        Answers {
+    fn answers(&self) -> AnswerContext<'_> {
+        AnswerContext {
             store: &self.store,
             catalogue: &self.catalogue,
             address: self.address,
@@ -338,7 +334,7 @@ impl Server {
 }
 
 /// Indents a refusal for a client who asks for that, or takes nothing but conversions (protocol.md §5.2).
-async fn in_words_of(form: Form, answer: Response<ServerBody>) -> Response<ServerBody> {
+async fn in_words_of(form: AcceptHeader, answer: Response<ServerBody>) -> Response<ServerBody> {
     let is_json = answer
         .headers()
         .get(CONTENT_TYPE)
@@ -356,10 +352,10 @@ async fn in_words_of(form: Form, answer: Response<ServerBody>) -> Response<Serve
     Response::from_parts(head, body)
 }
 
-fn own(response: Response<AnswerBody>) -> Response<ServerBody> {
+fn own(response: Response<ApiBody>) -> Response<ServerBody> {
     response.map(|body| Either::Left(forwarded(body)))
 }
 
-const fn forwarded(body: AnswerBody) -> serve::AnswerBody<AnswerBody> {
-    serve::AnswerBody::Forwarded(body, Lasting::Short)
+const fn forwarded(body: ApiBody) -> serve::AnswerBody<ApiBody> {
+    serve::AnswerBody::Forwarded(body, ForwardLifetime::Short)
 }

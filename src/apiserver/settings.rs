@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::auth::{AuthOptions, Authorization, FrontProxy, Tokens};
+use super::auth::{AuthOptions, AuthorizerKind, FrontProxy, Tokens};
 use super::churn::InvalidObjectCount;
 use super::kinds::ServedKind;
 use super::{Options, auth};
-use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, Transport};
+use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, ListenTransport};
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 
 /// Settings that cannot be carried out. Each is one line for the terminal.
@@ -68,10 +68,10 @@ impl TryFrom<&ApiserverSettings> for Options {
 }
 
 fn tls(
-    transport: &Transport,
+    transport: &ListenTransport,
     auth: Option<&ApiserverAuth>,
 ) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, OptionsError> {
-    let Transport::Tls { cert, key, sni } = transport else {
+    let ListenTransport::Tls { cert, key, sni } = transport else {
         return Ok(None);
     };
     let (client, proxy) = auth.map_or((None, None), |auth| {
@@ -111,8 +111,8 @@ fn auth_options(settings: &ApiserverAuth) -> Result<AuthOptions, OptionsError> {
         tokens,
         anonymous: settings.anonymous,
         authorization: match settings.authorization {
-            AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
-            AuthorizationMode::Rbac => Authorization::Rbac,
+            AuthorizationMode::AlwaysAllow => AuthorizerKind::AlwaysAllow,
+            AuthorizationMode::Rbac => AuthorizerKind::Rbac,
         },
         audiences: settings.audiences.clone(),
         client_ca: match &settings.client_ca {

@@ -1,5 +1,5 @@
 //! Objects of all kinds under one global revision, and the rules of writing them. Pure: time, uid and randomness come
-//! in with a [`Stamp`]; history is kept by whoever takes the [`Change`]s.
+//! in with a [`Stamp`]; history is kept by whoever takes the [`StoredChange`]s.
 
 mod checks;
 mod collection;
@@ -30,7 +30,7 @@ pub struct Storage {
 
 /// What happened to one object; its version is one more than that of the change before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct StoredChange {
     /// Index into the catalogue.
     pub kind_index: usize,
     /// Added, modified or deleted.
@@ -47,11 +47,11 @@ pub struct Change {
 
 /// The outcome of an accepted write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     /// Body to answer with: the object, or the `Status` of a completed deletion.
     pub answer: Bytes,
     /// None where nothing changed: an equal update, a dry run, a deletion that is already pending.
-    pub change: Option<Change>,
+    pub change: Option<StoredChange>,
 }
 
 /// What a write takes from the world outside.
@@ -67,20 +67,20 @@ pub struct Stamp<'a> {
 
 /// Which object a write means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct WriteTarget {
     /// Index into the catalogue.
     pub kind_index: usize,
     /// Namespace and name.
     pub key: ObjectKey,
     /// Which part of it.
-    pub part: Part,
+    pub part: WritablePart,
     /// Whether the write is kept.
-    pub mode: Mode,
+    pub mode: WriteMode,
 }
 
 /// The part of an object that a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum WritablePart {
     /// All but the status, where that is apart.
     Whole,
     /// Only the status; of compiled-in kinds also labels, annotations and finalizers. The real kinds differ among
@@ -90,7 +90,7 @@ pub enum Part {
 
 /// `dryRun=All` or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum WriteMode {
     /// The write is stored.
     Keep,
     /// The write is checked and answered only.
@@ -170,15 +170,15 @@ impl Storage {
     /// 400, 409, 422, and 500 for a body with a resource version, as the API server does.
     pub fn create(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         body: Value,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         let taken = |key: &ObjectKey| self.objects[target.kind_index].contains_key(key);
         let new = write::created(kind, target.key.namespace(), body, stamp, &taken)?;
-        if target.mode == Mode::DryRun {
-            return Ok(Written::unchanged(render::object(
+        if target.mode == WriteMode::DryRun {
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &new.object,
             )));
@@ -190,12 +190,12 @@ impl Storage {
     ///
     /// # Errors
     /// 400, 404, 409 for another resource version or uid than the stored one, 422, 500 for a version that is no number.
-    pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
+    pub fn update(&mut self, target: &WriteTarget, body: Value) -> Result<WriteOutcome, Status> {
         let depth = self.depth(target).max(nesting::depth(&body));
         nesting::with_stack(depth, || self.update_object(target, body))
     }
 
-    fn update_object(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
+    fn update_object(&mut self, target: &WriteTarget, body: Value) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         checks::check_names(kind, &target.key, &body)?;
         checks::check_version_text(&body)?;
@@ -208,12 +208,16 @@ impl Storage {
     ///
     /// # Errors
     /// As [`update`](Self::update), and what the patch itself is refused with.
-    pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
+    pub fn patch(&mut self, target: &WriteTarget, patch: &Patch) -> Result<WriteOutcome, Status> {
         let depth = self.depth(target).max(patch.depth());
         nesting::with_stack(depth, || self.patch_object(target, patch))
     }
 
-    fn patch_object(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
+    fn patch_object(
+        &mut self,
+        target: &WriteTarget,
+        patch: &Patch,
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         let mut new = old.clone();
@@ -232,10 +236,10 @@ impl Storage {
     /// 404, or 409 for a failed precondition.
     pub fn delete(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         wanted: &Preconditions,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         nesting::with_stack(self.depth(target), || {
             self.delete_object(target, wanted, stamp)
         })
@@ -243,10 +247,10 @@ impl Storage {
 
     fn delete_object(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         wanted: &Preconditions,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         let old = self.parsed(target)?;
         checks::check_delete_preconditions(kind, &target.key, wanted, &old)?;
@@ -254,20 +258,20 @@ impl Storage {
         if metadata::finalizers(&old).is_empty() {
             let answer = refusal::deleted(kind, &name, metadata::metadata_text(&old, "uid"));
             let change = match target.mode {
-                Mode::Keep => Some(self.take(target, old)?),
-                Mode::DryRun => None,
+                WriteMode::Keep => Some(self.take(target, old)?),
+                WriteMode::DryRun => None,
             };
-            return Ok(Written { answer, change });
+            return Ok(WriteOutcome { answer, change });
         }
         if !metadata::metadata_text(&old, "deletionTimestamp").is_empty() {
-            return Ok(Written::unchanged(render::object(
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &old,
             )));
         }
         let new = write::marked_for_deletion(old, stamp);
-        if target.mode == Mode::DryRun {
-            return Ok(Written::unchanged(render::object(
+        if target.mode == WriteMode::DryRun {
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &new,
             )));
@@ -276,44 +280,54 @@ impl Storage {
     }
 
     /// How deep the stored object is nested; 0 where there is none.
-    fn depth(&self, target: &Target) -> usize {
+    fn depth(&self, target: &WriteTarget) -> usize {
         let stored = self.objects[target.kind_index].get(&target.key);
         stored.map_or(0, |bytes| nesting::text_depth(bytes))
     }
 
-    fn kind(&self, target: &Target) -> &ServedKind {
+    fn kind(&self, target: &WriteTarget) -> &ServedKind {
         self.catalogue.kind(target.kind_index)
     }
 
-    fn parsed(&self, target: &Target) -> Result<Value, Status> {
+    fn parsed(&self, target: &WriteTarget) -> Result<Value, Status> {
         let bytes = self.object(target.kind_index, &target.key)?;
         nesting::parse(bytes).map_err(Status::untyped)
     }
 
     /// Stores the next state of an object, unless it equals the last one; deletes it where its last finalizer is gone.
-    fn replace(&mut self, target: &Target, old: &Value, new: Value) -> Result<Written, Status> {
+    fn replace(
+        &mut self,
+        target: &WriteTarget,
+        old: &Value,
+        new: Value,
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         let layout = kind.resource.layout;
         let new = write::updated(kind, target, old, new)?;
-        if target.mode == Mode::DryRun || new == *old {
-            return Ok(Written::unchanged(render::object(layout, &new)));
+        if target.mode == WriteMode::DryRun || new == *old {
+            return Ok(WriteOutcome::unchanged(render::object(layout, &new)));
         }
         let pending = !metadata::metadata_text(old, "deletionTimestamp").is_empty();
         if pending && metadata::finalizers(&new).is_empty() {
             let answer = render::object(layout, &new);
             let change = Some(self.take(target, old.clone())?);
-            return Ok(Written { answer, change });
+            return Ok(WriteOutcome { answer, change });
         }
         self.put(target.kind_index, target.key.clone(), new)
     }
 
     /// Stores an object under the next revision.
-    fn put(&mut self, kind_index: usize, key: ObjectKey, object: Value) -> Result<Written, Status> {
+    fn put(
+        &mut self,
+        kind_index: usize,
+        key: ObjectKey,
+        object: Value,
+    ) -> Result<WriteOutcome, Status> {
         let object = self.render_next(kind_index, object)?;
         let previous = self.objects[kind_index].insert(key.clone(), object.clone());
-        Ok(Written {
+        Ok(WriteOutcome {
             answer: object.clone(),
-            change: Some(Change {
+            change: Some(StoredChange {
                 kind_index,
                 event: if previous.is_some() {
                     EventKind::Modified
@@ -329,10 +343,10 @@ impl Storage {
     }
 
     /// Removes an object under the next revision.
-    fn take(&mut self, target: &Target, old: Value) -> Result<Change, Status> {
+    fn take(&mut self, target: &WriteTarget, old: Value) -> Result<StoredChange, Status> {
         let object = self.render_next(target.kind_index, old)?;
         let previous = self.objects[target.kind_index].remove(&target.key);
-        Ok(Change {
+        Ok(StoredChange {
             kind_index: target.kind_index,
             event: EventKind::Deleted,
             key: target.key.clone(),
@@ -356,7 +370,7 @@ impl Storage {
     }
 }
 
-impl Written {
+impl WriteOutcome {
     fn unchanged(answer: Bytes) -> Self {
         Self {
             answer,

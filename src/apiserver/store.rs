@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::storage::{Change, Stamp, Storage, Target, Written};
+use super::storage::{Stamp, Storage, StoredChange, WriteOutcome, WriteTarget};
 use crate::protocol::status::Status;
 use crate::resource::{ObjectKey, ResourceVersion};
 
 /// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.
 pub trait Publisher: Send + fmt::Debug {
     /// Changes of one kind, in the order of their revisions; at least one.
-    fn publish(&mut self, changes: &[Change]);
+    fn publish(&mut self, changes: &[StoredChange]);
 
     /// Nothing happened to a kind up to this revision.
     fn progress(&mut self, kind_index: usize, revision: ResourceVersion);
@@ -27,11 +27,11 @@ pub trait Publisher: Send + fmt::Debug {
 /// Storage and publisher behind one lock.
 #[derive(Debug)]
 pub struct Store {
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreState {
     storage: Storage,
     publishers: Vec<Box<dyn Publisher>>,
     entropy: Entropy,
@@ -43,7 +43,7 @@ impl Store {
     pub fn new(storage: Storage, publisher: Box<dyn Publisher>) -> Self {
         let seed = RandomState::new().hash_one(0);
         Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(StoreState {
                 storage,
                 publishers: vec![publisher],
                 entropy: Entropy(seed),
@@ -57,7 +57,7 @@ impl Store {
     /// What the write is refused with.
     pub fn write(
         &self,
-        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
+        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<WriteOutcome, Status>,
     ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
         let stamp = inner.entropy.stamp();
@@ -71,7 +71,7 @@ impl Store {
     /// Makes many writes at once and publishes their changes kind by kind; gives back those that were refused.
     pub fn write_all<W>(&self, writes: impl IntoIterator<Item = W>) -> Vec<Status>
     where
-        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
+        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<WriteOutcome, Status>,
     {
         let inner = &mut *self.locked();
         let (mut changes, mut refused) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ impl Store {
     /// Of the first object that could not be deleted; others may have been.
     pub fn delete_collection(
         &self,
-        target: &Target,
+        target: &WriteTarget,
         chosen: &dyn Fn(&Bytes) -> bool,
     ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
@@ -159,13 +159,13 @@ impl Store {
     }
 
     /// A panic under the lock may have lost a change; what is stored is whole all the same, and tests see the panic.
-    fn locked(&self) -> MutexGuard<'_, Inner> {
+    fn locked(&self) -> MutexGuard<'_, StoreState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn publish(&mut self, changes: &[Change]) {
+impl StoreState {
+    fn publish(&mut self, changes: &[StoredChange]) {
         for publisher in &mut self.publishers {
             publisher.publish(changes);
         }
@@ -179,13 +179,13 @@ impl Inner {
 }
 
 /// An owned [`Stamp`].
-struct OwnStamp {
+struct OwnedStamp {
     now: String,
     uid: String,
     entropy: u64,
 }
 
-impl OwnStamp {
+impl OwnedStamp {
     fn borrowed(&self) -> Stamp<'_> {
         Stamp {
             now: &self.now,
@@ -224,8 +224,8 @@ impl Entropy {
         .join("-")
     }
 
-    fn stamp(&mut self) -> OwnStamp {
-        OwnStamp {
+    fn stamp(&mut self) -> OwnedStamp {
+        OwnedStamp {
             now: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             uid: self.uuid(),
             entropy: self.next(),
@@ -240,14 +240,14 @@ mod tests {
     use serde_json::json;
 
     use super::super::kinds::Catalogue;
-    use super::super::storage::{Mode, Part, Preconditions};
+    use super::super::storage::{Preconditions, WritablePart, WriteMode};
     use super::*;
 
     #[derive(Debug)]
     struct Recorder(Arc<Mutex<Vec<u64>>>);
 
     impl Publisher for Recorder {
-        fn publish(&mut self, changes: &[Change]) {
+        fn publish(&mut self, changes: &[StoredChange]) {
             for change in changes {
                 self.0.lock().unwrap().push(change.version.0);
             }
@@ -268,11 +268,11 @@ mod tests {
                 let store = &store;
                 scope.spawn(move || {
                     let key = ObjectKey::new("ns", "a");
-                    let target = Target {
+                    let target = WriteTarget {
                         kind_index,
                         key,
-                        part: Part::Whole,
-                        mode: Mode::Keep,
+                        part: WritablePart::Whole,
+                        mode: WriteMode::Keep,
                     };
                     for _ in 0..50 {
                         let body = json!({"metadata": {"name": "a"}});

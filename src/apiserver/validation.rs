@@ -1,6 +1,6 @@
 //! Which names and labels are legal, in the API server's words. Judges one object's metadata, never its spec.
 
-use crate::protocol::status::Cause;
+use crate::protocol::status::StatusCause;
 use serde_json::{Map, Value};
 
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -37,10 +37,15 @@ pub(super) enum NameRule {
 }
 
 /// The faults of a name; none if it is legal.
-pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
+pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<StatusCause> {
     let mut faults = Vec::new();
-    let mut fault =
-        |text: &str| faults.push(Cause::invalid("metadata.name", &format!("{name:?}"), text));
+    let mut fault = |text: &str| {
+        faults.push(StatusCause::invalid(
+            "metadata.name",
+            &format!("{name:?}"),
+            text,
+        ))
+    };
     if rule == NameRule::Segment {
         segment_rules(name).into_iter().for_each(&mut fault);
         return faults;
@@ -76,14 +81,14 @@ fn segment_rules(name: &str) -> Vec<&'static str> {
 }
 
 /// The faults of `metadata.ownerReferences`; none if all are complete or there are none.
-pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let mut faults = Vec::new();
     for owner in owners.into_iter().flatten() {
         for (field, path, rule) in OWNER_RULES {
             let text = owner.get(*field).and_then(Value::as_str);
             if text.unwrap_or_default().is_empty() {
-                faults.push(Cause::invalid(path, "\"\"", rule));
+                faults.push(StatusCause::invalid(path, "\"\"", rule));
             }
         }
     }
@@ -91,14 +96,14 @@ pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
 }
 
 /// The faults of `metadata.labels`; none if all are legal or there are none.
-pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let Some(Value::Object(labels)) = metadata.get("labels") else {
         return Vec::new();
     };
     let mut faults = Vec::new();
     for (key, value) in labels {
         let mut fault = |text: &str, rule: String| {
-            faults.push(Cause::invalid(
+            faults.push(StatusCause::invalid(
                 "metadata.labels",
                 &format!("{text:?}"),
                 &rule,
@@ -117,12 +122,14 @@ pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
 }
 
 /// The faults of names in `metadata.finalizers`.
-pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
     let faults = names.flat_map(|name| key_rules(name).into_iter().map(move |rule| (name, rule)));
     faults
-        .map(|(name, rule)| Cause::invalid("metadata.finalizers", &format!("{name:?}"), &rule))
+        .map(|(name, rule)| {
+            StatusCause::invalid("metadata.finalizers", &format!("{name:?}"), &rule)
+        })
         .collect()
 }
 

@@ -10,7 +10,7 @@ use crate::auth::user::User;
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Stage {
+pub enum AuditStage {
     /// It was received.
     RequestReceived,
     /// The head of its answer is on its way; recorded of watches, and of requests that are not authenticated.
@@ -21,7 +21,7 @@ pub enum Stage {
     Panic,
 }
 
-impl Stage {
+impl AuditStage {
     /// All of them.
     pub const ALL: [Self; 4] = [
         Self::RequestReceived,
@@ -117,7 +117,7 @@ impl ResponseStatus {
 
 /// What authorization said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AuditDecision {
     /// Allowed, with the authorizer's reason, which may be empty.
     Allow(String),
     /// Denied.
@@ -128,11 +128,11 @@ pub enum Decision {
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct AuditEvent<'a> {
     /// As on the wire.
     pub audit_id: &'a str,
     /// How far the request has come.
-    pub stage: Stage,
+    pub stage: AuditStage,
     /// Path and query as they were sent.
     pub uri: &'a str,
     /// The verb as authorization names it.
@@ -154,10 +154,10 @@ pub struct Event<'a> {
     /// When it came to this stage.
     pub stage_at: Timestamp,
     /// What authorization said, once that is known.
-    pub decision: Option<&'a Decision>,
+    pub decision: Option<&'a AuditDecision>,
 }
 
-impl Event<'_> {
+impl AuditEvent<'_> {
     /// One line of JSON, newline included.
     #[must_use]
     pub fn to_line(&self) -> Vec<u8> {
@@ -168,8 +168,8 @@ impl Event<'_> {
         line
     }
 
-    fn wire(&self) -> Wire<'_> {
-        Wire {
+    fn wire(&self) -> EventFields<'_> {
+        EventFields {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
             level: "Metadata",
@@ -177,8 +177,8 @@ impl Event<'_> {
             stage: self.stage,
             request_uri: self.uri,
             verb: self.verb,
-            user: self.user.map(UserInfo::of).unwrap_or_default(),
-            impersonated_user: self.impersonated_user.map(UserInfo::of),
+            user: self.user.map(AuditUser::of).unwrap_or_default(),
+            impersonated_user: self.impersonated_user.map(AuditUser::of),
             source_ips: self.source_ips,
             user_agent: self.user_agent,
             object_ref: self.object,
@@ -193,19 +193,19 @@ impl Event<'_> {
 /// The fields in the order of the wire.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct EventFields<'a> {
     kind: &'static str,
     api_version: &'static str,
     level: &'static str,
     #[serde(rename = "auditID")]
     audit_id: &'a str,
-    stage: Stage,
+    stage: AuditStage,
     #[serde(rename = "requestURI")]
     request_uri: &'a str,
     verb: &'a str,
-    user: UserInfo<'a>,
+    user: AuditUser<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<UserInfo<'a>>,
+    impersonated_user: Option<AuditUser<'a>>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "<[_]>::is_empty")]
     source_ips: &'a [IpAddr],
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -222,7 +222,7 @@ struct Wire<'a> {
 
 #[derive(Serialize)]
 struct StatusWire<'a> {
-    metadata: Empty,
+    metadata: EmptyMetadata,
     #[serde(skip_serializing_if = "str::is_empty")]
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -235,12 +235,12 @@ struct StatusWire<'a> {
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyMetadata {}
 
 impl<'a> StatusWire<'a> {
     fn of(status: &'a ResponseStatus) -> Self {
         Self {
-            metadata: Empty {},
+            metadata: EmptyMetadata {},
             status: status.status,
             message: &status.message,
             reason: status.reason,
@@ -251,7 +251,7 @@ impl<'a> StatusWire<'a> {
 }
 
 #[derive(Default, Serialize)]
-struct UserInfo<'a> {
+struct AuditUser<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     username: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -262,7 +262,7 @@ struct UserInfo<'a> {
     extra: Option<&'a std::collections::BTreeMap<String, Vec<String>>>,
 }
 
-impl<'a> UserInfo<'a> {
+impl<'a> AuditUser<'a> {
     fn of(user: &'a User) -> Self {
         Self {
             username: &user.name,
@@ -285,11 +285,11 @@ struct Annotations<'a> {
 }
 
 impl<'a> Annotations<'a> {
-    fn of(decision: &'a Decision) -> Self {
+    fn of(decision: &'a AuditDecision) -> Self {
         let (decision, reason) = match decision {
-            Decision::Allow(reason) => ("allow", reason.as_str()),
-            Decision::Forbid(reason) => ("forbid", reason.as_str()),
-            Decision::Error => ("", "internal error"),
+            AuditDecision::Allow(reason) => ("allow", reason.as_str()),
+            AuditDecision::Forbid(reason) => ("forbid", reason.as_str()),
+            AuditDecision::Error => ("", "internal error"),
         };
         Self { decision, reason }
     }

@@ -23,7 +23,7 @@ const NAMES_MAX: i64 = 1000;
 
 /// How much is kept. Zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Retention {
+pub(super) struct LogRetention {
     /// Bytes of the file.
     pub(super) len_max: u64,
     /// Files that were rotated.
@@ -36,8 +36,8 @@ pub(super) struct Retention {
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
-    retention: Retention,
-    open: Option<Open>,
+    retention: LogRetention,
+    open: Option<OpenLog>,
     looked_at: Instant,
     /// Bytes of the present line that are in the file.
     written: usize,
@@ -45,7 +45,7 @@ pub(super) struct LogFile {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLog {
     file: File,
     len: u64,
     /// Others, such as `/dev/stdout` or a pipe, are neither rotated nor followed.
@@ -54,7 +54,7 @@ struct Open {
 
 impl LogFile {
     /// Opens it for appending, and makes its folder if need be.
-    pub(super) fn open(path: &Path, retention: Retention) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, retention: LogRetention) -> io::Result<Self> {
         if let Some(folder) = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
@@ -67,7 +67,7 @@ impl LogFile {
         let mut file = Self {
             path: path.to_owned(),
             retention,
-            open: Some(Open::at(path)?),
+            open: Some(OpenLog::at(path)?),
             looked_at: Instant::now(),
             written: 0,
             trouble: None,
@@ -82,8 +82,8 @@ impl LogFile {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self {
             path: PathBuf::new(),
-            retention: Retention::default(),
-            open: Some(Open {
+            retention: LogRetention::default(),
+            open: Some(OpenLog {
                 file,
                 len: 0,
                 is_regular: false,
@@ -138,7 +138,7 @@ impl LogFile {
             .find(|name| fs::symlink_metadata(name).is_err());
         fs::rename(&self.path, free.unwrap_or_else(|| self.backup_path(now)))?;
         self.leave();
-        self.open = Some(Open::at(&self.path)?);
+        self.open = Some(OpenLog::at(&self.path)?);
         self.sweep();
         Ok(())
     }
@@ -173,7 +173,7 @@ impl LogFile {
     }
 
     fn swept(&self, now: Timestamp) -> io::Result<()> {
-        let Retention {
+        let LogRetention {
             backups_max,
             age_max,
             ..
@@ -216,7 +216,7 @@ impl LogFile {
     }
 }
 
-impl Open {
+impl OpenLog {
     fn at(path: &Path) -> io::Result<Self> {
         // Only the gateway's user may read it: it tells who asks for what.
         let mut options = OpenOptions::new();
@@ -259,7 +259,7 @@ impl Output for LogFile {
         }
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(Open::at(&self.path)?),
+            none => none.insert(OpenLog::at(&self.path)?),
         };
         while self.written < line.len() {
             match open.file.write(&line[self.written..]) {

@@ -2,35 +2,35 @@
 
 mod file;
 
-use super::event::{ObjectReference, Stage};
+use super::event::{AuditStage, ObjectReference};
 use crate::auth::user::User;
 pub use file::PolicyError;
 
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum AuditLevel {
     /// Nothing.
     None,
     /// Who asked for what, and what came of it.
     Metadata,
-    /// Also what was sent. Recorded as [`Level::Metadata`]: lists and watches send nothing.
+    /// Also what was sent. Recorded as [`AuditLevel::Metadata`]: lists and watches send nothing.
     Request,
-    /// Also what was answered. Recorded as [`Level::Metadata`]: lists are not written a second time.
+    /// Also what was answered. Recorded as [`AuditLevel::Metadata`]: lists are not written a second time.
     RequestResponse,
 }
 
 /// A set of stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages(u8);
+pub struct StageSet(u8);
 
-impl Stages {
+impl StageSet {
     /// Whether a stage is among them.
     #[must_use]
-    pub const fn contains(self, stage: Stage) -> bool {
+    pub const fn contains(self, stage: AuditStage) -> bool {
         self.0 & Self::bit(stage) != 0
     }
 
-    const fn with(self, stage: Stage) -> Self {
+    const fn with(self, stage: AuditStage) -> Self {
         Self(self.0 | Self::bit(stage))
     }
 
@@ -38,25 +38,25 @@ impl Stages {
         Self(self.0 | other.0)
     }
 
-    const fn bit(stage: Stage) -> u8 {
+    const fn bit(stage: AuditStage) -> u8 {
         1 << stage as u8
     }
 }
 
 /// What a policy looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
+pub struct AuditAttributes<'a> {
     /// The authenticated user, before impersonation; `None` if there is none.
     pub user: Option<&'a User>,
     /// The verb as authorization names it.
     pub verb: &'a str,
     /// What the request is about.
-    pub target: Target<'a>,
+    pub target: AuditTarget<'a>,
 }
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
+pub enum AuditTarget<'a> {
     /// A resource.
     Object(&'a ObjectReference),
     /// Any other path.
@@ -65,24 +65,24 @@ pub enum Target<'a> {
 
 /// What a policy says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PolicyVerdict {
     /// How much is recorded.
-    pub level: Level,
+    pub level: AuditLevel,
     /// Stages without an event.
-    pub omitted: Stages,
+    pub omitted: StageSet,
 }
 
 /// Rules, of which the first that matches decides.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct AuditPolicy {
     rules: Vec<Rule>,
-    omitted: Stages,
+    omitted: StageSet,
 }
 
 /// Conditions that are empty hold for every request.
 #[derive(Clone, Debug)]
 struct Rule {
-    verdict: Verdict,
+    verdict: PolicyVerdict,
     users: Vec<String>,
     user_groups: Vec<String>,
     verbs: Vec<String>,
@@ -99,7 +99,7 @@ struct GroupResources {
     names: Vec<String>,
 }
 
-impl Policy {
+impl AuditPolicy {
     /// Reads a policy.
     ///
     /// # Errors
@@ -114,16 +114,16 @@ impl Policy {
         let levels = self.rules.iter().map(|rule| rule.verdict.level);
         levels
             .into_iter()
-            .any(|level| matches!(level, Level::Request | Level::RequestResponse))
+            .any(|level| matches!(level, AuditLevel::Request | AuditLevel::RequestResponse))
     }
 
     /// What is recorded of a request: nothing, unless a rule matches.
     #[must_use]
-    pub fn evaluate(&self, attributes: Attributes<'_>) -> Verdict {
+    pub fn evaluate(&self, attributes: AuditAttributes<'_>) -> PolicyVerdict {
         let first = self.rules.iter().find(|rule| rule.matches(attributes));
         first.map_or(
-            Verdict {
-                level: Level::None,
+            PolicyVerdict {
+                level: AuditLevel::None,
                 omitted: self.omitted,
             },
             |rule| rule.verdict,
@@ -132,8 +132,8 @@ impl Policy {
 }
 
 impl Rule {
-    fn matches(&self, attributes: Attributes<'_>) -> bool {
-        let Attributes { user, verb, target } = attributes;
+    fn matches(&self, attributes: AuditAttributes<'_>) -> bool {
+        let AuditAttributes { user, verb, target } = attributes;
         let is_user =
             self.users.is_empty() || user.is_some_and(|user| has(&self.users, &user.name));
         let is_member = |user: &User| {
@@ -149,13 +149,13 @@ impl Rule {
         }
         let wants_object = !self.namespaces.is_empty() || !self.resources.is_empty();
         match target {
-            Target::Object(object) if wants_object => self.matches_object(object),
-            Target::Path(path) if !wants_object && !self.non_resource_urls.is_empty() => {
+            AuditTarget::Object(object) if wants_object => self.matches_object(object),
+            AuditTarget::Path(path) if !wants_object && !self.non_resource_urls.is_empty() => {
                 let mut urls = self.non_resource_urls.iter();
                 urls.any(|url| matches_path(url, path))
             }
-            Target::Object(_) => self.non_resource_urls.is_empty(),
-            Target::Path(_) => !wants_object,
+            AuditTarget::Object(_) => self.non_resource_urls.is_empty(),
+            AuditTarget::Path(_) => !wants_object,
         }
     }
 

@@ -12,17 +12,17 @@ const BATCH_LEN: usize = 256 << 10;
 
 /// See the module. Clones are the same queue.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queue(Arc<Shared>);
+pub(super) struct AuditQueue(Arc<QueueShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct QueueShared {
+    state: Mutex<QueueState>,
     /// Pairs with `state`: lines have come, or the end.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: VecDeque<Vec<u8>>,
     len: usize,
     is_closed: bool,
@@ -30,14 +30,14 @@ struct State {
 
 /// A line found no room, or came after the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lost;
+pub(super) struct DroppedLine;
 
-impl Queue {
+impl AuditQueue {
     /// Adds a line, if there is room.
-    pub(super) fn put(&self, line: Vec<u8>) -> Result<(), Lost> {
+    pub(super) fn put(&self, line: Vec<u8>) -> Result<(), DroppedLine> {
         let mut state = self.state();
         if state.is_closed || state.len + line.len() > LEN_MAX {
-            return Err(Lost);
+            return Err(DroppedLine);
         }
         state.len += line.len();
         state.lines.push_back(line);
@@ -88,7 +88,7 @@ impl Queue {
         state.is_closed
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // Nothing panics between two fields that belong together.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,16 +100,16 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_lost_and_the_oldest_come_first() {
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let line = |number: u8| vec![number; LEN_MAX / 4];
         for number in 0..4 {
             queue.put(line(number)).unwrap();
         }
-        assert_eq!(queue.put(vec![4]), Err(Lost));
+        assert_eq!(queue.put(vec![4]), Err(DroppedLine));
         assert_eq!(queue.take(), Some(vec![line(0)]));
         queue.put(vec![5]).unwrap();
         queue.close();
-        assert_eq!(queue.put(vec![6]), Err(Lost));
+        assert_eq!(queue.put(vec![6]), Err(DroppedLine));
         let left: Vec<u8> = std::iter::from_fn(|| queue.take())
             .flatten()
             .map(|line| line[0])
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_waits_is_woken_by_a_line_and_by_the_end() {
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let waiting = queue.clone();
         let writer =
             std::thread::spawn(move || std::iter::from_fn(|| waiting.take()).flatten().count());

@@ -7,7 +7,7 @@ use http::header::USER_AGENT;
 use jiff::Timestamp;
 
 use super::event::ObjectReference;
-use super::policy::Target;
+use super::policy::AuditTarget;
 
 /// The API server cuts longer ones there, and says so.
 const USER_AGENT_LEN_MAX: usize = 1024;
@@ -40,10 +40,10 @@ pub struct Request {
 
 impl Request {
     /// What a policy looks at.
-    pub(super) fn target(&self) -> Target<'_> {
+    pub(super) fn target(&self) -> AuditTarget<'_> {
         match &self.object {
-            Some(object) => Target::Object(object),
-            None => Target::Path(&self.path),
+            Some(object) => AuditTarget::Object(object),
+            None => AuditTarget::Path(&self.path),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::event::{Decision, ObjectReference, ResponseStatus};
+use super::event::{AuditDecision, ObjectReference, ResponseStatus};
 use super::*;
 use crate::metrics::Metrics;
 
@@ -13,7 +13,7 @@ const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {leve
 fn settings(policy: &Path, log: &Path) -> AuditSettings {
     AuditSettings {
         policy: policy.to_owned(),
-        log: AuditLog::File {
+        log: AuditOutput::File {
             path: log.to_owned(),
             len_max: 1 << 20,
             backups_max: 0,
@@ -55,7 +55,7 @@ impl Stage {
             .collect()
     }
 
-    fn begin(&self, verb: &str, user: Option<&Arc<User>>) -> Option<Trail> {
+    fn begin(&self, verb: &str, user: Option<&Arc<User>>) -> Option<AuditTrail> {
         let request = Request {
             audit_id: format!("id-{verb}"),
             received_at: "2026-11-22T09:08:07Z".parse().unwrap(),
@@ -100,7 +100,7 @@ async fn a_list_has_two_stages_and_a_watch_three() {
     let stage = Stage::new("stages", POLICY);
     for verb in ["list", "watch"] {
         let trail = stage.begin(verb, Some(&ann())).unwrap();
-        trail.decide(Decision::Allow(String::new()));
+        trail.decide(AuditDecision::Allow(String::new()));
         trail.respond(ResponseStatus::of_code(200));
         // A later answer does not change what was told.
         trail.respond(ResponseStatus::of_code(504));

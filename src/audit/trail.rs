@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use super::Audit;
-use super::event::{Decision, Event, ResponseStatus, Stage};
-use super::policy::Stages;
+use super::event::{AuditDecision, AuditEvent, AuditStage, ResponseStatus};
+use super::policy::StageSet;
 use super::request::Request;
 use crate::auth::user::User;
 
@@ -16,28 +16,28 @@ use crate::auth::user::User;
 /// A request that turns out to be forwarded is given up, and nothing is recorded: upstream records it. So the first event is
 /// written when it is known that memory answers, with the time at which the request was received.
 #[derive(Clone, Debug)]
-pub struct Trail(Arc<Mutex<Record>>);
+pub struct AuditTrail(Arc<Mutex<TrailRecord>>);
 
 #[derive(Debug)]
-struct Record {
+struct TrailRecord {
     audit: Audit,
     request: Request,
-    omitted: Stages,
+    omitted: StageSet,
     user: Option<Arc<User>>,
     impersonated_user: Option<Arc<User>>,
-    decision: Option<Decision>,
+    decision: Option<AuditDecision>,
     response: Option<ResponseStatus>,
     is_forwarded: bool,
 }
 
-impl Trail {
+impl AuditTrail {
     pub(super) fn new(
         audit: Audit,
         request: Request,
-        omitted: Stages,
+        omitted: StageSet,
         user: Option<Arc<User>>,
     ) -> Self {
-        Self(Arc::new(Mutex::new(Record {
+        Self(Arc::new(Mutex::new(TrailRecord {
             audit,
             request,
             omitted,
@@ -55,7 +55,7 @@ impl Trail {
     }
 
     /// What authorization said.
-    pub fn decide(&self, decision: Decision) {
+    pub fn decide(&self, decision: AuditDecision) {
         self.record().decision = Some(decision);
     }
 
@@ -78,13 +78,13 @@ impl Trail {
         self.record().is_forwarded = true;
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
+    fn record(&self) -> MutexGuard<'_, TrailRecord> {
         // Each method leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Record {
+impl Drop for TrailRecord {
     fn drop(&mut self) {
         if self.response.is_none() && self.is_forwarded {
             return;
@@ -94,7 +94,7 @@ impl Drop for Record {
                 self.received();
             }
             self.response = Some(ResponseStatus::panicked());
-            self.put(Stage::Panic, Timestamp::now());
+            self.put(AuditStage::Panic, Timestamp::now());
             return;
         }
         if self.response.is_none() {
@@ -102,12 +102,12 @@ impl Drop for Record {
         }
         // A request that is not authenticated has one event and no more, as upstream.
         if !self.is_unauthenticated() {
-            self.put(Stage::ResponseComplete, Timestamp::now());
+            self.put(AuditStage::ResponseComplete, Timestamp::now());
         }
     }
 }
 
-impl Record {
+impl TrailRecord {
     fn is_unauthenticated(&self) -> bool {
         let code = self.response.as_ref().map(|status| status.code);
         self.user.is_none() && code == Some(401)
@@ -119,20 +119,20 @@ impl Record {
         }
         self.response = Some(status);
         if self.is_unauthenticated() || self.request.is_long_running() {
-            self.put(Stage::ResponseStarted, Timestamp::now());
+            self.put(AuditStage::ResponseStarted, Timestamp::now());
         }
     }
 
     fn received(&self) {
-        self.put(Stage::RequestReceived, self.request.received_at);
+        self.put(AuditStage::RequestReceived, self.request.received_at);
     }
 
-    fn put(&self, stage: Stage, stage_at: Timestamp) {
+    fn put(&self, stage: AuditStage, stage_at: Timestamp) {
         if self.omitted.contains(stage) {
             return;
         }
-        let is_first = stage == Stage::RequestReceived;
-        let event = Event {
+        let is_first = stage == AuditStage::RequestReceived;
+        let event = AuditEvent {
             audit_id: &self.request.audit_id,
             stage,
             uri: &self.request.uri,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::queue::Queue;
+use super::queue::AuditQueue;
 use crate::metrics::{AuditEvents, AuditMetrics};
 
 /// A full disk is looked at again after this.
@@ -31,12 +31,12 @@ pub(super) trait Output: Send + 'static {
 
 /// Starts the thread. What is returned is told when all is written after the queue was closed.
 pub(super) fn start(
-    queue: Queue,
+    queue: AuditQueue,
     output: impl Output,
     metrics: AuditMetrics,
 ) -> io::Result<oneshot::Receiver<()>> {
     let (done, is_done) = oneshot::channel();
-    let mut writer = Writer {
+    let mut writer = AuditWriter {
         queue,
         output,
         metrics,
@@ -52,15 +52,15 @@ pub(super) fn start(
     Ok(is_done)
 }
 
-struct Writer<O> {
-    queue: Queue,
+struct AuditWriter<O> {
+    queue: AuditQueue,
     output: O,
     metrics: AuditMetrics,
     logged_at: Option<Instant>,
     is_failing: bool,
 }
 
-impl<O: Output> Writer<O> {
+impl<O: Output> AuditWriter<O> {
     fn run(&mut self) {
         while let Some(lines) = self.queue.take() {
             for line in lines {

@@ -11,7 +11,7 @@ use super::user::User;
 
 /// An authorizer's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AccessVerdict {
     /// Whether the access is allowed.
     pub is_allowed: bool,
     /// The authorizer's reason; may be empty.
@@ -20,7 +20,7 @@ pub struct Verdict {
 
 /// An answer that decides nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoVerdict {
+pub enum ReviewAnswerError {
     /// It has no status.
     #[error("an access review was answered without a status")]
     NoStatus,
@@ -63,13 +63,15 @@ pub fn self_review_of(access: &Access) -> SelfSubjectAccessReview {
 /// What an answer says.
 ///
 /// # Errors
-/// [`NoVerdict`] if it does not make sense.
-pub fn verdict(status: Option<SubjectAccessReviewStatus>) -> Result<Verdict, NoVerdict> {
-    let status = status.ok_or(NoVerdict::NoStatus)?;
+/// [`ReviewAnswerError`] if it does not make sense.
+pub fn verdict(
+    status: Option<SubjectAccessReviewStatus>,
+) -> Result<AccessVerdict, ReviewAnswerError> {
+    let status = status.ok_or(ReviewAnswerError::NoStatus)?;
     if status.allowed && status.denied == Some(true) {
-        return Err(NoVerdict::Contradiction);
+        return Err(ReviewAnswerError::Contradiction);
     }
-    Ok(Verdict {
+    Ok(AccessVerdict {
         is_allowed: status.allowed,
         reason: status.reason.unwrap_or_default(),
     })
@@ -205,7 +207,7 @@ mod tests {
         let said = serde_json::from_value::<SubjectAccessReview>(answer)
             .ok()
             .and_then(|review| verdict(review.status).ok());
-        let expected = expected.map(|(is_allowed, reason)| Verdict {
+        let expected = expected.map(|(is_allowed, reason)| AccessVerdict {
             is_allowed,
             reason: reason.to_owned(),
         });

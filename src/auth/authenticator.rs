@@ -13,8 +13,8 @@ use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 
 use super::bearer::{self, TokenHeader};
-use super::caller::{Caller, Credential, PeerIdentity, Refusal, Token};
-use super::certificate::{Authorities, VerifiedCertificate};
+use super::caller::{BearerToken, Caller, CallerRefusal, Credential, PeerIdentity};
+use super::certificate::{ClientAuthorities, VerifiedCertificate};
 use super::front_proxy;
 use super::token_cache::{TokenCache, WallClock};
 use super::upstream::ReviewError;
@@ -31,9 +31,9 @@ pub struct AuthenticatorSettings {
     /// Whether callers without credentials are let in as `system:anonymous`.
     pub anonymous: bool,
     /// Whose client certificates count.
-    pub client_ca: Option<Authorities>,
+    pub client_ca: Option<ClientAuthorities>,
     /// Which front proxies are trusted, and whose certificates they have.
-    pub front_proxy: Option<(FrontProxySettings, Authorities)>,
+    pub front_proxy: Option<(FrontProxySettings, ClientAuthorities)>,
 }
 
 impl AuthenticatorSettings {
@@ -64,7 +64,7 @@ pub struct AuthoritiesFileError {
     pub reason: String,
 }
 
-fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
+fn authorities(path: &Path) -> Result<ClientAuthorities, AuthoritiesFileError> {
     let unusable = |reason: String| AuthoritiesFileError {
         path: path.to_owned(),
         reason,
@@ -72,7 +72,7 @@ fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
     let mut pem = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut pem));
     read.map_err(|error| unusable(error.to_string()))?;
-    Authorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
+    ClientAuthorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
 }
 
 /// More than any bundle of certificates has.
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Authenticator {
 }
 
 /// What the connection itself says of the caller, before upstream is asked.
-enum Local {
+enum LocalIdentity {
     Known(Caller),
     /// There is something, and it does not count. Who has no better credential is refused.
     Failed,
@@ -143,16 +143,16 @@ impl Authenticator {
     /// Who is calling.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if no credential counts; [`Refusal::Forward`] if only upstream can tell whose a token is.
+    /// [`CallerRefusal::Unauthorized`] if no credential counts; [`CallerRefusal::Forward`] if only upstream can tell whose a token is.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Caller, CallerRefusal> {
         let mut has_failed = match self.local(headers, peer).await {
-            Local::Known(caller) => return Ok(caller),
-            Local::Failed => true,
-            Local::Nothing => false,
+            LocalIdentity::Known(caller) => return Ok(caller),
+            LocalIdentity::Failed => true,
+            LocalIdentity::Nothing => false,
         };
         for header in [bearer::authorization(headers), bearer::websocket(headers)] {
             match header {
@@ -173,22 +173,22 @@ impl Authenticator {
     /// caller's own headers say it upstream as well as here.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if the certificate does not count, and nothing else in the request might: upstream would not see the
+    /// [`CallerRefusal::Unauthorized`] if the certificate does not count, and nothing else in the request might: upstream would not see the
     /// certificate, and take the caller for an anonymous one.
     pub async fn authenticate_locally(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Option<Caller>, Refusal> {
+    ) -> Result<Option<Caller>, CallerRefusal> {
         match self.local(headers, peer).await {
-            Local::Known(caller) => Ok(Some(caller)),
-            Local::Nothing => Ok(None),
-            Local::Failed => {
+            LocalIdentity::Known(caller) => Ok(Some(caller)),
+            LocalIdentity::Nothing => Ok(None),
+            LocalIdentity::Failed => {
                 let header = [bearer::authorization(headers), bearer::websocket(headers)];
                 let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
                 match header.iter().any(is_token) {
                     true => Ok(None),
-                    false => Err(Refusal::Unauthorized),
+                    false => Err(CallerRefusal::Unauthorized),
                 }
             }
         }
@@ -249,9 +249,9 @@ impl Authenticator {
         Ok(())
     }
 
-    async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> Local {
+    async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> LocalIdentity {
         if peer.certificates.is_empty() {
-            return Local::Nothing;
+            return LocalIdentity::Nothing;
         }
         let now = (self.clock)();
         let mut has_failed = false;
@@ -261,7 +261,12 @@ impl Authenticator {
                     self.metrics.front_proxy.inc(AuthenticationOutcome::Success);
                     let credential = Credential::FrontProxy(Arc::clone(&peer.certificates));
                     let user = Arc::new(user);
-                    return Local::Known(self.certified(user, credential, peer, &certificate));
+                    return LocalIdentity::Known(self.certified(
+                        user,
+                        credential,
+                        peer,
+                        &certificate,
+                    ));
                 }
                 // A proxy of ours that names nobody.
                 Ok(None) => {}
@@ -280,7 +285,12 @@ impl Authenticator {
                 if let Some(user) = certificate.user.clone() {
                     self.metrics.certificate.inc(AuthenticationOutcome::Success);
                     let credential = Credential::Certificate(Arc::clone(&peer.certificates));
-                    return Local::Known(self.certified(user, credential, peer, &certificate));
+                    return LocalIdentity::Known(self.certified(
+                        user,
+                        credential,
+                        peer,
+                        &certificate,
+                    ));
                 }
             }
             Some(Err(error)) => {
@@ -290,13 +300,17 @@ impl Authenticator {
             None => {}
         }
         if !has_failed {
-            return Local::Nothing;
+            return LocalIdentity::Nothing;
         }
         self.metrics.certificate.inc(AuthenticationOutcome::Failure);
-        Local::Failed
+        LocalIdentity::Failed
     }
 
-    async fn by_token(&self, token: Token, peer: Peer) -> Result<Option<Caller>, Refusal> {
+    async fn by_token(
+        &self,
+        token: BearerToken,
+        peer: Peer,
+    ) -> Result<Option<Caller>, CallerRefusal> {
         let verdict = self.tokens.user(&token, peer).await;
         self.metrics.token.inc(match &verdict {
             Ok(Some(_)) => AuthenticationOutcome::Success,
@@ -306,7 +320,7 @@ impl Authenticator {
         let user = match verdict {
             Ok(Some(user)) => user,
             // Upstream knows the token: who is nobody is told 401.
-            Err(ReviewError::SelfReviewForbidden) => return Err(Refusal::Forward),
+            Err(ReviewError::SelfReviewForbidden) => return Err(CallerRefusal::Forward),
             Ok(None) | Err(_) => return Ok(None),
         };
         Ok(Some(Caller {
@@ -319,13 +333,13 @@ impl Authenticator {
         }))
     }
 
-    fn without_credentials(&self, has_failed: bool, peer: Peer) -> Result<Caller, Refusal> {
+    fn without_credentials(&self, has_failed: bool, peer: Peer) -> Result<Caller, CallerRefusal> {
         if has_failed {
-            return Err(Refusal::Unauthorized);
+            return Err(CallerRefusal::Unauthorized);
         }
         if !self.anonymous {
             self.metrics.anonymous.inc(AuthenticationOutcome::Failure);
-            return Err(Refusal::Unauthorized);
+            return Err(CallerRefusal::Unauthorized);
         }
         self.metrics.anonymous.inc(AuthenticationOutcome::Success);
         Ok(Caller {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use serde::Deserialize;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 
 /// What a request says of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum TokenHeader {
     /// Something that cannot be a token.
     Invalid,
     /// A token, good or bad.
-    Token(Token),
+    Token(BearerToken),
 }
 
 /// The token of the `Authorization` header. Other schemes, and a scheme without a token, are no credential; of several headers the
@@ -37,7 +37,7 @@ pub fn authorization(headers: &HeaderMap) -> TokenHeader {
     if !scheme.eq_ignore_ascii_case("bearer") || secret.is_empty() {
         return TokenHeader::Absent;
     }
-    Token::new(secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
+    BearerToken::new(secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
 }
 
 /// No token is made of bytes that are not text, but a request with one is not anonymous.
@@ -77,7 +77,7 @@ pub fn websocket(headers: &HeaderMap) -> TokenHeader {
     match decoded {
         Some(Ok(secret)) if secret.is_empty() => TokenHeader::Absent,
         Some(Ok(secret)) if has_other => {
-            Token::new(&secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
+            BearerToken::new(&secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
         }
         Some(Ok(_) | Err(_)) | None => TokenHeader::Invalid,
     }
@@ -98,7 +98,7 @@ fn is_websocket(headers: &HeaderMap) -> bool {
 
 /// When a token expires, if it is a JWT and says so. Nothing else in it is believed, and this only ever makes a time shorter.
 #[must_use]
-pub fn expiry(token: &Token) -> Option<SystemTime> {
+pub fn expiry(token: &BearerToken) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
         exp: Option<f64>,

@@ -55,7 +55,7 @@ pub enum Credential {
     /// No credential. Forwarded without one: upstream decides what anonymous callers may do.
     Anonymous,
     /// A bearer token. Forwarded with the caller's own headers untouched.
-    Token(Token),
+    Token(BearerToken),
     /// A client certificate. Its key is the caller's, so the gateway impersonates the user upstream.
     Certificate(CertificateChain),
     /// Headers of a trusted front proxy, and its certificate. The gateway impersonates the user upstream.
@@ -75,9 +75,9 @@ impl std::fmt::Debug for Credential {
 
 /// A bearer token. Never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(HeaderValue);
+pub struct BearerToken(HeaderValue);
 
-impl Token {
+impl BearerToken {
     /// A token from the value of an `Authorization` header: `Bearer` and the token.
     #[must_use]
     pub fn from_authorization(mut value: HeaderValue) -> Self {
@@ -109,7 +109,7 @@ impl Token {
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for BearerToken {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Token(..)")
     }
@@ -119,7 +119,7 @@ const SCHEME: &str = "Bearer ";
 
 /// Why memory does not answer a request. `downstream` writes refusals as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CallerRefusal {
     /// Upstream is to answer: it does not let the caller ask what it may do (anonymous callers have no such right by default), or
     /// denies its impersonation and says so best itself. The request is forwarded under the caller's own identity.
     Forward,

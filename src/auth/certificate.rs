@@ -76,7 +76,7 @@ pub struct VerifiedCertificate {
 }
 
 /// Those whose certificates count.
-pub struct Authorities {
+pub struct ClientAuthorities {
     anchors: Vec<Anchor>,
     /// Of the anchors that are valid now. Other times have their own.
     current: ArcSwapOption<Verifier>,
@@ -99,7 +99,7 @@ struct Verifier {
     chains: Arc<dyn ClientCertVerifier>,
 }
 
-impl std::fmt::Debug for Authorities {
+impl std::fmt::Debug for ClientAuthorities {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Authorities")
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Authorities {
     }
 }
 
-impl Authorities {
+impl ClientAuthorities {
     /// Reads them from the text of a PEM file.
     ///
     /// # Errors

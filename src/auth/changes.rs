@@ -60,27 +60,27 @@ impl ScopeSet {
 
 /// A moment between two changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct ChangePoint(u64);
 
 /// The last changes by scope.
 #[derive(Debug, Default)]
-pub struct Changes {
-    now: Moment,
-    cluster: Moment,
-    namespaces: HashMap<String, Moment>,
-    users: HashMap<String, Moment>,
+pub struct ScopeChanges {
+    now: ChangePoint,
+    cluster: ChangePoint,
+    namespaces: HashMap<String, ChangePoint>,
+    users: HashMap<String, ChangePoint>,
 }
 
-impl Changes {
+impl ScopeChanges {
     /// Now.
     #[must_use]
-    pub const fn now(&self) -> Moment {
+    pub const fn now(&self) -> ChangePoint {
         self.now
     }
 
     /// Changes have been seen.
     pub fn record(&mut self, scopes: &ScopeSet) {
-        self.now = Moment(self.now.0 + 1);
+        self.now = ChangePoint(self.now.0 + 1);
         let known = self.namespaces.len() + self.users.len();
         let new = scopes.namespaces.len() + scopes.users.len();
         // More names are not told apart: everything is taken for changed.
@@ -100,13 +100,14 @@ impl Changes {
 
     /// Whether nothing has changed since that may matter to a user's access.
     #[must_use]
-    pub fn is_current(&self, since: Moment, user: &User, access: &Access) -> bool {
+    pub fn is_current(&self, since: ChangePoint, user: &User, access: &Access) -> bool {
         let of_namespace = match access {
             Access::Path { .. } => None,
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
         let of_user = self.users.get(&user.name);
-        let is_before = |changed: Option<&Moment>| changed.is_none_or(|changed| *changed <= since);
+        let is_before =
+            |changed: Option<&ChangePoint>| changed.is_none_or(|changed| *changed <= since);
         self.cluster <= since && is_before(of_namespace) && is_before(of_user)
     }
 }
@@ -161,7 +162,7 @@ mod tests {
             (RoleScope::User("joe".to_owned()), [false; 4]),
         ];
         for (scope, expected) in rows {
-            let mut changes = Changes::default();
+            let mut changes = ScopeChanges::default();
             let before = changes.now();
             let scope = only(scope);
             changes.record(&scope);
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn names_without_number_count_as_everything() {
-        let mut changes = Changes::default();
+        let mut changes = ScopeChanges::default();
         let before = changes.now();
         for number in 0..=NAMES_MAX {
             changes.record(&only(RoleScope::Namespace(number.to_string())));

@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::access_review::Verdict;
-use super::changes::{Changes, Moment, ScopeSet};
+use super::access_review::AccessVerdict;
+use super::changes::{ChangePoint, ScopeChanges, ScopeSet};
 use super::digest::Digest;
-use super::places::{Place, Places};
-use super::question::{Asker, Question, QuestionKey};
+use super::places::{ReviewPermit, ReviewPermits};
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
@@ -26,20 +26,20 @@ pub trait Authorizer: Send + Sync + std::fmt::Debug + 'static {
     /// The decision.
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>>;
 }
 
 /// A decision and its age.
 #[derive(Clone, Debug)]
-pub struct Decision {
+pub struct CachedDecision {
     /// What was decided.
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<AccessVerdict>,
     /// When that was asked.
     pub asked_at: Instant,
     /// No change after this one is known to it.
-    moment: Moment,
+    moment: ChangePoint,
 }
 
 /// How long decisions are remembered.
@@ -54,40 +54,40 @@ pub struct DecisionTtls {
 /// The memory of decisions.
 #[derive(Debug)]
 pub struct Decisions {
-    shared: Arc<Shared>,
+    shared: Arc<DecisionsState>,
     /// Questions in flight. They end with the memory.
     tasks: Mutex<JoinSet<()>>,
     /// Those of questions, shared among callers so that nobody's questions delay those of others.
-    places: Places,
+    places: ReviewPermits,
     is_remembering: bool,
 }
 
-type Outcome = Result<Decision, ReviewError>;
+type FlightOutcome = Result<CachedDecision, ReviewError>;
 
 #[derive(Debug)]
-struct Shared {
+struct DecisionsState {
     authorizer: Arc<dyn Authorizer>,
     ttls: DecisionTtls,
-    cache: Cache<QuestionKey, Decision, RandomState>,
+    cache: Cache<QuestionKey, CachedDecision, RandomState>,
     /// Who may not ask about itself, and when that was learnt.
-    forbidden_askers: Cache<AskerKey, (Instant, Moment), RandomState>,
+    forbidden_askers: Cache<IdentityKey, (Instant, ChangePoint), RandomState>,
     flights: Mutex<Flights>,
     metrics: AuthorizationMetrics,
 }
 
 /// Who asks, whatever the question.
-type AskerKey = (Option<Digest>, Arc<User>);
+type IdentityKey = (Option<Digest>, Arc<User>);
 
 #[derive(Debug, Default)]
 struct Flights {
-    changes: Changes,
+    changes: ScopeChanges,
     flights: HashMap<QuestionKey, Flight, RandomState>,
 }
 
 #[derive(Clone, Debug)]
 struct Flight {
-    moment: Moment,
-    outcome: watch::Receiver<Option<Outcome>>,
+    moment: ChangePoint,
+    outcome: watch::Receiver<Option<FlightOutcome>>,
 }
 
 impl Decisions {
@@ -111,7 +111,7 @@ impl Decisions {
         ttls: DecisionTtls,
         metrics: AuthorizationMetrics,
     ) -> Self {
-        let weight = |key: &QuestionKey, decision: &Decision| {
+        let weight = |key: &QuestionKey, decision: &CachedDecision| {
             let text_len = key.text_len() + decision.verdict.reason.len();
             u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
         };
@@ -121,7 +121,7 @@ impl Decisions {
             .max_capacity(CACHE_LEN_MAX)
             .time_to_live(ttls.allow.max(ttls.deny))
             .build_with_hasher(RandomState::default());
-        let weight = |(_, user): &AskerKey, _: &(Instant, Moment)| {
+        let weight = |(_, user): &IdentityKey, _: &(Instant, ChangePoint)| {
             u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
         };
         let forbidden_askers = Cache::builder()
@@ -130,7 +130,7 @@ impl Decisions {
             .time_to_live(FORBIDDEN_ASKERS_TTL)
             .build_with_hasher(RandomState::default());
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DecisionsState {
                 authorizer,
                 ttls,
                 cache,
@@ -139,7 +139,7 @@ impl Decisions {
                 metrics,
             }),
             tasks: Mutex::default(),
-            places: Places::new(IN_FLIGHT_MAX, WAITING_MAX),
+            places: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
             is_remembering: true,
         }
     }
@@ -148,7 +148,7 @@ impl Decisions {
     ///
     /// # Errors
     /// [`ReviewError`] if there is none.
-    pub async fn decide(&self, question: &Question) -> Result<Decision, ReviewError> {
+    pub async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
         if !self.is_remembering {
             let moment = self.shared.flights().changes.now();
             let purpose = ReviewPurpose::Authorization;
@@ -167,7 +167,10 @@ impl Decisions {
     ///
     /// # Errors
     /// [`ReviewError`] if there is none.
-    pub async fn decide_afresh(&self, question: &Question) -> Result<Decision, ReviewError> {
+    pub async fn decide_afresh(
+        &self,
+        question: &AccessQuestion,
+    ) -> Result<CachedDecision, ReviewError> {
         let moment = self.shared.flights().changes.now();
         let decision = self
             .shared
@@ -192,12 +195,12 @@ impl Decisions {
 
     /// Whether nothing has changed since a decision was asked for that may matter to it.
     #[must_use]
-    pub fn is_current(&self, decision: &Decision, key: &QuestionKey) -> bool {
+    pub fn is_current(&self, decision: &CachedDecision, key: &QuestionKey) -> bool {
         let flights = self.shared.flights();
         flights.is_current(decision.moment, key)
     }
 
-    async fn asked(&self, question: &Question) -> Outcome {
+    async fn asked(&self, question: &AccessQuestion) -> FlightOutcome {
         let key = &question.key;
         let joined = self.shared.flights().joined(key);
         let mut outcome = match joined {
@@ -216,7 +219,7 @@ impl Decisions {
         outcome.unwrap_or_else(|| Err(unavailable("the question was interrupted")))
     }
 
-    async fn place(&self, payer: Peer) -> Result<Place, ReviewError> {
+    async fn place(&self, payer: Peer) -> Result<ReviewPermit, ReviewError> {
         let turn = self.places.turn(payer).ok_or_else(|| {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
             unavailable("too many questions wait for their turn")
@@ -226,7 +229,11 @@ impl Decisions {
     }
 
     /// Joins the question's flight, or begins it. It goes on when nobody waits for it any more.
-    fn flight(&self, question: &Question, place: Place) -> watch::Receiver<Option<Outcome>> {
+    fn flight(
+        &self,
+        question: &AccessQuestion,
+        place: ReviewPermit,
+    ) -> watch::Receiver<Option<FlightOutcome>> {
         let mut flights = self.shared.flights();
         if let Some(outcome) = flights.joined(&question.key) {
             return outcome;
@@ -260,9 +267,9 @@ impl Decisions {
 
 /// Ends a flight, also if its task panics.
 struct Landing<'a> {
-    shared: &'a Shared,
+    shared: &'a DecisionsState,
     key: &'a QuestionKey,
-    moment: Moment,
+    moment: ChangePoint,
 }
 
 impl Drop for Landing<'_> {
@@ -278,24 +285,24 @@ impl Drop for Landing<'_> {
 
 impl Flights {
     /// The flight of the question, unless it began before a change that may matter.
-    fn joined(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<Outcome>>> {
+    fn joined(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<FlightOutcome>>> {
         let flight = self.flights.get(key)?;
         let is_current = self.is_current(flight.moment, key);
         is_current.then(|| flight.outcome.clone())
     }
 
-    fn is_current(&self, since: Moment, key: &QuestionKey) -> bool {
+    fn is_current(&self, since: ChangePoint, key: &QuestionKey) -> bool {
         self.changes.is_current(since, &key.user, &key.access)
     }
 }
 
-impl Shared {
+impl DecisionsState {
     fn flights(&self) -> MutexGuard<'_, Flights> {
         // Nothing under the lock panics half way.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn known(&self, key: &QuestionKey) -> Option<Outcome> {
+    async fn known(&self, key: &QuestionKey) -> Option<FlightOutcome> {
         if let Some(decision) = self.remembered(key).await {
             return Some(Ok(decision));
         }
@@ -303,7 +310,7 @@ impl Shared {
         is_forbidden_to_ask.then_some(Err(ReviewError::SelfReviewForbidden))
     }
 
-    async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
+    async fn remembered(&self, key: &QuestionKey) -> Option<CachedDecision> {
         let decision = self.cache.get(key).await?;
         let ttl = match decision.verdict.is_allowed {
             true => self.ttls.allow,
@@ -318,7 +325,7 @@ impl Shared {
     }
 
     /// Remembers what came of a question.
-    async fn learn(&self, question: &Question, outcome: &Outcome, moment: Moment) {
+    async fn learn(&self, question: &AccessQuestion, outcome: &FlightOutcome, moment: ChangePoint) {
         match outcome {
             Ok(decision) => self.remember(question.key.clone(), decision.clone()).await,
             Err(ReviewError::SelfReviewForbidden) => {
@@ -339,14 +346,14 @@ impl Shared {
         learnt_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.flights().is_current(moment, key)
     }
 
-    async fn remember(&self, key: QuestionKey, decision: Decision) {
+    async fn remember(&self, key: QuestionKey, decision: CachedDecision) {
         if key.text_len() < CACHED_TEXT_LEN_MAX {
             self.cache.insert(key, decision).await;
         }
     }
 
     /// Tries again a few times within its time, as the API server's webhook does.
-    async fn ask_patiently(&self, question: &Question, moment: Moment) -> Outcome {
+    async fn ask_patiently(&self, question: &AccessQuestion, moment: ChangePoint) -> FlightOutcome {
         let attempts = async {
             let mut delay = RETRY_DELAY;
             for _ in 1..ATTEMPTS {
@@ -366,7 +373,12 @@ impl Shared {
         outcome.unwrap_or_else(|_elapsed| Err(unavailable("no decision in time")))
     }
 
-    async fn ask(&self, question: &Question, moment: Moment, purpose: ReviewPurpose) -> Outcome {
+    async fn ask(
+        &self,
+        question: &AccessQuestion,
+        moment: ChangePoint,
+        purpose: ReviewPurpose,
+    ) -> FlightOutcome {
         // The decision is as old as the question.
         let asked_at = Instant::now();
         let verdict = self.authorizer.decide(question, purpose).await;
@@ -379,7 +391,7 @@ impl Shared {
             Err(error) if may_not_ask(&question.asker, error) => ReviewOutcome::Unasked,
             Err(_) => ReviewOutcome::Failed,
         });
-        Ok(Decision {
+        Ok(CachedDecision {
             verdict: Arc::new(verdict?),
             asked_at,
             moment,
@@ -387,16 +399,21 @@ impl Shared {
     }
 }
 
-fn asker_key(key: &QuestionKey) -> AskerKey {
+fn asker_key(key: &QuestionKey) -> IdentityKey {
     (key.credentials, Arc::clone(&key.user))
 }
 
 /// Whether an error is about the caller, not about the gateway or upstream.
-fn may_not_ask(asker: &Asker, error: &ReviewError) -> bool {
+fn may_not_ask(asker: &QuestionIdentity, error: &ReviewError) -> bool {
     match (asker, error) {
         (_, ReviewError::SelfReviewForbidden)
-        | (Asker::Caller { .. }, ReviewError::Unauthorized) => true,
-        (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => false,
+        | (QuestionIdentity::Caller { .. }, ReviewError::Unauthorized) => true,
+        (
+            QuestionIdentity::Gateway
+            | QuestionIdentity::Impersonated
+            | QuestionIdentity::Caller { .. },
+            _,
+        ) => false,
     }
 }
 

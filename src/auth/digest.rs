@@ -4,7 +4,7 @@ use aws_lc_rs::hmac;
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 
 /// A keyed hash of credentials. Tells nothing about them to who does not know the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,10 +32,10 @@ impl CredentialHasher {
     ///
     /// # Errors
     /// If the system gives no random bytes.
-    pub fn random() -> Result<Self, NoRandomness> {
+    pub fn random() -> Result<Self, RandomnessError> {
         let random = aws_lc_rs::rand::SystemRandom::new();
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
-        key.map(Self).map_err(|_| NoRandomness)
+        key.map(Self).map_err(|_| RandomnessError)
     }
 
     /// With this key.
@@ -46,14 +46,14 @@ impl CredentialHasher {
 
     /// Of a token, whoever it impersonates.
     #[must_use]
-    pub fn token(&self, token: &Token) -> Digest {
+    pub fn token(&self, token: &BearerToken) -> Digest {
         self.digest(token, &HeaderMap::new())
     }
 
     /// Of a token together with the headers that impersonate.
     #[must_use]
-    pub fn digest(&self, token: &Token, impersonation: &HeaderMap) -> Digest {
-        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
+    pub fn digest(&self, token: &BearerToken, impersonation: &HeaderMap) -> Digest {
+        let mut sequence = DigestInput(hmac::Context::with_key(&self.0));
         sequence.put(token.secret().as_bytes());
         let mut names: Vec<_> = impersonation.keys().collect();
         names.sort_unstable_by_key(|name| name.as_str());
@@ -69,7 +69,7 @@ impl CredentialHasher {
     /// Of a chain of certificates, and of what it is shown for.
     #[must_use]
     pub fn certificates(&self, purpose: &str, chain: &[CertificateDer<'_>]) -> Digest {
-        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
+        let mut sequence = DigestInput(hmac::Context::with_key(&self.0));
         sequence.put(purpose.as_bytes());
         for certificate in chain {
             sequence.put(certificate);
@@ -79,9 +79,9 @@ impl CredentialHasher {
 }
 
 /// What is hashed. Each part goes with its length, so that no two sequences have the same bytes.
-struct Sequence(hmac::Context);
+struct DigestInput(hmac::Context);
 
-impl Sequence {
+impl DigestInput {
     fn put(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_be_bytes());
         self.0.update(bytes);
@@ -99,4 +99,4 @@ impl Sequence {
 /// The system gives no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no random bytes for a key")]
-pub struct NoRandomness;
+pub struct RandomnessError;

@@ -11,14 +11,17 @@ use crate::config::FrontProxySettings;
 /// A header that is not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a header that names the user is not UTF-8")]
-pub struct NotText;
+pub struct HeaderTextError;
 
 /// The user that the headers name, if they name one. The first header with a value gives the name and the uid; all values of all headers
 /// count for groups and extra.
 ///
 /// # Errors
-/// [`NotText`].
-pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option<User>, NotText> {
+/// [`HeaderTextError`].
+pub fn user(
+    settings: &FrontProxySettings,
+    headers: &HeaderMap,
+) -> Result<Option<User>, HeaderTextError> {
     let Some(name) = first(headers, &settings.username_headers)? else {
         return Ok(None);
     };
@@ -36,7 +39,7 @@ pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option
     for prefix in &settings.extra_header_prefixes {
         for (header, value) in headers {
             if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
-                let key = extra_key::decode(key).ok_or(NotText)?;
+                let key = extra_key::decode(key).ok_or(HeaderTextError)?;
                 extra.entry(key).or_default().push(text(value)?);
             }
         }
@@ -64,7 +67,7 @@ pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
 }
 
 /// The first value of the first header whose first value is not empty.
-fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, HeaderTextError> {
     for name in names {
         if let Some(value) = headers.get(name).filter(|value| !value.is_empty()) {
             return text(value).map(Some);
@@ -73,9 +76,9 @@ fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, No
     Ok(None)
 }
 
-fn text(value: &HeaderValue) -> Result<String, NotText> {
+fn text(value: &HeaderValue) -> Result<String, HeaderTextError> {
     let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned).map_err(|_| NotText)
+    text.map(str::to_owned).map_err(|_| HeaderTextError)
 }
 
 #[cfg(test)]

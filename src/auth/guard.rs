@@ -7,23 +7,23 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::access_review::Verdict;
+use super::access_review::AccessVerdict;
 use super::authenticator::Authenticator;
-use super::caller::{Caller, Credential, PeerIdentity, Refusal};
+use super::caller::{Caller, CallerRefusal, Credential, PeerIdentity};
 use super::changes::RoleScope;
-use super::decisions::{Authorizer, Decision, DecisionTtls, Decisions};
+use super::decisions::{Authorizer, CachedDecision, DecisionTtls, Decisions};
 use super::digest::CredentialHasher;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
-use super::question::{Asker, Manner, Question, QuestionKey};
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey, QuestionMethod};
 use super::rechecks::Rechecks;
 use super::upstream::ReviewError;
 use crate::metrics::AuthorizationMetrics;
 
 /// Who decides what a caller may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum AuthorizerMode {
     /// Upstream, asked with the caller's own credentials (SelfSubjectReview, SelfSubjectAccessReview). Needs no right beyond the
     /// caller's own.
     #[default]
@@ -38,7 +38,7 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct GuardSettings {
     /// Who decides.
-    pub mode: Mode,
+    pub mode: AuthorizerMode,
     /// How long an allowed access is remembered.
     pub allow_ttl: Duration,
     /// How long a denied access is remembered.
@@ -69,15 +69,15 @@ pub struct Authorization {
     /// Revoked when it no longer may.
     pub lease: Lease,
     /// What the authorizer said.
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<AccessVerdict>,
 }
 
 /// Authenticates callers and authorizes what they ask for. Cheap to clone; all clones share caches and leases.
 #[derive(Clone, Debug)]
-pub struct Guard(Arc<Inner>);
+pub struct Guard(Arc<GuardState>);
 
 #[derive(Debug)]
-struct Inner {
+struct GuardState {
     settings: GuardSettings,
     authenticator: Arc<Authenticator>,
     hasher: CredentialHasher,
@@ -91,7 +91,7 @@ enum Denial {
     Denied(String),
     /// The caller may not ask.
     Unasked,
-    Refused(Refusal),
+    Refused(CallerRefusal),
 }
 
 impl Guard {
@@ -114,13 +114,15 @@ impl Guard {
         };
         let decisions = match settings.mode {
             // Looking them up takes as long as deciding.
-            Mode::Rbac => Decisions::unremembered(authorizer, metrics.clone()),
-            Mode::SelfCheck | Mode::Review => Decisions::new(authorizer, ttls, metrics.clone()),
+            AuthorizerMode::Rbac => Decisions::unremembered(authorizer, metrics.clone()),
+            AuthorizerMode::SelfCheck | AuthorizerMode::Review => {
+                Decisions::new(authorizer, ttls, metrics.clone())
+            }
         };
         let decisions = Arc::new(decisions);
         let credentials = Arc::clone(&authenticator) as _;
         let rechecks = Rechecks::new(times, Arc::clone(&decisions), credentials, metrics);
-        Self(Arc::new(Inner {
+        Self(Arc::new(GuardState {
             settings,
             authenticator,
             hasher,
@@ -139,13 +141,13 @@ impl Guard {
     /// itself, with each question: until [`authorize`](Self::authorize) has answered, the user is what the caller says.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] for credentials that do not count; [`Refusal::Forbidden`] for impersonation that is denied;
-    /// [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be found out, or headers make no sense.
+    /// [`CallerRefusal::Unauthorized`] for credentials that do not count; [`CallerRefusal::Forbidden`] for impersonation that is denied;
+    /// [`CallerRefusal::Forward`] if upstream is to answer; [`CallerRefusal::Failed`] if that cannot be found out, or headers make no sense.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Caller, CallerRefusal> {
         let caller = self.0.authenticator.authenticate(headers, peer).await?;
         self.impersonated(caller, headers).await
     }
@@ -154,22 +156,22 @@ impl Guard {
     /// they no longer may.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be
+    /// [`CallerRefusal::Forbidden`] for what is denied; [`CallerRefusal::Forward`] if upstream is to answer; [`CallerRefusal::Failed`] if that cannot be
     /// found out.
     pub async fn authorize(
         &self,
         caller: &Caller,
         access: &Access,
-    ) -> Result<Authorization, Refusal> {
+    ) -> Result<Authorization, CallerRefusal> {
         let question = self.question(caller, access.clone());
-        let question = question.ok_or(Refusal::Forward)?;
+        let question = question.ok_or(CallerRefusal::Forward)?;
         let decision = match self.decide(&question).await {
             Ok(decision) => decision,
             Err(Denial::Refused(refusal)) => return Err(refusal),
-            Err(Denial::Unasked) => return Err(Refusal::Forward),
+            Err(Denial::Unasked) => return Err(CallerRefusal::Forward),
             // Roles only ever allow: another authorizer of upstream may allow what they do not.
-            Err(Denial::Denied(_)) if self.0.settings.mode == Mode::Rbac => {
-                return Err(Refusal::Forward);
+            Err(Denial::Denied(_)) if self.0.settings.mode == AuthorizerMode::Rbac => {
+                return Err(CallerRefusal::Forward);
             }
             Err(Denial::Denied(reason)) => return Err(forbidden(caller, access, reason)),
         };
@@ -190,12 +192,12 @@ impl Guard {
     /// certificate or front proxy; about everything else upstream decides when it gets the request.
     ///
     /// # Errors
-    /// As [`authenticate`](Self::authenticate), but never [`Refusal::Forward`].
+    /// As [`authenticate`](Self::authenticate), but never [`CallerRefusal::Forward`].
     pub async fn forwarding(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Forwarding, Refusal> {
+    ) -> Result<Forwarding, CallerRefusal> {
         let authenticator = &self.0.authenticator;
         match authenticator.authenticate_locally(headers, peer).await? {
             None => Ok(Forwarding::AsCaller),
@@ -224,23 +226,27 @@ impl Guard {
     }
 
     /// The caller as whom it acts.
-    async fn impersonated(&self, caller: Caller, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    async fn impersonated(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+    ) -> Result<Caller, CallerRefusal> {
         let travels = travels_itself(&caller.credential);
         let request = match ImpersonationRequest::from_headers(headers) {
             Ok(None) => return Ok(caller),
             Ok(Some(request)) => request,
             // Upstream sees the same headers, and knows what to say to them.
-            Err(_) if travels => return Err(Refusal::Forward),
+            Err(_) if travels => return Err(CallerRefusal::Forward),
             Err(ImpersonationError::WithoutUser { message }) => {
-                return Err(Refusal::BadRequest { message });
+                return Err(CallerRefusal::BadRequest { message });
             }
             Err(error @ (ImpersonationError::NotText | ImpersonationError::TooManyParts)) => {
-                return Err(Refusal::Failed {
+                return Err(CallerRefusal::Failed {
                     message: error.to_string(),
                 });
             }
         };
-        if self.0.settings.mode == Mode::SelfCheck && travels {
+        if self.0.settings.mode == AuthorizerMode::SelfCheck && travels {
             return Ok(acting_as(caller, request, headers));
         }
         for part in &request.parts {
@@ -252,7 +258,7 @@ impl Guard {
                 None => {}
                 Some(Denial::Refused(refusal)) => return Err(refusal),
                 // Upstream may allow it by the verbs of constrained impersonation, and words its denials by them.
-                Some(Denial::Denied(_)) if travels => return Err(Refusal::Forward),
+                Some(Denial::Denied(_)) if travels => return Err(CallerRefusal::Forward),
                 Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
                 // Upstream would not see who impersonates.
                 Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
@@ -265,9 +271,9 @@ impl Guard {
     async fn requirements(
         &self,
         caller: &Caller,
-    ) -> Result<Vec<(Requirement, Confirmation)>, Refusal> {
+    ) -> Result<Vec<(Requirement, Confirmation)>, CallerRefusal> {
         let mut requirements = Vec::new();
-        if self.0.settings.mode == Mode::SelfCheck && travels_itself(&caller.credential) {
+        if self.0.settings.mode == AuthorizerMode::SelfCheck && travels_itself(&caller.credential) {
             // The question itself is asked with the token, and with the headers that impersonate.
             return Ok(requirements);
         }
@@ -292,7 +298,7 @@ impl Guard {
         };
         for part in parts {
             let question = self.question(&impersonator, part.clone());
-            let question = question.ok_or(Refusal::Forward)?;
+            let question = question.ok_or(CallerRefusal::Forward)?;
             match self.decide(&question).await {
                 Ok(decision) => requirements.push(self.requirement(question, &decision)),
                 Err(Denial::Refused(refusal)) => return Err(refusal),
@@ -355,7 +361,11 @@ impl Guard {
         })
     }
 
-    fn requirement(&self, question: Question, decision: &Decision) -> (Requirement, Confirmation) {
+    fn requirement(
+        &self,
+        question: AccessQuestion,
+        decision: &CachedDecision,
+    ) -> (Requirement, Confirmation) {
         let confirmation = Confirmation {
             at: decision.asked_at,
             is_doubtful: !self.0.decisions.is_current(decision, &question.key),
@@ -363,30 +373,35 @@ impl Guard {
         (Requirement::Access(question), confirmation)
     }
 
-    fn question(&self, caller: &Caller, access: Access) -> Option<Question> {
+    fn question(&self, caller: &Caller, access: Access) -> Option<AccessQuestion> {
         let manner = match self.0.settings.mode {
-            Mode::SelfCheck => Manner::SelfCheck,
-            Mode::Review | Mode::Rbac => Manner::Review,
+            AuthorizerMode::SelfCheck => QuestionMethod::SelfCheck,
+            AuthorizerMode::Review | AuthorizerMode::Rbac => QuestionMethod::Review,
         };
         manner.question(caller, access, &self.0.hasher)
     }
 
-    async fn decide(&self, question: &Question) -> Result<Decision, Denial> {
+    async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, Denial> {
         let error = match self.0.decisions.decide(question).await {
             Ok(decision) if decision.verdict.is_allowed => return Ok(decision),
             Ok(decision) => return Err(Denial::Denied(decision.verdict.reason.clone())),
             Err(error) => error,
         };
         match (&question.asker, &error) {
-            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+            (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.0.authenticator.tokens().forget(token).await;
-                return Err(Denial::Refused(Refusal::Unauthorized));
+                return Err(Denial::Refused(CallerRefusal::Unauthorized));
             }
             (_, ReviewError::SelfReviewForbidden) => return Err(Denial::Unasked),
-            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => {}
+            (
+                QuestionIdentity::Gateway
+                | QuestionIdentity::Impersonated
+                | QuestionIdentity::Caller { .. },
+                _,
+            ) => {}
         }
         tracing::debug!(%error, "an access review failed");
-        Err(Denial::Refused(Refusal::Failed {
+        Err(Denial::Refused(CallerRefusal::Failed {
             message: client_message(&error).to_owned(),
         }))
     }
@@ -409,8 +424,8 @@ fn acting_as(caller: Caller, request: ImpersonationRequest, headers: &HeaderMap)
     }
 }
 
-fn forbidden(caller: &Caller, access: &Access, reason: String) -> Refusal {
-    Refusal::Forbidden {
+fn forbidden(caller: &Caller, access: &Access, reason: String) -> CallerRefusal {
+    CallerRefusal::Forbidden {
         user: Arc::clone(&caller.user),
         access: Box::new(access.clone()),
         reason,

@@ -17,10 +17,10 @@ use slab::Slab;
 
 /// Permission of all streams that ask the same on behalf of the same caller. Clones are the same permission.
 #[derive(Clone, Debug, Default)]
-pub struct Lease(Arc<Shared>);
+pub struct Lease(Arc<LeaseState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LeaseState {
     revoked: AtomicBool,
     wakers: Mutex<Slab<Option<Waker>>>,
 }
@@ -94,7 +94,7 @@ impl Lease {
 
 /// A lease, if anybody still has it.
 #[derive(Clone, Debug)]
-pub struct WeakLease(Weak<Shared>);
+pub struct WeakLease(Weak<LeaseState>);
 
 impl WeakLease {
     /// The lease.

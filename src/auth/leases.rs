@@ -7,11 +7,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-use super::caller::{Credential, Token};
+use super::caller::{BearerToken, Credential};
 use super::changes::ScopeSet;
 use super::digest::Digest;
 use super::lease::{Lease, WeakLease};
-use super::question::{Question, QuestionKey};
+use super::question::{AccessQuestion, QuestionKey};
 use super::user::User;
 use crate::fairness::Peer;
 
@@ -31,11 +31,11 @@ pub struct LeaseKey {
 #[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum Requirement {
     /// An access is allowed.
-    Access(Question),
+    Access(AccessQuestion),
     /// A token is a user's.
     Token {
         /// The token.
-        token: Token,
+        token: BearerToken,
         /// Its keyed hash.
         digest: Digest,
         /// The user.
@@ -126,13 +126,13 @@ pub struct RecheckTimes {
 pub struct Leases {
     times: RecheckTimes,
     leases: HashMap<LeaseKey, WeakLease, RandomState>,
-    requirements: HashMap<RequirementKey, Standing, RandomState>,
+    requirements: HashMap<RequirementKey, LeaseRecord, RandomState>,
     /// Leases that nobody has are let go when there are so many entries.
     sweep_len: usize,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct LeaseRecord {
     requirement: Requirement,
     confirmed_at: Instant,
     due_at: Instant,
@@ -147,7 +147,7 @@ struct Standing {
 
 /// What a scan has found.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct LeaseScan {
     /// Leases that were revoked because their grace is over.
     pub revoked: usize,
     /// Leases that streams have.
@@ -203,14 +203,14 @@ impl Leases {
         requirement: Requirement,
         confirmation: Confirmation,
         now: Instant,
-    ) -> &mut Standing {
+    ) -> &mut LeaseRecord {
         let due_at = match confirmation.is_doubtful {
             true => now,
             // Not in the past: the grace does not run before there was a chance to check.
             false => now.max(confirmation.at + self.delay()),
         };
         let known = self.requirements.entry(requirement.key());
-        let standing = known.or_insert_with(|| Standing {
+        let standing = known.or_insert_with(|| LeaseRecord {
             requirement,
             confirmed_at: confirmation.at,
             due_at,
@@ -233,8 +233,8 @@ impl Leases {
     }
 
     /// Revokes what could not be checked for too long, and lets go of what nobody needs.
-    pub fn scan(&mut self, now: Instant) -> Scan {
-        let mut scan = Scan::default();
+    pub fn scan(&mut self, now: Instant) -> LeaseScan {
+        let mut scan = LeaseScan::default();
         let grace = self.times.grace;
         self.requirements.retain(|_, standing| {
             standing.leases.retain(is_valid);
@@ -259,7 +259,7 @@ impl Leases {
     /// Offers what is to be checked now, the longest unconfirmed first. What is accepted is in flight until it is known what came of
     /// it; the rest stays due.
     pub fn offer_due(&mut self, now: Instant, mut accept: impl FnMut(&Requirement) -> bool) {
-        let is_due = |standing: &Standing| {
+        let is_due = |standing: &LeaseRecord| {
             let is_free = standing.due_at <= now && !standing.is_in_flight;
             is_free && standing.leases.iter().any(is_held)
         };
@@ -325,14 +325,15 @@ impl Leases {
 
     fn sweep(&mut self) {
         self.leases.retain(|_, lease| is_valid(lease));
-        let is_needed =
-            |standing: &mut Standing| standing.is_in_flight || standing.leases.iter().any(is_valid);
+        let is_needed = |standing: &mut LeaseRecord| {
+            standing.is_in_flight || standing.leases.iter().any(is_valid)
+        };
         self.requirements.retain(|_, standing| is_needed(standing));
         self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
     }
 }
 
-impl Standing {
+impl LeaseRecord {
     fn revoke(&mut self) -> usize {
         let mut revoked = 0;
         for lease in self.leases.drain(..).filter_map(|lease| lease.upgrade()) {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::fairness::Peer;
-use crate::fairness::line::{Entry, Line};
+use crate::fairness::line::{FairQueue, QueueDecision};
 
 /// So many reviews at once, and so many that wait; callers on the listener for operators have some of their own. Clones are the same
 /// places.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<Lines>);
+pub(super) struct ReviewPermits(Arc<Lines>);
 
-type ReviewLine = Line<oneshot::Sender<Place>>;
+type ReviewLine = FairQueue<oneshot::Sender<ReviewPermit>>;
 
 #[derive(Debug)]
 struct Lines {
@@ -21,39 +21,39 @@ struct Lines {
     operators: Mutex<ReviewLine>,
 }
 
-impl Places {
+impl ReviewPermits {
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self(Arc::new(Lines {
-            ordinary: Mutex::new(Line::new(running_max, waiting_max)),
-            operators: Mutex::new(Line::new(OPERATORS_RUNNING_MAX, OPERATORS_WAITING_MAX)),
+            ordinary: Mutex::new(FairQueue::new(running_max, waiting_max)),
+            operators: Mutex::new(FairQueue::new(OPERATORS_RUNNING_MAX, OPERATORS_WAITING_MAX)),
         }))
     }
 
     /// A turn for the peer; `None` if its part of the line is full, or all of it.
-    pub(super) fn turn(&self, peer: Peer) -> Option<Turn> {
+    pub(super) fn turn(&self, peer: Peer) -> Option<PendingPermit> {
         let (sender, place) = oneshot::channel();
         let mut line = self.line(peer);
         let waiting = match line.enter(peer) {
-            Entry::Runs => {
+            QueueDecision::Runs => {
                 // Nobody has dropped the other end.
                 let _ = sender.send(self.place(peer));
                 None
             }
-            Entry::MayWait(ticket) => Some(Waiting {
+            QueueDecision::MayWait(ticket) => Some(ReviewWaiter {
                 id: ticket.wait(sender),
                 places: self.clone(),
                 peer,
             }),
-            Entry::Full(_) => return None,
+            QueueDecision::Full(_) => return None,
         };
-        Some(Turn {
+        Some(PendingPermit {
             place,
             _waiting: waiting,
         })
     }
 
-    fn place(&self, peer: Peer) -> Place {
-        Place {
+    fn place(&self, peer: Peer) -> ReviewPermit {
+        ReviewPermit {
             places: self.clone(),
             peer,
         }
@@ -72,27 +72,27 @@ impl Places {
 
 /// A place that was given, or that is waited for until this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct PendingPermit {
     /// Dropped first: a place that lies in it goes to the next one.
-    place: oneshot::Receiver<Place>,
-    _waiting: Option<Waiting>,
+    place: oneshot::Receiver<ReviewPermit>,
+    _waiting: Option<ReviewWaiter>,
 }
 
-impl Turn {
+impl PendingPermit {
     /// The place, when its turn has come; `None` if it never comes.
-    pub(super) async fn come(mut self) -> Option<Place> {
+    pub(super) async fn come(mut self) -> Option<ReviewPermit> {
         (&mut self.place).await.ok()
     }
 }
 
 #[derive(Debug)]
-struct Waiting {
-    places: Places,
+struct ReviewWaiter {
+    places: ReviewPermits,
     peer: Peer,
     id: u64,
 }
 
-impl Drop for Waiting {
+impl Drop for ReviewWaiter {
     fn drop(&mut self) {
         self.places.line(self.peer).give_up(self.peer, self.id);
     }
@@ -100,12 +100,12 @@ impl Drop for Waiting {
 
 /// The right to one review, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct ReviewPermit {
+    places: ReviewPermits,
     peer: Peer,
 }
 
-impl Drop for Place {
+impl Drop for ReviewPermit {
     fn drop(&mut self) {
         let mut turns = Vec::new();
         let mut line = self.places.line(self.peer);

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::access_review::Verdict;
+use super::access_review::AccessVerdict;
 use super::decisions::Authorizer;
-use super::question::Question;
-use super::rbac::{Decision, Policy};
+use super::question::AccessQuestion;
+use super::rbac::{RbacDecision, RbacPolicy};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::MASTERS;
 
 /// Roles and bindings as they change.
 #[derive(Debug)]
 pub struct PolicyStore {
-    policy: RwLock<Policy>,
+    policy: RwLock<RbacPolicy>,
     is_current: watch::Sender<bool>,
 }
 
@@ -31,7 +31,7 @@ impl Default for PolicyStore {
 
 impl PolicyStore {
     /// Changes a role or a binding.
-    pub fn update(&self, change: impl FnOnce(&mut Policy)) {
+    pub fn update(&self, change: impl FnOnce(&mut RbacPolicy)) {
         // A role or binding is put or removed as one, so a panic leaves no half of it.
         change(&mut self.policy.write().unwrap_or_else(PoisonError::into_inner));
     }
@@ -48,7 +48,7 @@ impl PolicyStore {
         }
     }
 
-    async fn ask(&self, question: &Question) -> Result<Verdict, ReviewError> {
+    async fn ask(&self, question: &AccessQuestion) -> Result<AccessVerdict, ReviewError> {
         let mut is_current = self.is_current.subscribe();
         let current = is_current.wait_for(|is_current| *is_current);
         match tokio::time::timeout(CURRENT_WAIT, current).await {
@@ -62,26 +62,26 @@ impl PolicyStore {
         }
         let (user, access) = (&question.key.user, &question.key.access);
         if user.is_in(MASTERS) {
-            return Ok(Verdict {
+            return Ok(AccessVerdict {
                 is_allowed: true,
                 reason: String::new(),
             });
         }
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let (is_allowed, reason) = match policy.decide(user, access) {
-            Decision::Allowed(reason) => (true, reason),
-            Decision::NotAllowed(reason) => (false, reason),
+            RbacDecision::Allowed(reason) => (true, reason),
+            RbacDecision::NotAllowed(reason) => (false, reason),
         };
-        Ok(Verdict { is_allowed, reason })
+        Ok(AccessVerdict { is_allowed, reason })
     }
 }
 
 impl Authorizer for PolicyStore {
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         _purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
         Box::pin(self.ask(question))
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::super::user::User;
     use super::*;
 
-    async fn decide(store: &PolicyStore, question: &Question) -> Result<bool, ReviewError> {
+    async fn decide(store: &PolicyStore, question: &AccessQuestion) -> Result<bool, ReviewError> {
         let verdict = store.decide(question, ReviewPurpose::Authorization).await;
         verdict.map(|verdict| verdict.is_allowed)
     }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::access::Access;
-use super::caller::{Caller, Credential, Token};
+use super::caller::{BearerToken, Caller, Credential};
 use super::digest::{CredentialHasher, Digest};
 use super::user::User;
 use crate::fairness::Peer;
 
 /// A question to an authorizer.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct AccessQuestion {
     /// In whose name it is asked.
-    pub asker: Asker,
+    pub asker: QuestionIdentity,
     /// Whose places it takes: those of the authenticated caller, whoever it acts as.
     pub payer: Peer,
     /// What makes it the same as another one.
@@ -23,7 +23,7 @@ pub struct Question {
 
 /// In whose name a question is asked.
 #[derive(Clone, Debug)]
-pub enum Asker {
+pub enum QuestionIdentity {
     /// The gateway asks about the user.
     Gateway,
     /// The gateway impersonates the user, who asks about itself.
@@ -31,7 +31,7 @@ pub enum Asker {
     /// The caller asks about itself.
     Caller {
         /// Its token.
-        token: Token,
+        token: BearerToken,
         /// Its headers that impersonate the user.
         impersonation: Arc<HeaderMap>,
     },
@@ -90,14 +90,14 @@ fn access_len(access: &Access) -> usize {
 
 /// How questions about callers are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum QuestionMethod {
     /// In the callers' own names.
     SelfCheck,
     /// In the gateway's name.
     Review,
 }
 
-impl Manner {
+impl QuestionMethod {
     /// Whether the caller may do something, as the user that it acts as; `None` if upstream is to answer for anonymous callers, who
     /// may not ask by default.
     #[must_use]
@@ -106,20 +106,20 @@ impl Manner {
         caller: &Caller,
         access: Access,
         hasher: &CredentialHasher,
-    ) -> Option<Question> {
+    ) -> Option<AccessQuestion> {
         let user = Arc::clone(&caller.user);
         let payer = caller.peer;
         let (asker, credentials) = match (self, &caller.credential) {
-            (Self::Review, _) => (Asker::Gateway, None),
+            (Self::Review, _) => (QuestionIdentity::Gateway, None),
             (Self::SelfCheck, Credential::Anonymous) => return None,
             (Self::SelfCheck, Credential::Certificate(_) | Credential::FrontProxy(_)) => {
-                (Asker::Impersonated, None)
+                (QuestionIdentity::Impersonated, None)
             }
             (Self::SelfCheck, Credential::Token(token)) => {
                 let impersonation = Arc::clone(&caller.impersonation);
                 let digest = hasher.digest(token, &impersonation);
                 let token = token.clone();
-                let asker = Asker::Caller {
+                let asker = QuestionIdentity::Caller {
                     token,
                     impersonation,
                 };
@@ -131,6 +131,6 @@ impl Manner {
             user,
             access,
         };
-        Some(Question { asker, payer, key })
+        Some(AccessQuestion { asker, payer, key })
     }
 }

@@ -14,14 +14,14 @@ use crate::resource::quoted;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum RbacDecision {
     /// It may be done; says by which binding.
     Allowed(String),
     /// No role says so; says which roles are missing, if any.
     NotAllowed(String),
 }
 
-impl Decision {
+impl RbacDecision {
     /// Whether it may be done.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
@@ -31,7 +31,7 @@ impl Decision {
 
 /// Roles and bindings at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
+pub struct RbacPolicy {
     /// By namespace and name; of cluster roles the namespace is empty.
     roles: HashMap<(String, String), Vec<PolicyRule>>,
     /// By namespace; those of the whole cluster under the empty one.
@@ -45,7 +45,7 @@ struct Binding {
     subjects: Vec<Subject>,
 }
 
-impl Policy {
+impl RbacPolicy {
     /// Takes a cluster role, or its newer state.
     pub fn put_cluster_role(&mut self, role: ClusterRole) {
         let name = role.metadata.name.unwrap_or_default();
@@ -110,7 +110,7 @@ impl Policy {
 
     /// Whether a user may do something.
     #[must_use]
-    pub fn decide(&self, user: &User, access: &Access) -> Decision {
+    pub fn decide(&self, user: &User, access: &Access) -> RbacDecision {
         let namespace = match access {
             Access::Resource(asked) => asked.namespace.as_str(),
             Access::Path { .. } => "",
@@ -128,13 +128,13 @@ impl Policy {
                 match self.rules(scope, &binding.role) {
                     None => note(&mut missing, absent(&binding.role)),
                     Some(rules) if rules.iter().any(|rule| allows(rule, access)) => {
-                        return Decision::Allowed(allowed_by(scope, binding, subject));
+                        return RbacDecision::Allowed(allowed_by(scope, binding, subject));
                     }
                     Some(_) => {}
                 }
             }
         }
-        Decision::NotAllowed(reason(&missing))
+        RbacDecision::NotAllowed(reason(&missing))
     }
 
     fn rules(&self, scope: &str, role: &RoleRef) -> Option<&[PolicyRule]> {

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::authenticator::Authenticator;
-use super::caller::{Credential, Token};
+use super::caller::{BearerToken, Credential};
 use super::changes::{RoleScope, ScopeSet};
 use super::decisions::Decisions;
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
-use super::question::{Asker, Question};
+use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
 use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
@@ -27,11 +27,14 @@ pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
     /// Whose the token is now, whatever is remembered; `None` if it does not count.
     fn review_afresh<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
 
     /// Upstream has refused the token: what is remembered of it no longer counts.
-    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+    fn forget<'a>(
+        &'a self,
+        token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
     /// Whether a certificate counts by the authorities as they are now.
     fn is_trusted<'a>(
@@ -43,12 +46,15 @@ pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
 impl CredentialAuthority for Authenticator {
     fn review_afresh<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         Box::pin(self.tokens().user_afresh(token))
     }
 
-    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn forget<'a>(
+        &'a self,
+        token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(self.tokens().forget(token))
     }
 
@@ -74,7 +80,7 @@ pub struct Rechecks {
 }
 
 /// What came of a check.
-enum Outcome {
+enum CheckResult {
     Confirmed(Instant),
     Refused(Revocation),
     Failed,
@@ -159,7 +165,7 @@ impl Rechecks {
         let mut leases = self.leases();
         let scan = leases.scan(now);
         leases.offer_due(now, |requirement| {
-            queue.accept(requirement.payer(), || Check {
+            queue.accept(requirement.payer(), || RequirementCheck {
                 key: requirement.key(),
                 requirement: requirement.clone(),
                 rechecks: Arc::clone(self),
@@ -193,80 +199,85 @@ impl Rechecks {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn check(&self, requirement: &Requirement) -> Outcome {
+    async fn check(&self, requirement: &Requirement) -> CheckResult {
         match requirement {
             Requirement::Access(question) => self.check_access(question).await,
             Requirement::Token { token, user, .. } => {
                 let at = Instant::now();
                 match self.credentials.review_afresh(token).await {
-                    Ok(Some(now)) if *now == **user => Outcome::Confirmed(at),
-                    Ok(_) => Outcome::Refused(Revocation::Unauthenticated),
-                    Err(_) => Outcome::Failed,
+                    Ok(Some(now)) if *now == **user => CheckResult::Confirmed(at),
+                    Ok(_) => CheckResult::Refused(Revocation::Unauthenticated),
+                    Err(_) => CheckResult::Failed,
                 }
             }
             Requirement::Certificate { credential, .. } => {
                 let at = Instant::now();
                 match self.credentials.is_trusted(credential).await {
-                    true => Outcome::Confirmed(at),
-                    false => Outcome::Refused(Revocation::Unauthenticated),
+                    true => CheckResult::Confirmed(at),
+                    false => CheckResult::Refused(Revocation::Unauthenticated),
                 }
             }
         }
     }
 
-    async fn check_access(&self, question: &Question) -> Outcome {
+    async fn check_access(&self, question: &AccessQuestion) -> CheckResult {
         let error = match self.decisions.decide_afresh(question).await {
             Ok(decision) if decision.verdict.is_allowed => {
-                return Outcome::Confirmed(decision.asked_at);
+                return CheckResult::Confirmed(decision.asked_at);
             }
             Ok(_) => {
                 // The client may come back with another question, such as a list before its watch.
                 self.roles_changed(RoleScope::User(question.key.user.name.clone()));
-                return Outcome::Refused(Revocation::Denied);
+                return CheckResult::Refused(Revocation::Denied);
             }
             Err(error) => error,
         };
         match (&question.asker, error) {
-            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+            (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.decisions.forget_one(&question.key).await;
                 self.credentials.forget(token).await;
-                Outcome::Refused(Revocation::Unauthenticated)
+                CheckResult::Refused(Revocation::Unauthenticated)
             }
             (_, ReviewError::SelfReviewForbidden) => {
                 // Nothing that the caller was allowed could be confirmed.
                 self.roles_changed(RoleScope::User(question.key.user.name.clone()));
-                Outcome::Refused(Revocation::Denied)
+                CheckResult::Refused(Revocation::Denied)
             }
-            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => Outcome::Failed,
+            (
+                QuestionIdentity::Gateway
+                | QuestionIdentity::Impersonated
+                | QuestionIdentity::Caller { .. },
+                _,
+            ) => CheckResult::Failed,
         }
     }
 }
 
 /// A requirement that is to be checked, or is being checked.
-struct Check {
+struct RequirementCheck {
     key: RequirementKey,
     requirement: Requirement,
     rechecks: Arc<Rechecks>,
     is_done: bool,
 }
 
-impl Check {
+impl RequirementCheck {
     async fn run(mut self) {
         let outcome = self.rechecks.check(&self.requirement).await;
         self.is_done = true;
         let metrics = &self.rechecks.metrics;
         let now = Instant::now();
         match outcome {
-            Outcome::Confirmed(at) => {
+            CheckResult::Confirmed(at) => {
                 metrics.rechecks.inc(Recheck::Confirmed);
                 self.rechecks.leases().confirm(&self.key, at, now);
             }
-            Outcome::Refused(reason) => {
+            CheckResult::Refused(reason) => {
                 metrics.rechecks.inc(Recheck::Refused);
                 let count = self.rechecks.leases().refuse(&self.key);
                 self.rechecks.revoked(reason, count);
             }
-            Outcome::Failed => {
+            CheckResult::Failed => {
                 metrics.rechecks.inc(Recheck::Failed);
                 self.rechecks.leases().fail(&self.key, now);
             }
@@ -275,7 +286,7 @@ impl Check {
 }
 
 /// A check that panics, or that is dropped with the task, has failed.
-impl Drop for Check {
+impl Drop for RequirementCheck {
     fn drop(&mut self) {
         if !self.is_done {
             self.rechecks.leases().fail(&self.key, Instant::now());

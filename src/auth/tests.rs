@@ -11,8 +11,8 @@ use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::certificate::Authorities;
-use crate::upstream::client::{Client, UpstreamSource};
+use super::certificate::ClientAuthorities;
+use crate::upstream::client::{Client, ConnectSource};
 
 /// Answers every request by a function of the request's head and body. One request a connection.
 pub(crate) struct Stage {
@@ -45,7 +45,7 @@ impl Stage {
                 });
             }
         });
-        let client = Client::connect(UpstreamSource::url(&url).unwrap());
+        let client = Client::connect(ConnectSource::url(&url).unwrap());
         Self {
             client: client.await.unwrap(),
             url,
@@ -112,8 +112,8 @@ impl ClientCa {
         self.0.der().clone()
     }
 
-    pub(crate) fn authorities(&self) -> Authorities {
-        Authorities::from_pem(self.pem().as_bytes()).unwrap()
+    pub(crate) fn authorities(&self) -> ClientAuthorities {
+        ClientAuthorities::from_pem(self.pem().as_bytes()).unwrap()
     }
 
     pub(crate) fn sign(&self, params: &CertificateParams) -> CertificateDer<'static> {

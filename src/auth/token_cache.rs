@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bearer;
-use super::caller::Token;
-use super::digest::{CredentialHasher, Digest, NoRandomness};
-use super::places::{Places, Turn};
+use super::caller::BearerToken;
+use super::digest::{CredentialHasher, Digest, RandomnessError};
+use super::places::{PendingPermit, ReviewPermits};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -25,24 +25,24 @@ pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// The memory of tokens.
 pub struct TokenCache {
-    shared: Arc<Shared>,
+    shared: Arc<TokenCacheState>,
     /// Reviews in flight. They end with the cache.
     tasks: Mutex<JoinSet<()>>,
 }
 
-struct Shared {
+struct TokenCacheState {
     authenticator: Arc<dyn TokenAuthenticator>,
     hasher: CredentialHasher,
     clock: WallClock,
     metrics: AuthenticationMetrics,
     /// Apart, so that a flood of bad tokens pushes out no good one.
-    good: Cache<Digest, Entry>,
-    bad: Cache<Digest, Entry>,
+    good: Cache<Digest, TokenEntry>,
+    bad: Cache<Digest, TokenEntry>,
     /// Held while an answer is stored, so that the later question wins.
     storing: tokio::sync::Mutex<()>,
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
     /// Those of reviews of new tokens. Open streams are checked so many at a time that they need none.
-    places: Places,
+    places: ReviewPermits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ struct FlightKey {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct TokenEntry {
     verdict: TokenVerdict,
     asked_at: Instant,
     expires_at: Instant,
@@ -75,9 +75,9 @@ impl TokenCache {
         authenticator: Arc<dyn TokenAuthenticator>,
         clock: WallClock,
         metrics: AuthenticationMetrics,
-    ) -> Result<Self, NoRandomness> {
+    ) -> Result<Self, RandomnessError> {
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TokenCacheState {
                 authenticator,
                 hasher: CredentialHasher::random()?,
                 clock,
@@ -86,7 +86,7 @@ impl TokenCache {
                 bad: memory(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
-                places: Places::new(REVIEWS_MAX, WAITING_MAX),
+                places: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
             }),
             tasks: Mutex::default(),
         })
@@ -97,7 +97,7 @@ impl TokenCache {
     ///
     /// # Errors
     /// [`ReviewError`] if that cannot be found out.
-    pub async fn user(&self, token: &Token, peer: Peer) -> TokenVerdict {
+    pub async fn user(&self, token: &BearerToken, peer: Peer) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
         if let Some(verdict) = self.shared.remembered(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
@@ -113,21 +113,21 @@ impl TokenCache {
     ///
     /// # Errors
     /// As [`user`](Self::user).
-    pub async fn user_afresh(&self, token: &Token) -> TokenVerdict {
+    pub async fn user_afresh(&self, token: &BearerToken) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
         let afresh = true;
         self.asked(FlightKey { digest, afresh }, token, None).await
     }
 
     /// Upstream has refused a token: it counts no longer.
-    pub async fn forget(&self, token: &Token) {
+    pub async fn forget(&self, token: &BearerToken) {
         let digest = self.shared.hasher.token(token);
         self.shared
             .store(digest, token, Ok(None), Instant::now())
             .await;
     }
 
-    async fn asked(&self, key: FlightKey, token: &Token, peer: Option<Peer>) -> TokenVerdict {
+    async fn asked(&self, key: FlightKey, token: &BearerToken, peer: Option<Peer>) -> TokenVerdict {
         let mut verdict = self.flight(key, token, peer)?;
         let verdict = verdict.wait_for(Option::is_some).await;
         let verdict = verdict.ok().and_then(|verdict| verdict.clone());
@@ -138,7 +138,7 @@ impl TokenCache {
     fn flight(
         &self,
         key: FlightKey,
-        token: &Token,
+        token: &BearerToken,
         peer: Option<Peer>,
     ) -> Result<watch::Receiver<Option<TokenVerdict>>, ReviewError> {
         let mut flights = self.shared.flights();
@@ -153,7 +153,7 @@ impl TokenCache {
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver.clone());
         drop(flights);
-        let ticket = Ticket {
+        let ticket = FlightGuard {
             shared: Arc::clone(&self.shared),
             key,
         };
@@ -170,13 +170,23 @@ impl TokenCache {
     }
 }
 
-impl Shared {
-    async fn fly(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
+impl TokenCacheState {
+    async fn fly(
+        &self,
+        key: FlightKey,
+        token: &BearerToken,
+        turn: Option<PendingPermit>,
+    ) -> TokenVerdict {
         let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, turn)).await;
         verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")))
     }
 
-    async fn review(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
+    async fn review(
+        &self,
+        key: FlightKey,
+        token: &BearerToken,
+        turn: Option<PendingPermit>,
+    ) -> TokenVerdict {
         let _place = match turn {
             None => None,
             Some(turn) => {
@@ -214,7 +224,13 @@ impl Shared {
     }
 
     /// Remembers an answer, unless one that was asked for later is there already.
-    async fn store(&self, digest: Digest, token: &Token, verdict: TokenVerdict, asked_at: Instant) {
+    async fn store(
+        &self,
+        digest: Digest,
+        token: &BearerToken,
+        verdict: TokenVerdict,
+        asked_at: Instant,
+    ) {
         let is_good = matches!(verdict, Ok(Some(_)));
         let ttl = match is_good {
             false => BAD_TTL,
@@ -227,7 +243,7 @@ impl Shared {
             false => (&self.bad, &self.good),
             true => (&self.good, &self.bad),
         };
-        let entry = Entry {
+        let entry = TokenEntry {
             verdict,
             asked_at,
             expires_at: asked_at + ttl,
@@ -250,20 +266,20 @@ impl Shared {
 }
 
 /// A place among the flights, given back also if a review panics.
-struct Ticket {
-    shared: Arc<Shared>,
+struct FlightGuard {
+    shared: Arc<TokenCacheState>,
     key: FlightKey,
 }
 
-impl Drop for Ticket {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         self.shared.flights().remove(&self.key);
     }
 }
 
 /// Ages are looked at by tokio's clock; `ttl` lets go of the memory.
-fn memory(len_max: u64, ttl: Duration) -> Cache<Digest, Entry> {
-    let weight = |_: &Digest, entry: &Entry| {
+fn memory(len_max: u64, ttl: Duration) -> Cache<Digest, TokenEntry> {
+    let weight = |_: &Digest, entry: &TokenEntry| {
         let user = entry.verdict.as_ref().ok().and_then(Option::as_deref);
         let user_len = user.map_or(0, User::text_len);
         u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)

@@ -9,7 +9,7 @@ use k8s_openapi::api::authentication::v1::{
 };
 use tokio::time::Instant;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
 use super::user::{ANONYMOUS, User};
 use crate::metrics::{AuthenticationMetrics, TokenReviewOutcome};
@@ -22,7 +22,7 @@ pub trait TokenAuthenticator: Send + Sync + 'static {
     /// Whose it is now.
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
 }
@@ -62,7 +62,7 @@ impl UpstreamTokens {
         }
     }
 
-    async fn ask(&self, token: &Token, purpose: ReviewPurpose) -> TokenVerdict {
+    async fn ask(&self, token: &BearerToken, purpose: ReviewPurpose) -> TokenVerdict {
         match &self.method {
             TokenReviewMethod::TokenReview { audiences } => {
                 let review = TokenReview {
@@ -97,7 +97,7 @@ impl UpstreamTokens {
 impl TokenAuthenticator for UpstreamTokens {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         Box::pin(async move {

@@ -12,7 +12,7 @@ use k8s_openapi::Resource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::caller::{Caller, Credential, Token};
+use super::caller::{BearerToken, Caller, Credential};
 use super::impersonation;
 use super::user::User;
 use crate::upstream::client::{Client, RequestBody, ResponseBody, SendError};
@@ -27,7 +27,7 @@ pub enum ReviewIdentity<'a> {
     /// The caller's own. Nothing of the gateway goes with it.
     Caller {
         /// None for anonymous callers.
-        token: Option<&'a Token>,
+        token: Option<&'a BearerToken>,
         /// The request's headers that impersonate somebody; others among them are left out.
         impersonation: &'a HeaderMap,
     },
@@ -230,13 +230,13 @@ async fn answer(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> 
     }
 }
 
-/// The message of a `Status`; empty if it is none.
+/// The message of a `StatusMessage`; empty if it is none.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Status {
+    struct StatusMessage {
         message: String,
     }
-    let status = serde_json::from_slice::<Status>(body);
+    let status = serde_json::from_slice::<StatusMessage>(body);
     let text = status.map_or_else(|_| String::new(), |status| status.message);
     text.chars().take(MESSAGE_LEN_MAX).collect()
 }

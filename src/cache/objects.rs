@@ -9,10 +9,10 @@ mod rising;
 
 use std::sync::Arc;
 
-pub use chunk::{Block, Chunk, Kept, Measured};
-pub use rising::Rising;
+pub use chunk::{BlockFormat, Chunk, DeflateBlock, LengthForm};
+pub use rising::SortedBuilder;
 
-use self::chunk::{Fill, OBJECT_COUNT_MAX};
+use self::chunk::{ChunkCapacity, OBJECT_COUNT_MAX};
 use crate::resource::{KeyRef, Object};
 
 /// Objects by key, in list order (protocol.md §3.8).
@@ -24,12 +24,12 @@ pub struct ObjectMap {
 
 /// A place in an [`ObjectMap`]: valid for the map that gave it and its clones, as long as they stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct MapPosition {
     chunk: usize,
     index: usize,
 }
 
-impl Place {
+impl MapPosition {
     fn next_chunk(self) -> Self {
         Self {
             chunk: self.chunk + 1,
@@ -70,7 +70,7 @@ impl ObjectMap {
             same
         });
         let count = objects.len();
-        let chunks = Fill::LOADED.cut(objects);
+        let chunks = ChunkCapacity::LOADED.cut(objects);
         Self { chunks, count }
     }
 
@@ -91,7 +91,7 @@ impl ObjectMap {
     /// Puts an object in; returns the one that had its key.
     pub fn insert(&mut self, object: Object) -> Option<Object> {
         let Some(at) = self.chunk_of(object.key()) else {
-            self.chunks = Fill::LOADED.cut(vec![object]);
+            self.chunks = ChunkCapacity::LOADED.cut(vec![object]);
             self.count = 1;
             return None;
         };
@@ -105,7 +105,7 @@ impl ObjectMap {
             }
         };
         if chunk.is_over_full() {
-            let parts = Fill::SPLIT.cut(chunk.objects().to_vec());
+            let parts = ChunkCapacity::SPLIT.cut(chunk.objects().to_vec());
             self.chunks.splice(at..=at, parts);
         }
         previous
@@ -138,20 +138,20 @@ impl ObjectMap {
 
     /// The place of the first object whose key is not below `key`.
     #[must_use]
-    pub fn place_from(&self, key: &str) -> Place {
+    pub fn place_from(&self, key: &str) -> MapPosition {
         let key = KeyRef::of_joined(key);
         let Some(chunk) = self.chunk_of(key) else {
-            return Place::default();
+            return MapPosition::default();
         };
         let index = match self.chunks[chunk].find(key) {
             Ok(index) | Err(index) => index,
         };
-        Place { chunk, index }
+        MapPosition { chunk, index }
     }
 
     /// The object at `place`, which moves on to the next one; `None` at the end.
     #[must_use]
-    pub fn next(&self, place: &mut Place) -> Option<&Object> {
+    pub fn next(&self, place: &mut MapPosition) -> Option<&Object> {
         loop {
             let chunk = self.chunks.get(place.chunk)?;
             if let Some(object) = chunk.objects().get(place.index) {
@@ -164,7 +164,7 @@ impl ObjectMap {
 
     /// The chunk that begins at `place`, if all its keys start with `prefix`; `place` then moves on behind it.
     #[must_use]
-    pub fn next_chunk(&self, place: &mut Place, prefix: &str) -> Option<&Arc<Chunk>> {
+    pub fn next_chunk(&self, place: &mut MapPosition, prefix: &str) -> Option<&Arc<Chunk>> {
         let mut chunk = self.chunks.get(place.chunk)?;
         if place.index >= chunk.objects().len() {
             *place = place.next_chunk();
@@ -179,7 +179,7 @@ impl ObjectMap {
 
     /// Whether a chunk begins at `place`, or all are behind it.
     #[must_use]
-    pub fn is_at_chunk(&self, place: Place) -> bool {
+    pub fn is_at_chunk(&self, place: MapPosition) -> bool {
         let chunk = self.chunks.get(place.chunk);
         place.index == 0 || chunk.is_none_or(|chunk| place.index >= chunk.objects().len())
     }
@@ -191,7 +191,7 @@ impl ObjectMap {
 
     /// How many objects lie from `place` on whose keys start with `prefix`.
     #[must_use]
-    pub fn count_prefixed(&self, mut place: Place, prefix: &str) -> usize {
+    pub fn count_prefixed(&self, mut place: MapPosition, prefix: &str) -> usize {
         let mut count = 0;
         while let Some(chunk) = self.chunks.get(place.chunk) {
             let objects = chunk.objects().get(place.index..).unwrap_or(&[]);

@@ -62,7 +62,7 @@ impl<T> Clone for Segment<T> {
 
 /// The segments that can be read, oldest first, without gaps: each starts where the one before it was sealed.
 #[derive(Debug)]
-struct Directory<T> {
+struct SegmentDirectory<T> {
     segments: Box<[Segment<T>]>,
     /// Start of the oldest segment, or the head while there is none.
     oldest: Sequence,
@@ -70,7 +70,7 @@ struct Directory<T> {
     segment_slots: u64,
 }
 
-impl<T> Directory<T> {
+impl<T> SegmentDirectory<T> {
     /// The segment that holds `sequence`, which is at least `oldest` and below the head.
     fn segment_of(&self, sequence: Sequence) -> usize {
         // Nearly every reader is at the head: one look instead of a search.
@@ -90,13 +90,13 @@ impl<T> Directory<T> {
 
 /// The readers' side of a ring. On a cache line of its own, which every read needs, and nothing that others write to.
 #[derive(Debug)]
-pub struct Ring<T>(CachePadded<Top<T>>);
+pub struct Ring<T>(CachePadded<RingTop<T>>);
 
 #[derive(Debug)]
-struct Top<T> {
+struct RingTop<T> {
     /// One past the newest event.
     head: AtomicU64,
-    directory: Published<Directory<T>>,
+    directory: Published<SegmentDirectory<T>>,
 }
 
 impl<T> Ring<T> {
@@ -196,7 +196,7 @@ fn slot_index(offset: u64) -> usize {
 
 /// A segment, and what the writer knows of it beyond what readers need.
 #[derive(Debug)]
-struct Kept<T> {
+struct SegmentRecord<T> {
     segment: Segment<T>,
     events: usize,
     bytes: usize,
@@ -209,7 +209,7 @@ pub struct RingWriter<T> {
     ring: Arc<Ring<T>>,
     retention: Retention,
     /// Oldest first. Readers get copies of the segments; kept here so that the writer needs not read them back.
-    kept: VecDeque<Kept<T>>,
+    kept: VecDeque<SegmentRecord<T>>,
     head: Sequence,
     events: usize,
     bytes: usize,
@@ -223,12 +223,12 @@ impl<T> RingWriter<T> {
             retention.segment_slots > 0,
             "a segment holds at least one event"
         );
-        let directory = Directory {
+        let directory = SegmentDirectory {
             segments: Box::default(),
             oldest: 0,
             segment_slots: retention.segment_slots as u64,
         };
-        let top = Top {
+        let top = RingTop {
             head: AtomicU64::new(0),
             directory: Published::new(Arc::new(directory)),
         };
@@ -296,8 +296,9 @@ impl<T> RingWriter<T> {
     /// look: one that is only behind by a value that came long ago is told that it lagged.
     pub fn expire_all(&mut self, now: Instant) {
         let mut is_less = self.evict(now);
-        let is_old =
-            |only: &Kept<T>| now.saturating_duration_since(only.newest_at) > self.retention.age_min;
+        let is_old = |only: &SegmentRecord<T>| {
+            now.saturating_duration_since(only.newest_at) > self.retention.age_min
+        };
         if self.retention.events_min == 0 && self.kept.len() == 1 && self.kept.iter().all(is_old) {
             (self.events, self.bytes) = (0, 0);
             self.kept.clear();
@@ -327,7 +328,7 @@ impl<T> RingWriter<T> {
             .map(|_| OnceSlot::empty())
             .collect();
         let first = self.head;
-        self.kept.push_back(Kept {
+        self.kept.push_back(SegmentRecord {
             segment: Segment { first, slots },
             events: 0,
             bytes: 0,
@@ -361,7 +362,7 @@ impl<T> RingWriter<T> {
 
     fn publish_directory(&self) {
         let segments: Box<[_]> = self.kept.iter().map(|kept| kept.segment.clone()).collect();
-        self.ring.0.directory.publish(Arc::new(Directory {
+        self.ring.0.directory.publish(Arc::new(SegmentDirectory {
             oldest: segments.first().map_or(self.head, |oldest| oldest.first),
             segments,
             segment_slots: self.retention.segment_slots as u64,

@@ -11,7 +11,7 @@ use samples::{Recorder, Sample, World, keep, kind};
 #[test]
 fn a_deletion_of_what_was_never_here_is_progress() {
     let told = Arc::new(Recorder::default());
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
+    let mut writer = CacheWriter::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
     let now = Instant::now();
     writer
         .replace(Vec::new(), ResourceVersion(10), now)
@@ -92,7 +92,7 @@ fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
 /// Deletions of a relist at `version` that finds these objects, after `from` with objects `a/1` to `a/4`.
 #[track_caller]
 fn check_relist(found: &[(&str, u64, u64)], version: u64, expected: &[&str]) {
-    let mut writer = Writer::new(
+    let mut writer = CacheWriter::new(
         kind(Layout::Typed),
         keep(100),
         Arc::new(Recorder::default()),
@@ -176,7 +176,7 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
 #[test]
 fn lists_of_neighbouring_versions_leave_no_gap() {
     let told = Arc::new(Recorder::default());
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), told);
+    let mut writer = CacheWriter::new(kind(Layout::Typed), keep(100), told);
     for version in (10..40).chain(39..60) {
         let version = ResourceVersion(version);
         writer.replace(Vec::new(), version, Instant::now()).unwrap();
@@ -237,9 +237,9 @@ impl Observer for OneByOne {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let events = events.len().min(1);
-        Dispatched {
+        DispatchOutcome {
             events,
             woken: 2 * events,
         }
@@ -267,7 +267,7 @@ fn what_an_observer_takes_in_parts_is_counted_whole() {
 fn versions_of_a_lost_history_are_too_old_until_they_have_been_reached() {
     let told = Arc::new(Recorder::default());
     let lost = ResourceVersion(100);
-    let mut writer = Writer::after_loss(kind(Layout::Typed), keep(100), told, lost);
+    let mut writer = CacheWriter::after_loss(kind(Layout::Typed), keep(100), told, lost);
     let now = Instant::now();
     writer
         .replace(Vec::new(), ResourceVersion(50), now)

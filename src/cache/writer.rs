@@ -40,7 +40,7 @@ impl Change {
 /// A list that must not replace the cache's state: it is older, or of another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list at version {listed} does not continue what the cache held at {current}")]
-pub struct WentBack {
+pub struct VersionWentBack {
     /// Version of the list.
     pub listed: ResourceVersion,
     /// Version of the cache.
@@ -49,7 +49,7 @@ pub struct WentBack {
 
 /// What a call did, for the driver to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// Events published.
     pub events: usize,
     /// Changes left out because their version is not beyond the cache's: repeated or going backwards.
@@ -60,7 +60,7 @@ pub struct Applied {
 
 /// Sole owner of the right to change a [`WatchCache`]. Not `Clone`.
 #[derive(Debug)]
-pub struct Writer {
+pub struct CacheWriter {
     cache: Arc<WatchCache>,
     ring: RingWriter<Arc<Event>>,
     state: Snapshot,
@@ -74,8 +74,8 @@ pub struct Writer {
     is_behind: bool,
 }
 
-impl Writer {
-    /// A cache with nothing in it, not ready until the first [`Writer::replace`].
+impl CacheWriter {
+    /// A cache with nothing in it, not ready until the first [`CacheWriter::replace`].
     #[must_use]
     pub fn new(kind: ResourceKind, retention: Retention, observer: Arc<dyn Observer>) -> Self {
         Self::after_loss(kind, retention, observer, ResourceVersion(0))
@@ -120,7 +120,7 @@ impl Writer {
         &self.cache
     }
 
-    /// [`Writer::publish_list`] of objects in any order, of which those with the same key the last one counts, and all of the
+    /// [`CacheWriter::publish_list`] of objects in any order, of which those with the same key the last one counts, and all of the
     /// dispatching.
     ///
     /// # Errors
@@ -130,29 +130,29 @@ impl Writer {
         listed: Vec<Object>,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<Applied, WentBack> {
+    ) -> Result<ApplyOutcome, VersionWentBack> {
         let mut applied = self.publish_list(ObjectMap::from_objects(listed), version, now)?;
         applied.woken = self.dispatch_all(now);
         Ok(applied)
     }
 
     /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
-    /// the difference published in version order, so that open watches go on (design.md §6). [`Writer::dispatch`] has to follow.
+    /// the difference published in version order, so that open watches go on (design.md §6). [`CacheWriter::dispatch`] has to follow.
     ///
     /// # Errors
-    /// [`WentBack`] when the list is older than the cache, or than a version that was proven, or when it tells another story of
+    /// [`VersionWentBack`] when the list is older than the cache, or than a version that was proven, or when it tells another story of
     /// versions that the cache has passed: nothing changes then.
     pub fn publish_list(
         &mut self,
         listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<Applied, WentBack> {
+    ) -> Result<ApplyOutcome, VersionWentBack> {
         let held = self.state.resource_version;
         let epoch = Epoch(self.state.epoch.0 + 1);
         let proven = self.cache.begin_epoch(epoch);
         let current = held.max(proven);
-        let went_back = WentBack {
+        let went_back = VersionWentBack {
             listed: version,
             current,
         };
@@ -165,7 +165,7 @@ impl Writer {
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, Vec::new());
-            return Ok(Applied::default());
+            return Ok(ApplyOutcome::default());
         }
         let gap = Gap {
             from: current,
@@ -182,28 +182,32 @@ impl Writer {
             .into_iter()
             .filter_map(|change| self.append(change, now))
             .collect();
-        let applied = Applied {
+        let applied = ApplyOutcome {
             events: events.len(),
-            ..Applied::default()
+            ..ApplyOutcome::default()
         };
         self.publish(version, events);
         Ok(applied)
     }
 
-    /// [`Writer::publish_changes`] and all of the dispatching.
-    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>, now: Instant) -> Applied {
+    /// [`CacheWriter::publish_changes`] and all of the dispatching.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        now: Instant,
+    ) -> ApplyOutcome {
         let mut applied = self.publish_changes(changes, now);
         applied.woken = self.dispatch_all(now);
         applied
     }
 
-    /// Publishes a batch of changes at once, in one snapshot. [`Writer::dispatch`] has to follow.
+    /// Publishes a batch of changes at once, in one snapshot. [`CacheWriter::dispatch`] has to follow.
     pub fn publish_changes(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
         now: Instant,
-    ) -> Applied {
-        let mut applied = Applied::default();
+    ) -> ApplyOutcome {
+        let mut applied = ApplyOutcome::default();
         let mut events = Vec::new();
         let before = self.state.resource_version;
         for change in changes {
@@ -346,7 +350,7 @@ impl Writer {
         Some(event)
     }
 
-    /// History first, then the snapshot, then, by [`Writer::dispatch`], the views, then the version that bookmarks may speak of:
+    /// History first, then the snapshot, then, by [`CacheWriter::dispatch`], the views, then the version that bookmarks may speak of:
     /// a reader who sees a later step finds the earlier ones done.
     fn publish(&mut self, version: ResourceVersion, events: Vec<Arc<Event>>) {
         self.state.resource_version = version;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{AuthMode, ByteLen, LogFormat, LogLevel, ObjectCount, Span};
+use super::{AuthMode, ByteLen, DurationWord, LogFormat, LogLevel, ObjectCount};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -20,13 +20,13 @@ pub const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 /// The safest mode that needs no rights beyond the caller's own.
 pub const AUTH: AuthMode = AuthMode::SelfCheck;
 /// As kube-apiserver remembers answers of an authorization webhook (`--authorization-webhook-cache-authorized-ttl`).
-pub const AUTH_ALLOW_TTL: Span = Span(Duration::from_secs(300));
+pub const AUTH_ALLOW_TTL: DurationWord = DurationWord(Duration::from_secs(300));
 /// Likewise (`--authorization-webhook-cache-unauthorized-ttl`).
-pub const AUTH_DENY_TTL: Span = Span(Duration::from_secs(30));
+pub const AUTH_DENY_TTL: DurationWord = DurationWord(Duration::from_secs(30));
 /// A permission that was taken away ends streams within half a minute.
-pub const REAUTHORIZE_INTERVAL: Span = Span(Duration::from_secs(30));
+pub const REAUTHORIZE_INTERVAL: DurationWord = DurationWord(Duration::from_secs(30));
 /// As long as the API server itself goes on with a permission that it cannot ask for again.
-pub const REAUTHORIZE_GRACE: Span = Span(Duration::from_secs(300));
+pub const REAUTHORIZE_GRACE: DurationWord = DurationWord(Duration::from_secs(300));
 /// As front proxies and kube-apiserver's aggregation layer have it.
 pub const REQUESTHEADER_USERNAME_HEADERS: &str = "X-Remote-User";
 /// Only newer front proxies tell it; nobody else may be able to set it.
@@ -55,13 +55,13 @@ pub const RING_EVENTS_MAX: usize = 102_400;
 /// Holds the API server's 75 s of history at about 1,000 events a second of 3 KiB; a ring is paid for only as it fills.
 pub const RING_BYTES_MAX: ByteLen = ByteLen(256 << 20);
 /// As long as the API server keeps events itself, so that a client that could resume there can resume here.
-pub const RING_AGE_MIN: Span = Span(Duration::from_secs(75));
+pub const RING_AGE_MIN: DurationWord = DurationWord(Duration::from_secs(75));
 /// Ten times the 1.5 MiB that etcd takes for one object, since JSON may be longer than what etcd stores.
 pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
 /// A controller that restarts or is rolled out is back within minutes, and must not cost a relist.
-pub const IDLE_RESOURCE_TIMEOUT: Span = Span(Duration::from_secs(600));
+pub const IDLE_RESOURCE_TIMEOUT: DurationWord = DurationWord(Duration::from_secs(600));
 /// A person does not notice 2 ms and no controller acts sooner, while under load many events share one write.
-pub const COALESCE_DELAY_MAX: Span = Span(Duration::from_millis(2));
+pub const COALESCE_DELAY_MAX: DurationWord = DurationWord(Duration::from_millis(2));
 
 /// As many as the system lets the process open, less what upstream needs.
 pub const CONNECTIONS_MAX: usize = 0;
@@ -73,9 +73,9 @@ pub const LISTS_MAX: usize = 256;
 /// come again.
 pub const LISTS_WAITING_MAX: usize = 16_384;
 /// Half of the minute within which the API server's answers begin.
-pub const LIST_WAIT_MAX: Span = Span(Duration::from_secs(30));
+pub const LIST_WAIT_MAX: DurationWord = DurationWord(Duration::from_secs(30));
 /// Slower than 32 KB/s, with the frames that lists are sent in. A busy machine does not look like that.
-pub const LIST_STALL_MAX: Span = Span(Duration::from_secs(2));
+pub const LIST_STALL_MAX: DurationWord = DurationWord(Duration::from_secs(2));
 /// The connections upstream hold so many: 64 of HTTP/2 with 90 streams each.
 pub const FORWARDED_REQUESTS_MAX: usize = 5_760;
 /// As many; one lane for each, so that neither takes the other's.
@@ -86,7 +86,7 @@ pub const TUNNELS_MAX: usize = 4_096;
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
 
 /// Kubernetes kills after 30 s unless told otherwise: 5 s remain for the last words.
-pub const DRAIN_TIMEOUT: Span = Span(Duration::from_secs(25));
+pub const DRAIN_TIMEOUT: DurationWord = DurationWord(Duration::from_secs(25));
 /// People start it by hand first; deployments ask for JSON.
 pub const LOG_FORMAT: LogFormat = LogFormat::Text;
 /// Changes of state, never one line per event.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{CHURN, ObjectCount, Span, WATCHERS, objects};
+use super::{CHURN, DurationWord, ObjectCount, WATCHERS, objects};
 
 /// Flags of `demo`.
 #[derive(Clone, Debug, Args)]
@@ -18,5 +18,5 @@ pub struct DemoFlags {
     pub objects: Vec<ObjectCount>,
     /// End by itself after this time; without it, Ctrl-C ends it.
     #[arg(long, value_name = "TIME")]
-    pub duration: Option<Span>,
+    pub duration: Option<DurationWord>,
 }

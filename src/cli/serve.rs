@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 
 use super::{
     ADMIN_LISTEN, AUDIT_LOG_MAXAGE, AUDIT_LOG_MAXBACKUP, AUDIT_LOG_MAXSIZE, AUTH, AUTH_ALLOW_TTL,
-    AUTH_DENY_TTL, ByteLen, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX,
+    AUTH_DENY_TTL, ByteLen, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, DurationWord,
     FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT,
     LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX,
     PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, Span,
-    TUNNELS_MAX, WATCHES_MAX,
+    REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, TUNNELS_MAX,
+    WATCHES_MAX,
 };
 
 /// How callers are told apart and what they may see.
@@ -104,16 +104,16 @@ pub struct ServeFlags {
     pub token_audiences: Vec<String>,
     /// How long an allowed access is remembered; 0s asks each time.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_ALLOW_TTL)]
-    pub auth_allow_ttl: Span,
+    pub auth_allow_ttl: DurationWord,
     /// How long a denied access is remembered; 0s asks each time.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_DENY_TTL)]
-    pub auth_deny_ttl: Span,
+    pub auth_deny_ttl: DurationWord,
     /// How often it is asked again whether callers of open streams may still see what they see.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_INTERVAL)]
-    pub reauthorize_interval: Span,
+    pub reauthorize_interval: DurationWord,
     /// How long open streams live if that cannot be asked.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_GRACE)]
-    pub reauthorize_grace: Span,
+    pub reauthorize_grace: DurationWord,
     /// Authorities, PEM, whose client certificates are accepted: common name and organizations are user and groups.
     #[arg(
         long,
@@ -185,7 +185,7 @@ pub struct ServeFlags {
     pub passthrough_resources: Vec<String>,
     /// How long a cache outlives its last client.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = IDLE_RESOURCE_TIMEOUT)]
-    pub idle_resource_timeout: Span,
+    pub idle_resource_timeout: DurationWord,
     /// Most events kept in a resource's ring.
     #[arg(long, value_name = "COUNT", help_heading = "Caches", default_value_t = RING_EVENTS_MAX)]
     pub ring_events_max: usize,
@@ -194,10 +194,10 @@ pub struct ServeFlags {
     pub ring_bytes_max: ByteLen,
     /// Events younger than this stay in the ring while the two bounds above allow.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = RING_AGE_MIN)]
-    pub ring_age_min: Span,
+    pub ring_age_min: DurationWord,
     /// Longest wait for more events before clients are woken, under load; an idle ring delivers at once.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
-    pub coalesce_delay_max: Span,
+    pub coalesce_delay_max: DurationWord,
 
     /// Most connections at once; 0 means what the limit of open files leaves beside connections to upstream. Who comes
     /// beyond is answered 429 and closed.
@@ -214,10 +214,10 @@ pub struct ServeFlags {
     pub lists_waiting_max: usize,
     /// Longest wait of a list for its turn; 429 after it.
     #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_WAIT_MAX)]
-    pub list_wait_max: Span,
+    pub list_wait_max: DurationWord,
     /// A list whose client takes nothing for so long gives its place to one that waits, and goes on without.
     #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_STALL_MAX)]
-    pub list_stall_max: Span,
+    pub list_stall_max: DurationWord,
     /// Most forwarded requests at once, watches and the like left out; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_REQUESTS_MAX)]
     pub forwarded_requests_max: usize,

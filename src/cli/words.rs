@@ -58,9 +58,9 @@ impl fmt::Display for ByteLen {
 
 /// A span of time: `2ms`, `75s`, `10m`, `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct DurationWord(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for DurationWord {
     type Err = InvalidWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -70,7 +70,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Written without blanks, so that it is one word in a shell.
         let text = humantime::format_duration(self.0).to_string();

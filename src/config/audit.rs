@@ -19,12 +19,12 @@ pub struct AuditSettings {
     /// File with a policy of `audit.k8s.io/v1`.
     pub policy: PathBuf,
     /// Where events go.
-    pub log: AuditLog,
+    pub log: AuditOutput,
 }
 
 /// Where audit events go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditLog {
+pub enum AuditOutput {
     /// Standard output.
     Stdout,
     /// A file that is rotated.
@@ -73,9 +73,9 @@ impl AuditSettings {
             }
         };
         let log = if path == Path::new("-") {
-            AuditLog::Stdout
+            AuditOutput::Stdout
         } else {
-            AuditLog::File {
+            AuditOutput::File {
                 path,
                 len_max: megabytes * MEGABYTE,
                 backups_max,

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{SettingsError, Transport, in_range, words};
-use crate::cli::{self, AuthMode, ServeFlags, Span};
+use super::{ListenTransport, SettingsError, in_range, words};
+use crate::cli::{self, AuthMode, DurationWord, ServeFlags};
 
 /// Beyond an hour an answer says little about the present.
-const TTL_TOP: Span = Span(Duration::from_secs(3_600));
+const TTL_TOP: DurationWord = DurationWord(Duration::from_secs(3_600));
 /// More often than each second would be a load of its own; less often than each hour is as good as never.
-const INTERVAL_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(3_600)),
+const INTERVAL_RANGE: (DurationWord, DurationWord) = (
+    DurationWord(Duration::from_secs(1)),
+    DurationWord(Duration::from_secs(3_600)),
 );
 /// A day without the API server is not a moment of grace.
-const GRACE_TOP: Span = Span(Duration::from_secs(86_400));
+const GRACE_TOP: DurationWord = DurationWord(Duration::from_secs(86_400));
 
 /// How callers are authenticated and authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +83,9 @@ impl AuthSettings {
 
     pub(super) fn resolve(
         flags: &ServeFlags,
-        transport: &Transport,
+        transport: &ListenTransport,
     ) -> Result<Self, SettingsError> {
-        let none = Span(Duration::ZERO);
+        let none = DurationWord(Duration::ZERO);
         let settings = Self {
             mode: flags.auth,
             anonymous: flags.anonymous,
@@ -161,7 +161,7 @@ impl FrontProxySettings {
 }
 
 /// What somebody relies on who gives a flag must be done.
-fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+fn refuse_pointless(flags: &ServeFlags, transport: &ListenTransport) -> Result<(), SettingsError> {
     let authorities = [
         ("client-ca-file", &flags.client_ca_file),
         (
@@ -176,7 +176,7 @@ fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), Set
     ];
     let exempt = exempt.into_iter().find(|(_, list)| !words(list).is_empty());
     if let Some((flag, _)) = given {
-        if *transport == Transport::PlainHttp {
+        if *transport == ListenTransport::PlainHttp {
             let needed = "--tls-cert and --tls-key: certificates come with TLS only";
             return Err(SettingsError::Needs { flag, needed });
         }

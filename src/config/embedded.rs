@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{
     AdmissionLimits, ApiserverAuth, ApiserverSettings, AuthMode, AuthSettings, CacheLists,
-    DemoSettings, ExemptSettings, ForwardLimits, ResourcePattern, RingLimits, ServeSettings,
-    SettingsError, Transport, UpstreamSource, in_range, kinds, words,
+    DemoSettings, ExemptSettings, ForwardLimits, ListenTransport, ResourcePattern, RingLimits,
+    ServeSettings, SettingsError, UpstreamSource, in_range, kinds, words,
 };
-use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, Span};
+use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, DurationWord};
 
 /// Any free port of this machine's own address.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -19,9 +19,9 @@ const CHURN_MAX: u32 = 100_000;
 /// Two sockets each: more needs other limits of the system than a demo should ask for.
 const WATCHERS_MAX: usize = 100_000;
 /// Shorter shows nothing, longer is not a bounded run.
-const DURATION_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(86_400)),
+const DURATION_RANGE: (DurationWord, DurationWord) = (
+    DurationWord(Duration::from_secs(1)),
+    DurationWord(Duration::from_secs(86_400)),
 );
 
 impl ApiserverSettings {
@@ -64,17 +64,17 @@ impl ApiserverSettings {
             churn,
             object_len: cli::OBJECT_LEN.0,
             extra_kinds: Vec::new(),
-            transport: Transport::PlainHttp,
+            transport: ListenTransport::PlainHttp,
             auth: None,
         }
     }
 }
 
-fn transport(flags: &ApiserverFlags) -> Result<Transport, SettingsError> {
+fn transport(flags: &ApiserverFlags) -> Result<ListenTransport, SettingsError> {
     let needs = |flag, needed| Err(SettingsError::Needs { flag, needed });
     match (&flags.tls_cert, &flags.tls_key) {
-        (None, None) => Ok(Transport::PlainHttp),
-        (Some(cert), Some(key)) => Ok(Transport::Tls {
+        (None, None) => Ok(ListenTransport::PlainHttp),
+        (Some(cert), Some(key)) => Ok(ListenTransport::Tls {
             cert: cert.clone(),
             key: key.clone(),
             sni: Vec::new(),
@@ -144,7 +144,7 @@ impl ServeSettings {
             upstream: UpstreamSource::Url(upstream),
             frame_len_max: cli::FRAME_LEN_MAX.0,
             listen: ANY_PORT,
-            transport: Transport::PlainHttp,
+            transport: ListenTransport::PlainHttp,
             operator_listen: None,
             auth: AuthSettings::of_mode(AuthMode::None),
             audit: None,

@@ -52,7 +52,7 @@ pub enum FileError {
 
 /// One setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     /// As written, in camelCase.
     pub(super) key: String,
     /// One word, or those of a list.
@@ -62,7 +62,7 @@ pub(super) struct Entry {
 }
 
 /// The settings of the file at `path`, without `apiVersion` and `kind`, in order.
-pub(super) fn read(path: &Path) -> Result<Vec<Entry>, FileError> {
+pub(super) fn read(path: &Path) -> Result<Vec<FileEntry>, FileError> {
     let io = |source| FileError::Io {
         path: path.to_owned(),
         source,
@@ -81,8 +81,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, FileError> {
 }
 
 /// [`read`], given the text.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
-    let Entries(entries) = serde_saphyr::from_str(text).map_err(|error| {
+pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<FileEntry>, FileError> {
+    let FileEntries(entries) = serde_saphyr::from_str(text).map_err(|error| {
         let message = error.without_snippet().to_string();
         FileError::Syntax {
             path: path.to_owned(),
@@ -102,9 +102,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
     Ok(settings.collect())
 }
 
-struct Entries(Vec<Entry>);
+struct FileEntries(Vec<FileEntry>);
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for FileEntries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(EntriesVisitor).map(Self)
     }
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Entries {
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Vec<Entry>;
+    type Value = Vec<FileEntry>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("settings, one key each")
@@ -123,8 +123,8 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut entries = Vec::new();
         // Bounded by the length of the file.
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let Words(words) = map.next_value()?;
-            entries.push(Entry {
+            let SettingWords(words) = map.next_value()?;
+            entries.push(FileEntry {
                 line: key.referenced.line(),
                 key: key.value,
                 words,
@@ -135,9 +135,9 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 }
 
 /// A scalar or a list of scalars, each as a flag takes it.
-struct Words(Vec<String>);
+struct SettingWords(Vec<String>);
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for SettingWords {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(WordsVisitor).map(Self)
     }
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for WordsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
         let mut all = Vec::new();
-        while let Some(Words(words)) = seq.next_element()? {
+        while let Some(SettingWords(words)) = seq.next_element()? {
             all.extend(words);
         }
         Ok(all)

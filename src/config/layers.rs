@@ -41,7 +41,7 @@ pub enum FlagsError {
 
 /// A value that a lower layer gives to a flag.
 #[derive(Clone, Debug)]
-struct Given {
+struct LayerValue {
     /// The flag's name without dashes.
     flag: String,
     value: String,
@@ -57,7 +57,7 @@ pub(super) fn read(
     let (command, matches) = leaf(&cli::command(), &typed);
     let names: Vec<String> = flag_names(&command);
 
-    let mut settled = Settled::default();
+    let mut settled = LayerDecisions::default();
     settled.take(
         names
             .iter()
@@ -110,7 +110,7 @@ fn is_denial(matches: &ArgMatches, name: &str) -> bool {
 fn environment(
     names: &[String],
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<Given>, FlagsError> {
+) -> Result<Vec<LayerValue>, FlagsError> {
     let mut given = Vec::new();
     for name in names {
         let origin = variable_of(name);
@@ -121,7 +121,7 @@ fn environment(
             origin: origin.clone(),
             message: "not UTF-8".to_owned(),
         })?;
-        given.push(Given {
+        given.push(LayerValue {
             flag: name.clone(),
             value,
             origin,
@@ -150,7 +150,7 @@ fn key_of(name: &str) -> String {
     key
 }
 
-fn file_path(matches: &ArgMatches, settled: &Settled) -> Option<PathBuf> {
+fn file_path(matches: &ArgMatches, settled: &LayerDecisions) -> Option<PathBuf> {
     if let Ok(Some(path)) = matches.try_get_one::<PathBuf>("config") {
         return Some(path.clone());
     }
@@ -161,7 +161,7 @@ fn file_path(matches: &ArgMatches, settled: &Settled) -> Option<PathBuf> {
         .map(|given| PathBuf::from(&given.value))
 }
 
-fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<Given>, FlagsError> {
+fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, FlagsError> {
     let names = flag_names(command);
     let mut given = Vec::new();
     for entry in file::read(path)? {
@@ -172,7 +172,7 @@ fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<Given>, FlagsEr
         let Some(flag) = flag else {
             return Err(FlagsError::UnknownKey { origin });
         };
-        given.push(Given {
+        given.push(LayerValue {
             flag: flag.clone(),
             value: entry.words.join(delimiter(command, flag)),
             origin,
@@ -194,13 +194,13 @@ fn delimiter(command: &clap::Command, flag: &str) -> &'static str {
 
 /// What the layers so far have decided.
 #[derive(Debug, Default)]
-struct Settled {
+struct LayerDecisions {
     /// Flags that lower layers have no say in any more.
     taken: BTreeSet<String>,
-    given: Vec<Given>,
+    given: Vec<LayerValue>,
 }
 
-impl Settled {
+impl LayerDecisions {
     /// Takes the flags of one layer, with whether each is a switch set to false.
     fn take<'a>(&mut self, flags: impl Iterator<Item = (&'a str, bool)>) {
         for (flag, denial) in flags {
@@ -213,8 +213,8 @@ impl Settled {
     }
 
     /// Adds the next lower layer.
-    fn lay(&mut self, layer: Vec<Given>) {
-        let free: Vec<Given> = layer
+    fn lay(&mut self, layer: Vec<LayerValue>) {
+        let free: Vec<LayerValue> = layer
             .into_iter()
             .filter(|given| !self.taken.contains(&given.flag))
             .collect();
@@ -226,7 +226,8 @@ impl Settled {
     }
 
     fn parse_over(&self, arguments: Vec<OsString>) -> Result<Flags, FlagsError> {
-        let as_flag = |given: &Given| OsString::from(format!("--{}={}", given.flag, given.value));
+        let as_flag =
+            |given: &LayerValue| OsString::from(format!("--{}={}", given.flag, given.value));
         for given in &self.given {
             let alone = arguments.iter().cloned().chain([as_flag(given)]);
             if let Err(error) = cli::command().try_get_matches_from(alone) {

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::{
-    AuditLog, AuditSettings, AuthSettings, ProcessSettings, ServeSettings, Transport,
+    AuditOutput, AuditSettings, AuthSettings, ListenTransport, ProcessSettings, ServeSettings,
     UpstreamSource, audit, file,
 };
-use crate::cli::{AuthMode, ByteLen, Span, word_of};
+use crate::cli::{AuthMode, ByteLen, DurationWord, word_of};
 
 /// The whole file, every setting named.
 pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
@@ -25,8 +25,8 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "frameLenMax", ByteLen(serve.frame_len_max));
     line(&mut out, "listen", &serve.listen.to_string());
     match &serve.transport {
-        Transport::PlainHttp => plain(&mut out, "plainHttp", true),
-        Transport::Tls { cert, key, sni } => {
+        ListenTransport::PlainHttp => plain(&mut out, "plainHttp", true),
+        ListenTransport::Tls { cert, key, sni } => {
             path_line(&mut out, "tlsCert", cert);
             path_line(&mut out, "tlsKey", key);
             list(&mut out, "tlsSniCertKey", sni.iter());
@@ -40,7 +40,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
         .into_iter()
         .flatten();
     let exposed = addresses.any(|address| !address.ip().is_loopback())
-        && (serve.transport == Transport::PlainHttp || serve.auth.mode == AuthMode::None);
+        && (serve.transport == ListenTransport::PlainHttp || serve.auth.mode == AuthMode::None);
     plain(&mut out, "iKnowThisIsInsecure", exposed);
     line(&mut out, "adminListen", &serve.admin_listen.to_string());
     auth(&mut out, &serve.auth);
@@ -53,19 +53,31 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(
         &mut out,
         "idleResourceTimeout",
-        Span(serve.idle_resource_timeout),
+        DurationWord(serve.idle_resource_timeout),
     );
     plain(&mut out, "ringEventsMax", serve.ring.events_max);
     plain(&mut out, "ringBytesMax", ByteLen(serve.ring.bytes_max));
-    plain(&mut out, "ringAgeMin", Span(serve.ring.age_min));
-    plain(&mut out, "coalesceDelayMax", Span(serve.coalesce_delay_max));
+    plain(&mut out, "ringAgeMin", DurationWord(serve.ring.age_min));
+    plain(
+        &mut out,
+        "coalesceDelayMax",
+        DurationWord(serve.coalesce_delay_max),
+    );
     let admission = &serve.admission;
     plain(&mut out, "connectionsMax", admission.connections_max);
     plain(&mut out, "watchesMax", admission.watches_max);
     plain(&mut out, "listsMax", admission.lists_max);
     plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
-    plain(&mut out, "listWaitMax", Span(admission.list_wait_max));
-    plain(&mut out, "listStallMax", Span(admission.list_stall_max));
+    plain(
+        &mut out,
+        "listWaitMax",
+        DurationWord(admission.list_wait_max),
+    );
+    plain(
+        &mut out,
+        "listStallMax",
+        DurationWord(admission.list_stall_max),
+    );
     list(&mut out, "exemptUsers", serve.exempt.users.iter());
     list(&mut out, "exemptGroups", serve.exempt.groups.iter());
     let forwards = &serve.forwards;
@@ -76,7 +88,11 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "logFormat", word_of(process.log_format));
     plain(&mut out, "logLevel", word_of(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);
-    plain(&mut out, "drainTimeout", Span(process.drain_timeout));
+    plain(
+        &mut out,
+        "drainTimeout",
+        DurationWord(process.drain_timeout),
+    );
     out
 }
 
@@ -84,10 +100,18 @@ fn auth(out: &mut String, auth: &AuthSettings) {
     plain(out, "auth", word_of(auth.mode));
     plain(out, "anonymous", auth.anonymous);
     list(out, "tokenAudiences", auth.token_audiences.iter());
-    plain(out, "authAllowTtl", Span(auth.allow_ttl));
-    plain(out, "authDenyTtl", Span(auth.deny_ttl));
-    plain(out, "reauthorizeInterval", Span(auth.reauthorize_interval));
-    plain(out, "reauthorizeGrace", Span(auth.reauthorize_grace));
+    plain(out, "authAllowTtl", DurationWord(auth.allow_ttl));
+    plain(out, "authDenyTtl", DurationWord(auth.deny_ttl));
+    plain(
+        out,
+        "reauthorizeInterval",
+        DurationWord(auth.reauthorize_interval),
+    );
+    plain(
+        out,
+        "reauthorizeGrace",
+        DurationWord(auth.reauthorize_grace),
+    );
     if let Some(file) = &auth.client_ca {
         path_line(out, "clientCaFile", file);
     }
@@ -113,8 +137,8 @@ fn auth(out: &mut String, auth: &AuthSettings) {
 fn audit(out: &mut String, audit: &AuditSettings) {
     path_line(out, "auditPolicyFile", &audit.policy);
     match &audit.log {
-        AuditLog::Stdout => line(out, "auditLogPath", "-"),
-        AuditLog::File {
+        AuditOutput::Stdout => line(out, "auditLogPath", "-"),
+        AuditOutput::File {
             path,
             len_max,
             backups_max,

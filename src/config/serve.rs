@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{
     AdmissionLimits, AuditSettings, AuthSettings, CacheLists, ExemptSettings, ForwardLimits,
-    InvalidPattern, ResourcePattern, RingLimits, ServeSettings, SettingsError, SniCertificate,
-    Transport, UpstreamSource, in_range, kinds, words,
+    InvalidPattern, ListenTransport, ResourcePattern, RingLimits, ServeSettings, SettingsError,
+    SniCertificate, UpstreamSource, in_range, kinds, words,
 };
-use crate::cli::{AuthMode, ByteLen, ServeFlags, Span};
+use crate::cli::{AuthMode, ByteLen, DurationWord, ServeFlags};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -18,24 +18,24 @@ const RING_EVENTS_RANGE: (usize, usize) = (100, 1 << 24);
 /// The largest ring is a terabyte: beyond it the number is a slip of the pen.
 const RING_BYTES_TOP: ByteLen = ByteLen(1 << 40);
 /// A day of history is bounded by memory long before.
-const RING_AGE_TOP: Span = Span(Duration::from_secs(86_400));
+const RING_AGE_TOP: DurationWord = DurationWord(Duration::from_secs(86_400));
 /// Clients notice more than a second, and leader election fails at ten.
-const COALESCE_DELAY_TOP: Span = Span(Duration::from_secs(1));
+const COALESCE_DELAY_TOP: DurationWord = DurationWord(Duration::from_secs(1));
 /// A cache that ends with its last client makes every reconnect a relist; a week is as good as pinned.
-const IDLE_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(7 * 86_400)),
+const IDLE_RANGE: (DurationWord, DurationWord) = (
+    DurationWord(Duration::from_secs(1)),
+    DurationWord(Duration::from_secs(7 * 86_400)),
 );
 
 /// More of anything is beyond one machine; none of it would serve nobody.
 const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
 /// Below a tenth of a second every list waits for its client now and then.
-const LIST_STALL_RANGE: (Span, Span) = (
-    Span(Duration::from_millis(100)),
-    Span(Duration::from_secs(3_600)),
+const LIST_STALL_RANGE: (DurationWord, DurationWord) = (
+    DurationWord(Duration::from_millis(100)),
+    DurationWord(Duration::from_secs(3_600)),
 );
 /// Clients have given up after the API server's own minute.
-const LIST_WAIT_TOP: Span = Span(Duration::from_secs(60));
+const LIST_WAIT_TOP: DurationWord = DurationWord(Duration::from_secs(60));
 /// Less than the process needs by itself would refuse everybody.
 const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
 
@@ -75,7 +75,7 @@ impl ServeSettings {
             coalesce_delay_max: in_range(
                 "coalesce-delay-max",
                 flags.coalesce_delay_max,
-                Span(Duration::ZERO),
+                DurationWord(Duration::ZERO),
                 COALESCE_DELAY_TOP,
             )?
             .0,
@@ -122,15 +122,15 @@ fn url_of(text: &str) -> Result<http::Uri, SettingsError> {
     Ok(url)
 }
 
-fn transport(flags: &ServeFlags) -> Result<Transport, SettingsError> {
+fn transport(flags: &ServeFlags) -> Result<ListenTransport, SettingsError> {
     let sni = words(&flags.tls_sni_cert_key);
     match (flags.plain_http, &flags.tls_cert, &flags.tls_key) {
-        (true, None, None) if sni.is_empty() => Ok(Transport::PlainHttp),
+        (true, None, None) if sni.is_empty() => Ok(ListenTransport::PlainHttp),
         (true, None, None) => Err(SettingsError::Needs {
             flag: "tls-sni-cert-key",
             needed: "--tls-cert and --tls-key",
         }),
-        (false, Some(cert), Some(key)) => Ok(Transport::Tls {
+        (false, Some(cert), Some(key)) => Ok(ListenTransport::Tls {
             cert: cert.clone(),
             key: key.clone(),
             sni: sni
@@ -172,7 +172,7 @@ fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
     })
 }
 
-fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+fn refuse_exposure(flags: &ServeFlags, transport: &ListenTransport) -> Result<(), SettingsError> {
     let addresses = [Some(flags.listen), flags.operator_listen];
     let exposed = addresses
         .into_iter()
@@ -182,9 +182,9 @@ fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), Sett
         return Ok(());
     };
     let what = match (transport, flags.auth) {
-        (Transport::PlainHttp, _) => "--plain-http",
-        (Transport::Tls { .. }, AuthMode::None) => "--auth none",
-        (Transport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck | AuthMode::Rbac) => {
+        (ListenTransport::PlainHttp, _) => "--plain-http",
+        (ListenTransport::Tls { .. }, AuthMode::None) => "--auth none",
+        (ListenTransport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck | AuthMode::Rbac) => {
             return Ok(());
         }
     };
@@ -269,7 +269,7 @@ fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
         age_min: in_range(
             "ring-age-min",
             flags.ring_age_min,
-            Span(Duration::ZERO),
+            DurationWord(Duration::ZERO),
             RING_AGE_TOP,
         )?
         .0,
@@ -313,7 +313,7 @@ fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
         list_wait_max: in_range(
             "list-wait-max",
             flags.list_wait_max,
-            Span(Duration::ZERO),
+            DurationWord(Duration::ZERO),
             LIST_WAIT_TOP,
         )?
         .0,

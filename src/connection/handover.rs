@@ -10,11 +10,11 @@ use crate::watch::WatchBody;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Handover(Arc<Mutex<Option<Successor>>>);
+pub(crate) struct HijackSlot(Arc<Mutex<Option<Hijacked>>>);
 
 /// What comes after HTTP.
 #[derive(Debug)]
-pub(crate) enum Successor {
+pub(crate) enum Hijacked {
     /// A WebSocket, once HTTP has ended by itself.
     WebSocket(Box<Socket>),
     /// A watch that is written by others; HTTP goes on when it is over.
@@ -26,19 +26,19 @@ pub(crate) enum Successor {
     },
 }
 
-impl Handover {
+impl HijackSlot {
     /// What was left, if anything.
-    pub(crate) fn take(&self) -> Option<Successor> {
+    pub(crate) fn take(&self) -> Option<Hijacked> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn put(&self, successor: Successor) {
+    pub(crate) fn put(&self, successor: Hijacked) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(successor);
     }
 
     /// Whether a watch waits here. HTTP does not end by itself for it.
     pub(crate) fn has_watch(&self) -> bool {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(*left, Some(Successor::Watch { .. }))
+        matches!(*left, Some(Hijacked::Watch { .. }))
     }
 }

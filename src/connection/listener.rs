@@ -26,25 +26,27 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error};
 
-use super::handover::{Handover, Successor};
+use super::handover::{HijackSlot, Hijacked};
 use super::head::chunked_ok;
-use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
+use super::preface::{NoPreface, PREFACE, PrefacedStream, speaks_http2};
 use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::{ConnectionFailure, ListenerMetrics, Place, Refused, Task};
-use crate::serve::resources::{Lasting, Resources};
+use crate::metrics::{ConnectionFailure, LimitLabel, ListenerMetrics, PermitKind, TaskKind};
+use crate::serve::resources::{ForwardLifetime, Resources};
 use crate::serve::{AnswerBody, Service, audit_id, stamped};
 use crate::shutdown::Drain;
-use crate::transport::conduct::{Conduct, Verdict, failure};
-use crate::transport::stall::{self, Ending, Reach, Streams};
-use crate::transport::{Gathered, Metered, Traffic, Transport, Turns, linger};
+use crate::transport::conduct::{AbortAction, AbortLimit, failure};
+use crate::transport::stall::{self, SplitLastByte, SplitMode, StallExecutor};
+use crate::transport::{
+    CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
+};
 use crate::watch::WatchBody;
 use crate::watch::delivery::Delivery;
 use accept_errors::AcceptErrors;
-use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
+use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
 pub use socket::{bind, set_options};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,17 +106,17 @@ pub async fn run<R: Resources>(
         match accepted {
             Ok((stream, address)) => {
                 let (place, standing) = match places.acquire(address.ip().into()) {
-                    Ok(place) => (Some(place), Standing::Served),
-                    Err(shortage) => (None, Standing::Refused(shortage)),
+                    Ok(place) => (Some(place), AcceptDecision::Served),
+                    Err(shortage) => (None, AcceptDecision::Refused(shortage)),
                 };
                 let telling = match standing {
-                    Standing::Served => None,
-                    Standing::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
+                    AcceptDecision::Served => None,
+                    AcceptDecision::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
                         Ok(telling) => Some(telling),
                         Err(_) => continue,
                     },
                 };
-                let connection = Connection {
+                let connection = ClientConnection {
                     peer: address.ip(),
                     standing,
                     delivery: delivery.clone(),
@@ -126,9 +128,9 @@ pub async fn run<R: Resources>(
                 };
                 connections.spawn(async move {
                     match standing {
-                        Standing::Served => connection.run(stream, place).await,
+                        AcceptDecision::Served => connection.run(stream, place).await,
                         // Whether it was told or not, it is over then.
-                        Standing::Refused(_) => {
+                        AcceptDecision::Refused(_) => {
                             let told = Box::pin(connection.run(stream, None));
                             let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
                         }
@@ -156,7 +158,7 @@ fn note_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
     };
     error!(%panic, "the task of a connection panicked; the connection is closed");
     if let Some(metrics) = metrics {
-        metrics.task_ends.inc(Task::Connection);
+        metrics.task_ends.inc(TaskKind::Connection);
     }
 }
 
@@ -180,9 +182,9 @@ fn delivery(metrics: Option<&ListenerMetrics>) -> Delivery {
 }
 
 /// A connection, counted while it is open.
-struct Open<'a>(&'a ListenerMetrics);
+struct ConnectionGauge<'a>(&'a ListenerMetrics);
 
-impl<'a> Open<'a> {
+impl<'a> ConnectionGauge<'a> {
     fn count(metrics: &'a ListenerMetrics) -> Self {
         metrics.connections_accepted.inc();
         metrics.connections.inc();
@@ -190,7 +192,7 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for ConnectionGauge<'_> {
     fn drop(&mut self) {
         self.0.connections.dec();
     }
@@ -198,15 +200,15 @@ impl Drop for Open<'_> {
 
 /// What a connection is accepted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum AcceptDecision {
     Served,
     /// To be told that there are too many.
     Refused(Shortage),
 }
 
-struct Connection<R> {
+struct ClientConnection<R> {
     peer: IpAddr,
-    standing: Standing,
+    standing: AcceptDecision,
     delivery: Delivery,
     /// Known once TLS is established; empty without TLS.
     identity: PeerIdentity,
@@ -215,12 +217,12 @@ struct Connection<R> {
     drain: Drain,
 }
 
-impl<R: Resources> Connection<R> {
+impl<R: Resources> ClientConnection<R> {
     /// The place goes with the socket.
     async fn run(mut self, stream: TcpStream, place: Option<Permit>) {
         let resources = Arc::clone(self.service.resources());
         let metrics = resources.listener_metrics();
-        let _open = metrics.map(Open::count);
+        let _open = metrics.map(ConnectionGauge::count);
         if let Err(error) = set_options(&stream) {
             debug!(%error, "socket options");
         }
@@ -285,7 +287,7 @@ impl<R: Resources> Connection<R> {
     async fn http1_until(
         &self,
         transport: Transport,
-        conduct: &Conduct,
+        conduct: &AbortLimit,
     ) -> Result<Option<(Transport, Bytes, Box<WatchBody>)>, ConnectionFailure> {
         let mut builder = http1::Builder::new();
         builder
@@ -294,7 +296,7 @@ impl<R: Resources> Connection<R> {
             .header_read_timeout(None)
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_LEN);
-        let (handover, traffic) = (Handover::default(), transport.traffic());
+        let (handover, traffic) = (HijackSlot::default(), transport.traffic());
         let mut head_timer = HeadTimer::new(conduct.clone(), traffic.clone());
         let mut connection = builder
             .serve_connection(
@@ -306,16 +308,16 @@ impl<R: Resources> Connection<R> {
             let shut_down = http1::UpgradeableConnection::graceful_shutdown;
             let left = |context: &mut Context<'_>| {
                 if handover.has_watch() && !traffic.is_flush_due() {
-                    return Poll::Ready(Ok(End::Left));
+                    return Poll::Ready(Ok(HttpEnd::Left));
                 }
                 head_timer.poll(context).map(|overdue| match overdue {
-                    Overdue::Idle => Ok(End::Closed),
-                    Overdue::Head => Err(ConnectionFailure::Timeout),
-                    Overdue::Answer => {
+                    HeadTimeout::Idle => Ok(HttpEnd::Closed),
+                    HeadTimeout::Head => Err(ConnectionFailure::Timeout),
+                    HeadTimeout::Answer => {
                         if let Some(metrics) = self.service.resources().listener_metrics() {
                             metrics.streams_stalled.inc();
                         }
-                        Ok(End::Closed)
+                        Ok(HttpEnd::Closed)
                     }
                 })
             };
@@ -329,14 +331,14 @@ impl<R: Resources> Connection<R> {
             .await
         };
         match (ended, handover.take()) {
-            (Ok(End::Left), Some(Successor::Watch { head, watch })) => {
+            (Ok(HttpEnd::Left), Some(Hijacked::Watch { head, watch })) => {
                 Ok(connection.into_parts().map(|parts| {
                     let mut transport = parts.io.into_inner();
                     transport.put_back(&parts.read_buf);
                     (transport, head, watch)
                 }))
             }
-            (_, Some(Successor::WebSocket(websocket))) => {
+            (_, Some(Hijacked::WebSocket(websocket))) => {
                 drop(connection);
                 Box::pin(websocket.run()).await;
                 Ok(None)
@@ -346,7 +348,7 @@ impl<R: Resources> Connection<R> {
     }
 
     async fn http2(self, transport: Transport) -> Result<(), ConnectionFailure> {
-        let begun = tokio::time::timeout(HEAD_TIMEOUT, Begun::read(transport)).await;
+        let begun = tokio::time::timeout(HEAD_TIMEOUT, PrefacedStream::read(transport)).await;
         let stream = match begun {
             Ok(Ok(stream)) => stream,
             Ok(Err(NoPreface::Gone)) => return Ok(()),
@@ -354,33 +356,42 @@ impl<R: Resources> Connection<R> {
             Err(_) => return Err(ConnectionFailure::Timeout),
         };
         let metrics = self.service.resources().listener_metrics();
-        let builder = http2_builder(Streams::new(metrics));
+        let builder = http2_builder(StallExecutor::new(metrics));
         let conduct = self.conduct();
         let service = self.answering(&conduct, None);
-        let gathered = Gathered::new(Metered::new(stream, PREFACE.len(), conduct.clone()));
+        let gathered = WriteCoalescer::new(ControlFrameMeter::new(
+            stream,
+            PREFACE.len(),
+            conduct.clone(),
+        ));
         let io = TokioIo::new(gathered.clone());
         let connection = std::pin::pin!(builder.serve_connection(io, service));
-        let turns = std::pin::pin!(Turns::new(connection, gathered.clone()));
-        let shut_down = |turns: Pin<&mut Turns<'_, http2::Connection<_, _, _>, _>>| {
-            turns.get_mut().connection().graceful_shutdown();
-        };
+        let turns = std::pin::pin!(CoalescedConnection::new(connection, gathered.clone()));
+        let shut_down =
+            |turns: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
+                turns.get_mut().connection().graceful_shutdown();
+            };
         to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await?;
         linger(gathered).await;
         Ok(())
     }
 
-    fn conduct(&self) -> Conduct {
+    fn conduct(&self) -> AbortLimit {
         let metrics = self.service.resources().listener_metrics();
-        Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()))
+        AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
     }
 
-    fn answering(&self, conduct: &Conduct, http1: Option<(Handover, Traffic)>) -> Answering<R> {
+    fn answering(
+        &self,
+        conduct: &AbortLimit,
+        http1: Option<(HijackSlot, Traffic)>,
+    ) -> HyperService<R> {
         let (handover, traffic) = http1.unzip();
         let peer = match self.service.admission() {
             Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
             Some(_) | None => self.peer.into(),
         };
-        Answering {
+        HyperService {
             service: self.service.clone(),
             conduct: conduct.clone(),
             handover,
@@ -406,7 +417,7 @@ fn peer_identity(session: &rustls::ServerConnection) -> PeerIdentity {
 
 /// HTTP/2 with the limits of this listener. What hyper bounds by itself is not set: resets of streams that nobody has
 /// looked at yet (20), of streams with mistakes (1,024), tiny and empty DATA frames, CONTINUATION frames.
-fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
@@ -421,28 +432,28 @@ fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
 }
 
 /// Hyper's view of the service. Its futures are boxed: they are large, and live as long as a forwarded request.
-struct Answering<R> {
+struct HyperService<R> {
     service: Service<R>,
-    conduct: Conduct,
+    conduct: AbortLimit,
     /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
-    handover: Option<Handover>,
+    handover: Option<HijackSlot>,
     /// Of a connection that can become a tunnel.
     traffic: Option<Traffic>,
     address: ConnectionAddress,
     peer: Peer,
     identity: PeerIdentity,
-    standing: Standing,
+    standing: AcceptDecision,
 }
 
-type Answered<R> = Response<Ending<AnswerBody<<R as Resources>::Forwarded>>>;
+type ListenerResponse<R> = Response<SplitLastByte<AnswerBody<<R as Resources>::Forwarded>>>;
 
-impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
-    type Response = Answered<R>;
+impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R> {
+    type Response = ListenerResponse<R>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<R>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Standing::Refused(shortage) = self.standing {
+        if let AcceptDecision::Refused(shortage) = self.standing {
             let answer = self.refused(&request, shortage);
             return Box::pin(std::future::ready(Ok(answer)));
         }
@@ -454,24 +465,25 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
         }
         let handover = self.handover.clone().filter(|_| can_be_left(&request));
         let (service, begun) = (self.service.clone(), self.conduct.begin());
-        let (reach, traffic) = (Reach::of(request.version()), self.traffic.clone());
+        let (reach, traffic) = (SplitMode::of(request.version()), self.traffic.clone());
         Box::pin(async move {
             let answer = service.answer(request).await;
             let in_flight = begun.answered();
             if let (Some(traffic), AnswerBody::Forwarded(_, lasting)) = (traffic, answer.body())
-                && (*lasting == Lasting::Long || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
+                && (*lasting == ForwardLifetime::Long
+                    || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
             {
                 traffic.be_patient();
             }
             match (handover, answer.into_parts()) {
                 (Some(handover), (parts, AnswerBody::Watch(watch))) => {
                     let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
-                    handover.put(Successor::Watch { head, watch });
+                    handover.put(Hijacked::Watch { head, watch });
                     // Who runs the connection takes it from here.
                     std::future::pending().await
                 }
                 (_, (parts, body)) => {
-                    let body = Ending::new(body, reach).counted(in_flight);
+                    let body = SplitLastByte::new(body, reach).counted(in_flight);
                     Ok(Response::from_parts(parts, body))
                 }
             }
@@ -479,9 +491,9 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
     }
 }
 
-impl<R: Resources> Answering<R> {
-    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> Answered<R> {
-        let (why, place) = (Refused::Connections, Place::Connections);
+impl<R: Resources> HyperService<R> {
+    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<R> {
+        let (why, place) = (LimitLabel::Connections, PermitKind::Connections);
         let mut answer = match self.service.admission() {
             Some(admission) => admission.refuse_place(why, place, shortage).to_response(),
             None => Response::default(),
@@ -493,7 +505,7 @@ impl<R: Resources> Answering<R> {
         }
         let answer = stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()));
         // It is short.
-        answer.map(|body| Ending::new(body, Reach::AsItComes))
+        answer.map(|body| SplitLastByte::new(body, SplitMode::AsItComes))
     }
 }
 
@@ -507,37 +519,37 @@ fn can_be_left(request: &Request<Incoming>) -> bool {
 
 /// How HTTP on a connection ended, if well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum HttpEnd {
     /// For good.
     Closed,
     /// `left` said so: the connection is whole, and goes on otherwise.
     Left,
 }
 
-type Ended = Result<End, ConnectionFailure>;
+type HttpResult = Result<HttpEnd, ConnectionFailure>;
 
 /// Runs a connection to its end, or until it is `left`; once the drain begins, or the client has given up too much, it takes
 /// no more requests.
 async fn to_the_end<C>(
     mut connection: Pin<&mut C>,
     shut_down: fn(Pin<&mut C>),
-    mut left: impl FnMut(&mut Context<'_>) -> Poll<Ended>,
+    mut left: impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
     drain: &Drain,
-    conduct: &Conduct,
-) -> Ended
+    conduct: &AbortLimit,
+) -> HttpResult
 where
     C: Future<Output = hyper::Result<()>>,
 {
     let was_sent_away = tokio::select! {
         ended = until_left(connection.as_mut(), &mut left) => return ended,
         () = drain.begun() => false,
-        () = conduct.reaches(Verdict::SendAway) => true,
+        () = conduct.reaches(AbortAction::SendAway) => true,
     };
     shut_down(connection.as_mut());
     // Whoever does not answer the ping of a GOAWAY may still begin requests: so it is cut in the end.
     let ended = tokio::select! {
         ended = until_left(connection, &mut left) => ended,
-        () = conduct.reaches(Verdict::Cut) => Err(ConnectionFailure::Flood),
+        () = conduct.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
     };
     if was_sent_away {
         return Err(ConnectionFailure::Flood);
@@ -548,15 +560,15 @@ where
 /// Safe to cancel: the connection stays as it is.
 async fn until_left<C>(
     mut connection: Pin<&mut C>,
-    left: &mut impl FnMut(&mut Context<'_>) -> Poll<Ended>,
-) -> Ended
+    left: &mut impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
+) -> HttpResult
 where
     C: Future<Output = hyper::Result<()>>,
 {
     poll_fn(|context| {
         stall::forget();
         match connection.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
+            Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| HttpEnd::Closed)),
             Poll::Pending => left(context),
         }
     })

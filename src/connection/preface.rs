@@ -38,7 +38,7 @@ pub(crate) async fn speaks_http2(transport: &mut Transport) -> Option<bool> {
 
 /// A stream whose preface has been read; it is given out once more before the rest.
 #[derive(Debug)]
-pub(crate) struct Begun<S> {
+pub(crate) struct PrefacedStream<S> {
     stream: S,
     /// What of the preface is still to be given out.
     first: &'static [u8],
@@ -53,7 +53,7 @@ pub(crate) enum NoPreface {
     Gone,
 }
 
-impl<S: AsyncRead + Unpin> Begun<S> {
+impl<S: AsyncRead + Unpin> PrefacedStream<S> {
     /// Reads the preface and no more. Ends with the first wrong byte.
     pub(crate) async fn read(mut stream: S) -> Result<Self, NoPreface> {
         let mut read = 0;
@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> Begun<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -140,7 +140,7 @@ mod tests {
             let _ = client.write_all(bytes).await;
         };
         let received = async {
-            let mut begun = Begun::read(server).await?;
+            let mut begun = PrefacedStream::read(server).await?;
             let mut all = Vec::new();
             begun.read_to_end(&mut all).await.unwrap();
             Ok(all)

@@ -22,43 +22,43 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 
-use super::handover::{Handover, Successor};
-use crate::protocol::Pieces;
-pub use client::{ClientFrames, Received};
+use super::handover::{HijackSlot, Hijacked};
+use crate::protocol::BufList;
+pub use client::{ClientFrames, ControlRequest};
 pub use events::{EventFrames, Framing};
-use handshake::{Handshake, Unfit};
+use handshake::{Handshake, HandshakeFault};
 pub use socket::Socket;
 #[cfg(test)]
-pub(crate) use socket::Talk;
+pub(crate) use socket::SocketIo;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What a socket sends, as the body of an HTTP watch would have.
-type StreamBody = UnsyncBoxBody<Pieces, BoxError>;
+type StreamBody = UnsyncBoxBody<BufList, BoxError>;
 
 /// What a request wants its connection to become.
 #[derive(Debug)]
-pub enum Asked {
+pub enum UpgradeRequest {
     /// Nothing, or nothing that watches know of.
     Http,
     /// A WebSocket, if the request is a watch.
-    Socket(Wish),
+    Socket(PendingUpgrade),
     /// A WebSocket whose handshake only upstream can judge, or on a connection that cannot become one.
     Upstream,
 }
 
-impl Asked {
+impl UpgradeRequest {
     /// Reads it off a request.
     #[must_use]
     pub fn of<B>(request: &Request<B>) -> Self {
         if request.version() != Version::HTTP_11 || !handshake::is_asked(request.headers()) {
             return Self::Http;
         }
-        let handover = request.extensions().get::<Handover>().cloned();
+        let handover = request.extensions().get::<HijackSlot>().cloned();
         let connection = request.extensions().get::<OnUpgrade>().cloned();
         let handshake = handshake::read(request.headers());
         match (handover, connection, handshake) {
-            (.., Err(Unfit::Unclear)) => Self::Upstream,
-            (Some(handover), Some(connection), handshake) => Self::Socket(Wish {
+            (.., Err(HandshakeFault::Unclear)) => Self::Upstream,
+            (Some(handover), Some(connection), handshake) => Self::Socket(PendingUpgrade {
                 handover,
                 connection,
                 handshake,
@@ -70,19 +70,19 @@ impl Asked {
 
 /// A client's wish to get a watch over WebSocket.
 #[derive(Debug)]
-pub struct Wish {
-    handover: Handover,
+pub struct PendingUpgrade {
+    handover: HijackSlot,
     connection: OnUpgrade,
-    handshake: Result<Handshake, Unfit>,
+    handshake: Result<Handshake, HandshakeFault>,
 }
 
-impl Wish {
+impl PendingUpgrade {
     /// Turns the answer to a watch into one over WebSocket. Refusals stay what they are: the server looks at the handshake
     /// after everything else.
     #[must_use]
     pub fn switch<B>(self, answer: Response<B>, whole: impl FnOnce(Bytes) -> B) -> Response<B>
     where
-        B: http_body::Body<Data = Pieces> + Send + 'static,
+        B: http_body::Body<Data = BufList> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         if answer.status() != StatusCode::OK {
@@ -95,7 +95,7 @@ impl Wish {
         let framing = Framing::of(answer.headers().get(CONTENT_TYPE));
         let body = answer.into_body().map_err(Into::into).boxed_unsync();
         let socket = Socket::new(self.connection, body, framing);
-        self.handover.put(Successor::WebSocket(Box::new(socket)));
+        self.handover.put(Hijacked::WebSocket(Box::new(socket)));
         let mut switching = Response::new(whole(Bytes::new()));
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = switching.headers_mut();
@@ -107,13 +107,13 @@ impl Wish {
 }
 
 /// The server's own words, bare of the headers that other answers have.
-fn refused(unfit: &Unfit) -> Response<Bytes> {
+fn refused(unfit: &HandshakeFault) -> Response<Bytes> {
     let (status, text) = unfit.told();
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    if *unfit == Unfit::Version {
+    if *unfit == HandshakeFault::Version {
         headers.insert(handshake::VERSION, HeaderValue::from_static("13"));
     }
     response

@@ -11,7 +11,7 @@ const LANE_COUNT: usize = 16;
 
 /// Which bytes of a block are what; the lowest bit is the first byte.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct BlockMasks {
     /// Quotes that open or close a string.
     quotes: u64,
     backslashes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Outside {
     pub(super) backslashes: u64,
 }
 
-impl Block {
+impl BlockMasks {
     #[inline]
     pub(super) fn of(bytes: &[u8; BLOCK_LEN]) -> Self {
         let mut block = Self {

@@ -1,6 +1,6 @@
 //! The envelope of a watch event: `{"type":…,"object":…}`. Does not cut lines out of a stream.
 
-use crate::resource::{EventKind, FieldTable, ObjectParts, Span};
+use crate::resource::{ByteSpan, EventKind, FieldTable, ObjectParts};
 
 use super::json::{Json, ScanError};
 use super::scanner::{Bookmark, bookmark_parts, object_parts, scan_bookmark, scan_object};
@@ -63,7 +63,7 @@ pub struct EventEnvelope {
     /// The event's type.
     pub kind: WireKind,
     /// The object's bytes, from its opening to its closing brace.
-    pub object: Span,
+    pub object: ByteSpan,
 }
 
 /// One line of a watch, or one frame in protobuf, read whole.
@@ -74,7 +74,7 @@ pub enum WatchLine<'a> {
         /// What happened.
         kind: EventKind,
         /// Where the object's bytes stand in the line or frame.
-        object: Span,
+        object: ByteSpan,
         /// What was found in the object; spans count from its first byte.
         parts: ObjectParts<'a>,
     },
@@ -173,7 +173,7 @@ fn read_object<'a>(
 /// For the line whose `type` came last.
 fn late_object(
     line: &[u8],
-    object: Span,
+    object: ByteSpan,
     kind: WireKind,
     fields: FieldTable,
 ) -> Result<WatchLine<'_>, ScanError> {

@@ -4,7 +4,7 @@ use super::envelope::{EventEnvelope, WatchLine, scan_event, scan_line};
 use super::json::ScanError;
 use super::protobuf::{is_canonical_frame, scan_frame, scan_protobuf_event};
 use crate::resource::protobuf::type_meta_of;
-use crate::resource::{Encoding, FieldTable, Object, ObjectParts, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, Object, ObjectParts};
 
 /// Capacity that is kept while no frame is at hand. Sixteen thousand idle streams with this much hold 1 GiB at worst; events of
 /// usual size fit without growing the buffer again.
@@ -35,13 +35,13 @@ pub struct FrameTooLong {
 pub struct Frames {
     buffer: Vec<u8>,
     taken: usize,
-    cut: Cut,
+    cut: FrameBoundary,
     frame_len_max: usize,
 }
 
 /// How the end of a frame is found.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum FrameBoundary {
     /// At a newline; the first `searched` bytes that are held have none, so no byte is searched twice.
     AtNewline { searched: usize },
     /// By the length before it.
@@ -56,8 +56,8 @@ impl Frames {
             buffer: Vec::new(),
             taken: 0,
             cut: match encoding {
-                Encoding::Json => Cut::AtNewline { searched: 0 },
-                Encoding::Protobuf => Cut::ByLength,
+                Encoding::Json => FrameBoundary::AtNewline { searched: 0 },
+                Encoding::Protobuf => FrameBoundary::ByLength,
             },
             frame_len_max,
         }
@@ -82,8 +82,10 @@ impl Frames {
         loop {
             let held = &self.buffer[self.taken..];
             let found = match &mut self.cut {
-                Cut::AtNewline { searched } => line_len(held, searched, self.frame_len_max)?,
-                Cut::ByLength => counted_len(held, self.frame_len_max)?,
+                FrameBoundary::AtNewline { searched } => {
+                    line_len(held, searched, self.frame_len_max)?
+                }
+                FrameBoundary::ByLength => counted_len(held, self.frame_len_max)?,
             };
             let Some(len) = found else {
                 self.release();
@@ -173,7 +175,7 @@ pub fn scan_watch(
 pub fn object_in(
     encoding: Encoding,
     frame: &[u8],
-    at: Span,
+    at: ByteSpan,
     parts: ObjectParts<'_>,
 ) -> Result<Object, ScanError> {
     let raw = at.of(frame);

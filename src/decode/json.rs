@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use crate::resource::wire::WireError;
-use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
+use crate::resource::{ByteSpan, InvalidResourceVersion, ResourceVersion};
 
-use super::blocks::{BLOCK_LEN, Block, Carry, first_in_string};
+use super::blocks::{BLOCK_LEN, BlockMasks, Carry, first_in_string};
 
 /// Deepest nesting of an object's brackets: what Go's JSON decoder takes, and so what the API server stores. An object
 /// counts from its own brace, wherever it stands.
@@ -54,21 +54,21 @@ pub enum ScanError {
     /// The bytes are no protobuf message.
     #[error("malformed protobuf")]
     Wire(#[from] WireError),
-    /// More bytes than a [`Span`] can name.
+    /// More bytes than a [`ByteSpan`] can name.
     #[error("longer than 4 GiB")]
     TooLong,
 }
 
 /// A string as it stands between its quotes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text<'a> {
+pub(super) struct JsonText<'a> {
     pub(super) raw: &'a str,
     /// Offset of the first byte after the opening quote.
     pub(super) start: usize,
     escaped: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonText<'a> {
     /// The string's value. Only strings with a backslash cost an allocation.
     pub(super) fn decode(self) -> Result<Cow<'a, str>, ScanError> {
         if !self.escaped {
@@ -125,7 +125,7 @@ impl<'a> Json<'a> {
     }
 
     /// The bytes of a span that this walk gave.
-    pub(super) fn bytes_of(&self, span: Span) -> &'a [u8] {
+    pub(super) fn bytes_of(&self, span: ByteSpan) -> &'a [u8] {
         &self.text.as_bytes()[span.start as usize..span.end as usize]
     }
 
@@ -184,7 +184,7 @@ impl<'a> Json<'a> {
     pub(super) fn object(
         &mut self,
         what: &'static str,
-        mut visit: impl FnMut(&mut Self, Text<'a>) -> Result<(), ScanError>,
+        mut visit: impl FnMut(&mut Self, JsonText<'a>) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
         self.open(b'{', what)?;
         if self.peek() == Some(b'}') {
@@ -230,7 +230,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    pub(super) fn string(&mut self, what: &'static str) -> Result<Text<'a>, ScanError> {
+    pub(super) fn string(&mut self, what: &'static str) -> Result<JsonText<'a>, ScanError> {
         self.take(b'"', what)?;
         let start = self.at;
         let bytes = self.text.as_bytes();
@@ -247,7 +247,7 @@ impl<'a> Json<'a> {
             if rest[found] == b'"' {
                 // Both ends stand beside a quote, which is one byte long: always a boundary of characters.
                 let raw = &self.text[start..self.at - 1];
-                return Ok(Text {
+                return Ok(JsonText {
                     raw,
                     start,
                     escaped,
@@ -288,7 +288,7 @@ impl<'a> Json<'a> {
     pub(super) fn version(
         &mut self,
         what: &'static str,
-    ) -> Result<(ResourceVersion, Span), ScanError> {
+    ) -> Result<(ResourceVersion, ByteSpan), ScanError> {
         let text = self.string(what)?;
         let version = text.raw.parse().map_err(|source| ScanError::Version {
             offset: text.start,
@@ -298,7 +298,7 @@ impl<'a> Json<'a> {
     }
 
     /// Passes over any value and says where it stood.
-    pub(super) fn skip(&mut self) -> Result<Span, ScanError> {
+    pub(super) fn skip(&mut self) -> Result<ByteSpan, ScanError> {
         let first = self.peek();
         let start = self.at;
         match first {
@@ -333,8 +333,8 @@ impl<'a> Json<'a> {
         let mut carry = Carry::default();
         while let Some(rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
             let block = match rest.first_chunk() {
-                Some(block) => Block::of(block),
-                None => Block::of(&padded(rest)),
+                Some(block) => BlockMasks::of(block),
+                None => BlockMasks::of(&padded(rest)),
             };
             let outside = block.outside(&mut carry);
             let mut brackets = outside.brackets;
@@ -427,9 +427,9 @@ impl Brackets {
 }
 
 /// A span from offsets that were checked to fit when the walk began.
-pub(super) fn span(start: usize, end: usize) -> Result<Span, ScanError> {
+pub(super) fn span(start: usize, end: usize) -> Result<ByteSpan, ScanError> {
     match (u32::try_from(start), u32::try_from(end)) {
-        (Ok(start), Ok(end)) => Ok(Span { start, end }),
+        (Ok(start), Ok(end)) => Ok(ByteSpan { start, end }),
         _ => Err(ScanError::TooLong),
     }
 }

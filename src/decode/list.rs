@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::resource::protobuf::type_meta;
-use crate::resource::{Encoding, FieldTable, Layout, Object, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, Layout, Object, ResourceVersion};
 
 use super::json::{Json, ScanError};
 use super::protobuf::scan_protobuf_object;
@@ -26,7 +26,7 @@ pub struct ListPage {
     /// Items after this page, where upstream knows.
     pub remaining_item_count: Option<i64>,
     /// The items' bytes, in list order.
-    pub items: Vec<Span>,
+    pub items: Vec<ByteSpan>,
 }
 
 /// Reads a list body. Keys may stand in any order; `items` may be `null`.
@@ -93,7 +93,7 @@ fn metadata(
     Ok(version)
 }
 
-fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
+fn items(json: &mut Json<'_>, spans: &mut Vec<ByteSpan>) -> Result<(), ScanError> {
     spans.clear();
     if json.peek() == Some(b'n') {
         return json.skip().map(drop);
@@ -109,13 +109,13 @@ fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
 
 /// How the items of one page become objects, each with the frame of a watch event around it.
 #[derive(Clone, Debug)]
-pub struct ItemForm {
+pub struct ItemFraming {
     encoding: Encoding,
     /// Of JSON, what items leave out; of protobuf, the message that says what they are.
     types: Vec<u8>,
 }
 
-impl ItemForm {
+impl ItemFraming {
     /// For the items of this page.
     #[must_use]
     pub fn new(page: &ListPage, encoding: Encoding) -> Self {

@@ -14,24 +14,24 @@ pub use list::scan_protobuf_list;
 pub use object::scan_protobuf_object;
 pub use status::scan_protobuf_status;
 
-use crate::resource::wire::{MAGIC, Value, WireField, WireFields};
-use crate::resource::{ResourceVersion, Span};
+use crate::resource::wire::{MAGIC, WireField, WireFields, WireValue};
+use crate::resource::{ByteSpan, ResourceVersion};
 
 use super::json::{ScanError, span};
 
 /// Where the parts of a `runtime.Unknown` stand, which wraps every object.
 struct Unknown {
-    type_meta: Span,
-    raw: Span,
+    type_meta: ByteSpan,
+    raw: ByteSpan,
 }
 
 impl Unknown {
     /// Reads the magic and the message behind it, which fill `whole`.
-    fn read(bytes: &[u8], whole: Span) -> Result<Self, ScanError> {
+    fn read(bytes: &[u8], whole: ByteSpan) -> Result<Self, ScanError> {
         let Some(message) = behind_magic(bytes, whole) else {
             return expected("an object in protobuf", whole.start);
         };
-        let (mut type_meta, mut raw) = (Span::default(), None);
+        let (mut type_meta, mut raw) = (ByteSpan::default(), None);
         for field in WireFields::within(bytes, message) {
             let field = field?;
             match field.number {
@@ -65,10 +65,10 @@ impl Unknown {
 }
 
 /// What follows the magic that `whole` must begin with.
-fn behind_magic(bytes: &[u8], whole: Span) -> Option<Span> {
+fn behind_magic(bytes: &[u8], whole: ByteSpan) -> Option<ByteSpan> {
     const MAGIC_LEN: u32 = 4;
     const { assert!(MAGIC.len() == MAGIC_LEN as usize) };
-    whole.of(bytes).starts_with(MAGIC).then_some(Span {
+    whole.of(bytes).starts_with(MAGIC).then_some(ByteSpan {
         start: whole.start + MAGIC_LEN,
         end: whole.end,
     })
@@ -81,7 +81,7 @@ fn is_protobuf(content_type: &[u8]) -> bool {
 }
 
 /// A message of two strings, numbers 1 and 2: an entry of a map, or an object's type.
-fn entry(bytes: &[u8], message: Span) -> Result<(&str, &str), ScanError> {
+fn entry(bytes: &[u8], message: ByteSpan) -> Result<(&str, &str), ScanError> {
     let mut pair = ("", "");
     for field in WireFields::within(bytes, message) {
         let field = field?;
@@ -101,7 +101,7 @@ fn text<'a>(bytes: &'a [u8], field: &WireField) -> Result<&'a str, ScanError> {
     })
 }
 
-fn bytes_of(field: &WireField, what: &'static str) -> Result<Span, ScanError> {
+fn bytes_of(field: &WireField, what: &'static str) -> Result<ByteSpan, ScanError> {
     match field.bytes() {
         Some(at) => Ok(at),
         None => expected(what, field.span.start),
@@ -111,13 +111,13 @@ fn bytes_of(field: &WireField, what: &'static str) -> Result<Span, ScanError> {
 /// Integers are signed in every field that is read here; negative ones fill all 64 bits.
 fn integer(field: &WireField, what: &'static str) -> Result<i64, ScanError> {
     match field.value {
-        Value::Varint(value) => Ok(value.cast_signed()),
-        Value::Bytes(_) | Value::Fixed => expected(what, field.span.start),
+        WireValue::Varint(value) => Ok(value.cast_signed()),
+        WireValue::Bytes(_) | WireValue::Fixed => expected(what, field.span.start),
     }
 }
 
 /// A resource version's number, and where its digits stand.
-fn version(bytes: &[u8], field: &WireField) -> Result<(ResourceVersion, Span), ScanError> {
+fn version(bytes: &[u8], field: &WireField) -> Result<(ResourceVersion, ByteSpan), ScanError> {
     let at = bytes_of(field, "a resource version")?;
     let version = text(bytes, field)?
         .parse()

@@ -1,8 +1,8 @@
 //! Finds an object's parts in its JSON bytes. Does not check the object against any schema.
 
-use crate::resource::{Field, FieldTable, ObjectParts, ResourceVersion, Span};
+use crate::resource::{ByteSpan, FieldTable, ObjectParts, ResourceVersion, SelectableField};
 
-use super::json::{Json, ScanError, Text, span};
+use super::json::{Json, JsonText, ScanError, span};
 
 /// The annotation that closes a streamed list (KEP-3157); its value must be exactly `true`.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -13,7 +13,7 @@ pub struct Bookmark {
     /// Everything up to here has been delivered.
     pub resource_version: ResourceVersion,
     /// Where the digits of `metadata.resourceVersion` stand in the object, without quotes.
-    pub version_span: Span,
+    pub version_span: ByteSpan,
     /// Whether this one closes a streamed list.
     pub initial_events_end: bool,
 }
@@ -70,7 +70,7 @@ pub(super) fn object_parts<'a>(
 ) -> Result<ObjectParts<'a>, ScanError> {
     json.peek();
     let base = json.at();
-    let mut found = Found {
+    let mut found = ScanState {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
         has_metadata: false,
@@ -125,15 +125,15 @@ pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError>
     })
 }
 
-struct Found<'a> {
+struct ScanState<'a> {
     /// At most as many as a `u32` has bits.
-    table: &'static [Field],
+    table: &'static [SelectableField],
     parts: ObjectParts<'a>,
     has_metadata: bool,
-    version: Option<(ResourceVersion, Span)>,
+    version: Option<(ResourceVersion, ByteSpan)>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ScanState<'a> {
     fn metadata(&mut self, json: &mut Json<'a>) -> Result<(), ScanError> {
         if std::mem::replace(&mut self.has_metadata, true) {
             return json.expected("one metadata");
@@ -233,7 +233,7 @@ enum Prefix {
 
 impl Prefix {
     /// Told of each key of the object, with `json` at its value.
-    fn see(&mut self, json: &mut Json<'_>, key: Text<'_>, base: usize) {
+    fn see(&mut self, json: &mut Json<'_>, key: JsonText<'_>, base: usize) {
         let is_string = json.peek() == Some(b'"');
         *self = match (*self, key.raw) {
             (Self::None, "kind") if is_string => Self::Kind,
@@ -248,7 +248,7 @@ impl Prefix {
     }
 }
 
-fn relative(at: Span, base: usize) -> Result<Span, ScanError> {
+fn relative(at: ByteSpan, base: usize) -> Result<ByteSpan, ScanError> {
     span(at.start as usize - base, at.end as usize - base)
 }
 

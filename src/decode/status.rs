@@ -50,27 +50,27 @@ impl UpstreamStatus {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct StatusJson {
     code: u16,
     #[serde(default)]
     reason: Option<String>,
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
-    details: Option<Details>,
+    details: Option<WireDetails>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Details {
+struct WireDetails {
     #[serde(default)]
     retry_after_seconds: Option<u32>,
     #[serde(default)]
-    causes: Option<Vec<Cause>>,
+    causes: Option<Vec<WireCause>>,
 }
 
 #[derive(Deserialize)]
-struct Cause {
+struct WireCause {
     #[serde(default)]
     reason: Option<String>,
 }
@@ -78,7 +78,7 @@ struct Cause {
 /// Reads a `Status`. Bytes that are none become an internal error with their beginning as message, as client-go does.
 #[must_use]
 pub fn scan_status(bytes: &[u8]) -> UpstreamStatus {
-    let Ok(wire) = serde_json::from_slice::<Wire>(bytes) else {
+    let Ok(wire) = serde_json::from_slice::<StatusJson>(bytes) else {
         let head = &bytes[..bytes.len().min(MESSAGE_LEN_MAX)];
         return UpstreamStatus {
             reason: "InternalError".to_owned(),
@@ -88,7 +88,7 @@ pub fn scan_status(bytes: &[u8]) -> UpstreamStatus {
     };
     let details = wire.details.unwrap_or_default();
     let message = wire.message.unwrap_or_default();
-    let caused = |cause: &Cause| cause.reason.as_deref() == Some("ResourceVersionTooLarge");
+    let caused = |cause: &WireCause| cause.reason.as_deref() == Some("ResourceVersionTooLarge");
     UpstreamStatus {
         code: wire.code,
         reason: wire.reason.unwrap_or_default(),

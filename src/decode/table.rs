@@ -1,6 +1,6 @@
 //! Events of a watch whose objects are Tables (protocol.md §5.4). Reads no rows.
 
-use crate::resource::{ResourceVersion, Span};
+use crate::resource::{ByteSpan, ResourceVersion};
 
 use super::envelope::{WireKind, scan_event};
 use super::json::ScanError;
@@ -24,7 +24,7 @@ pub struct TableEvent {
     /// The version of the event.
     pub resource_version: ResourceVersion,
     /// Where the value of `columnDefinitions` stands in the line: an array in a stream's first event, mostly `null` later.
-    pub columns: Span,
+    pub columns: ByteSpan,
 }
 
 /// Reads one line, its newline left out.
@@ -39,7 +39,7 @@ pub fn scan_table(line: &[u8]) -> Result<TableLine, ScanError> {
     let object = envelope.object.of(line);
     let version = scan_bookmark(object)?.resource_version;
     let columns = member(object, "columnDefinitions")?
-        .map(|span| Span {
+        .map(|span| ByteSpan {
             start: envelope.object.start + span.start,
             end: envelope.object.start + span.end,
         })

@@ -3,31 +3,31 @@
 
 use std::borrow::Cow;
 
-use crate::resource::Span;
+use crate::resource::ByteSpan;
 
 use super::json::{Json, ScanError, span};
 
 /// One key of an object with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member<'a> {
+pub struct JsonMember<'a> {
     /// The key by its value: escapes are resolved.
     pub key: Cow<'a, str>,
     /// Where the key's opening quote stands.
     pub start: u32,
     /// Where the value stands. It ends the member.
-    pub value: Span,
+    pub value: ByteSpan,
 }
 
 /// The members of an object in wire order.
 ///
 /// # Errors
 /// The bytes are not one whole object in UTF-8.
-pub fn members(bytes: &[u8]) -> Result<Vec<Member<'_>>, ScanError> {
+pub fn members(bytes: &[u8]) -> Result<Vec<JsonMember<'_>>, ScanError> {
     let mut json = Json::new(bytes)?;
     let mut members = Vec::new();
     json.object("an object", |json, key| {
         let start = span(key.start - 1, key.start)?.start;
-        members.push(Member {
+        members.push(JsonMember {
             key: key.decode()?,
             start,
             value: json.apart(Json::skip)?,
@@ -40,7 +40,7 @@ pub fn members(bytes: &[u8]) -> Result<Vec<Member<'_>>, ScanError> {
 
 /// Of members that have this key the value of the last one, which counts.
 #[must_use]
-pub fn value_of(members: &[Member<'_>], key: &str) -> Option<Span> {
+pub fn value_of(members: &[JsonMember<'_>], key: &str) -> Option<ByteSpan> {
     let mut found = members.iter().rev();
     found.find(|member| member.key == key).map(|it| it.value)
 }
@@ -49,7 +49,7 @@ pub fn value_of(members: &[Member<'_>], key: &str) -> Option<Span> {
 ///
 /// # Errors
 /// The bytes are no object in UTF-8 as far as that.
-pub fn member(bytes: &[u8], key: &str) -> Result<Option<Span>, ScanError> {
+pub fn member(bytes: &[u8], key: &str) -> Result<Option<ByteSpan>, ScanError> {
     let mut found = None;
     let mut json = Json::new(bytes)?;
     let walked = json.object("an object", |json, next| {
@@ -86,7 +86,7 @@ pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
 ///
 /// # Errors
 /// The bytes are not one whole array in UTF-8.
-pub fn elements(bytes: &[u8]) -> Result<Vec<Span>, ScanError> {
+pub fn elements(bytes: &[u8]) -> Result<Vec<ByteSpan>, ScanError> {
     let mut json = Json::new(bytes)?;
     let mut elements = Vec::new();
     json.array("an array", |json| {

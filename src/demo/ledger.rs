@@ -3,20 +3,20 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::stream::chained;
-use crate::apiserver::storage::Change;
+use crate::apiserver::storage::StoredChange;
 use crate::apiserver::store::Publisher;
 use crate::resource::{EventKind, ResourceVersion};
 
 /// A course of events: how many, up to which version, and all of them folded into one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Course {
+pub(super) struct StreamDigest {
     pub(super) events: u64,
     pub(super) bytes: u64,
     pub(super) last: ResourceVersion,
     chain: u64,
 }
 
-impl Course {
+impl StreamDigest {
     /// A course that begins behind a version.
     pub(super) fn after(version: ResourceVersion) -> Self {
         Self {
@@ -36,15 +36,18 @@ impl Course {
 
 /// The courses of all kinds, by kind. Shared with the publisher that writes them.
 #[derive(Clone, Debug)]
-pub(super) struct Ledger(Arc<Mutex<Vec<Course>>>);
+pub(super) struct ExpectedEvents(Arc<Mutex<Vec<StreamDigest>>>);
 
-impl Ledger {
+impl ExpectedEvents {
     pub(super) fn new(kind_count: usize) -> Self {
-        Self(Arc::new(Mutex::new(vec![Course::default(); kind_count])))
+        Self(Arc::new(Mutex::new(vec![
+            StreamDigest::default();
+            kind_count
+        ])))
     }
 
     /// What was written to a kind since the ledger was opened.
-    pub(super) fn course(&self, kind_index: usize) -> Course {
+    pub(super) fn course(&self, kind_index: usize) -> StreamDigest {
         self.courses()[kind_index]
     }
 
@@ -57,17 +60,17 @@ impl Ledger {
 
     /// Sets where all courses begin.
     pub(super) fn begin_after(&self, version: ResourceVersion) {
-        self.courses().fill(Course::after(version));
+        self.courses().fill(StreamDigest::after(version));
     }
 
-    fn courses(&self) -> MutexGuard<'_, Vec<Course>> {
+    fn courses(&self) -> MutexGuard<'_, Vec<StreamDigest>> {
         // Plain numbers are whole whatever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Publisher for Ledger {
-    fn publish(&mut self, changes: &[Change]) {
+impl Publisher for ExpectedEvents {
+    fn publish(&mut self, changes: &[StoredChange]) {
         let mut courses = self.courses();
         for change in changes {
             courses[change.kind_index].add(change.event, &change.object, change.version);

@@ -11,11 +11,11 @@ use super::{Peer, Share, Shortage};
 
 /// See the module. `T` is what somebody who waits is told by.
 #[derive(Debug)]
-pub struct Line<T> {
+pub struct FairQueue<T> {
     running: Share,
     waiting: Share,
     /// Who waits, by group. Of nobody there would be room.
-    groups: HashMap<Peer, Group<T>, foldhash::fast::RandomState>,
+    groups: HashMap<Peer, PeerGroup<T>, foldhash::fast::RandomState>,
     /// Groups in the order of their turns. Few of these are without room while a place is free, because then each holds several
     /// places: so finding the next one takes few steps, however long the line is.
     turns: BTreeMap<u64, Peer>,
@@ -25,21 +25,21 @@ pub struct Line<T> {
 /// Who waits of a group of peers: the users of an address. An address that has its share is passed over as one, however many users
 /// wait there.
 #[derive(Debug)]
-struct Group<T> {
+struct PeerGroup<T> {
     turn: u64,
-    queues: HashMap<Peer, Queue<T>, foldhash::fast::RandomState>,
+    queues: HashMap<Peer, PeerQueue<T>, foldhash::fast::RandomState>,
     /// Peers in the order of their turns; few are without room, as above.
     turns: BTreeMap<u64, Peer>,
 }
 
 /// Who waits of a peer, in the order of their coming. Never empty.
 #[derive(Debug)]
-struct Queue<T> {
+struct PeerQueue<T> {
     turn: u64,
-    waiters: VecDeque<Waiter<T>>,
+    waiters: VecDeque<QueueWaiter<T>>,
 }
 
-impl<T> Group<T> {
+impl<T> PeerGroup<T> {
     fn new(turn: u64) -> Self {
         Self {
             turn,
@@ -48,10 +48,10 @@ impl<T> Group<T> {
         }
     }
 
-    fn push(&mut self, peer: Peer, waiter: Waiter<T>) {
+    fn push(&mut self, peer: Peer, waiter: QueueWaiter<T>) {
         let queue = self.queues.entry(peer).or_insert_with(|| {
             self.turns.insert(waiter.id, peer);
-            Queue {
+            PeerQueue {
                 turn: waiter.id,
                 waiters: VecDeque::new(),
             }
@@ -59,7 +59,7 @@ impl<T> Group<T> {
         queue.waiters.push_back(waiter);
     }
 
-    fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
+    fn remove(&mut self, peer: Peer, at: usize) -> Option<QueueWaiter<T>> {
         let queue = self.queues.get_mut(&peer)?;
         let waiter = queue.waiters.remove(at)?;
         if queue.waiters.is_empty() {
@@ -80,30 +80,30 @@ impl<T> Group<T> {
 }
 
 #[derive(Debug)]
-struct Waiter<T> {
+struct QueueWaiter<T> {
     id: u64,
     tell: T,
 }
 
 /// What becomes of somebody who comes.
 #[derive(Debug)]
-pub enum Entry<'a, T> {
+pub enum QueueDecision<'a, T> {
     /// Has a place.
     Runs,
     /// Gets none now.
-    MayWait(Ticket<'a, T>),
+    MayWait(QueueTicket<'a, T>),
     /// The line is full, too: for this one, or for all.
     Full(Shortage),
 }
 
 /// The right to stand at the end of the line.
 #[derive(Debug)]
-pub struct Ticket<'a, T> {
-    line: &'a mut Line<T>,
+pub struct QueueTicket<'a, T> {
+    line: &'a mut FairQueue<T>,
     peer: Peer,
 }
 
-impl<T> Ticket<'_, T> {
+impl<T> QueueTicket<'_, T> {
     /// Stands there; the number is for giving up.
     pub fn wait(self, tell: T) -> u64 {
         let Self { line, peer } = self;
@@ -112,14 +112,14 @@ impl<T> Ticket<'_, T> {
         let key = peer.group();
         let group = line.groups.entry(key).or_insert_with(|| {
             line.turns.insert(id, key);
-            Group::new(id)
+            PeerGroup::new(id)
         });
-        group.push(peer, Waiter { id, tell });
+        group.push(peer, QueueWaiter { id, tell });
         id
     }
 }
 
-impl<T> Line<T> {
+impl<T> FairQueue<T> {
     /// So many places, and so many who may wait for one.
     #[must_use]
     pub fn new(running_max: usize, waiting_max: usize) -> Self {
@@ -157,15 +157,15 @@ impl<T> Line<T> {
     }
 
     /// Somebody comes. Nobody is passed who could have had the place: those who wait could not.
-    pub fn enter(&mut self, peer: Peer) -> Entry<'_, T> {
+    pub fn enter(&mut self, peer: Peer) -> QueueDecision<'_, T> {
         if self.running.has_room_for(peer) {
             self.running.take(peer);
-            return Entry::Runs;
+            return QueueDecision::Runs;
         }
         if let Some(shortage) = self.waiting.shortage(peer) {
-            return Entry::Full(shortage);
+            return QueueDecision::Full(shortage);
         }
-        Entry::MayWait(Ticket { line: self, peer })
+        QueueDecision::MayWait(QueueTicket { line: self, peer })
     }
 
     /// Somebody who had a place leaves. Ask for [`admit_next`](Self::admit_next) afterwards.
@@ -227,7 +227,7 @@ impl<T> Line<T> {
         self.remove(peer, at).is_some()
     }
 
-    fn remove(&mut self, peer: Peer, at: usize) -> Option<Waiter<T>> {
+    fn remove(&mut self, peer: Peer, at: usize) -> Option<QueueWaiter<T>> {
         let key = peer.group();
         let group = self.groups.get_mut(&key)?;
         let waiter = group.remove(peer, at)?;

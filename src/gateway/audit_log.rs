@@ -6,12 +6,12 @@ use super::reloads::Reloads;
 use crate::audit::{Audit, AuditError};
 use crate::config::AuditSettings;
 use crate::metrics::{FileKind, Metrics};
-use crate::reload::{Contents, Files};
+use crate::reload::{FileHashes, WatchedFiles};
 
 /// The log, and its policy as it was read.
 pub(super) struct AuditLog {
     pub(super) audit: Audit,
-    policy: Contents,
+    policy: FileHashes,
 }
 
 impl AuditLog {
@@ -23,7 +23,7 @@ impl AuditLog {
         let Some(settings) = settings else {
             return Ok(None);
         };
-        let policy = Contents::of(std::slice::from_ref(&settings.policy));
+        let policy = FileHashes::of(std::slice::from_ref(&settings.policy));
         let audit = Audit::start(settings, metrics.audit())?;
         Ok(Some(Self { audit, policy }))
     }
@@ -33,7 +33,7 @@ impl AuditLog {
         let audit = self.audit.clone();
         let paths = vec![audit.policy_path().to_owned()];
         let read = move || Ok(audit.reload()?);
-        let files = Files::new(paths, read);
+        let files = WatchedFiles::new(paths, read);
         reloads.follow(
             tasks,
             FileKind::AuditPolicy,

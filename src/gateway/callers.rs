@@ -11,8 +11,8 @@ use super::roles::RoleFeed;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::decisions::Authorizer;
-use crate::auth::digest::{CredentialHasher, NoRandomness};
-use crate::auth::guard::{Guard, GuardSettings, Mode};
+use crate::auth::digest::{CredentialHasher, RandomnessError};
+use crate::auth::guard::{AuthorizerMode, Guard, GuardSettings};
 use crate::auth::policy::PolicyStore;
 use crate::auth::token_cache::{TokenCache, WallClock};
 use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
@@ -20,10 +20,10 @@ use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
 use crate::config::{AuthMode, AuthSettings};
 use crate::fairness::Users;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::ProxyHeaders;
 use crate::task::kept_running;
-use crate::upstream::client::{Client, Identity};
+use crate::upstream::client::{Client, ForwardIdentity};
 
 /// Callers cannot be told apart as the settings ask.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum CallersError {
     Authorities(#[from] AuthoritiesFileError),
     /// The system gives no random bytes.
     #[error(transparent)]
-    NoRandomness(#[from] NoRandomness),
+    NoRandomness(#[from] RandomnessError),
 }
 
 /// What tells callers apart, and what keeps it informed.
@@ -54,11 +54,11 @@ impl Callers {
         reloads.follow_authorities(tasks, guard.authenticator(), &settings);
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(Task::Guard, &ends, || guard.run()).await;
+            kept_running(TaskKind::Guard, &ends, || guard.run()).await;
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(Task::Roles, &ends, || roles.run()).await;
+            kept_running(TaskKind::Roles, &ends, || roles.run()).await;
         });
     }
 }
@@ -77,9 +77,12 @@ pub(super) fn callers(
         audiences: settings.token_audiences.clone(),
     };
     let (mode, method) = match settings.mode {
-        AuthMode::SelfCheck => (Mode::SelfCheck, TokenReviewMethod::SelfSubjectReview),
-        AuthMode::Review => (Mode::Review, token_review),
-        AuthMode::Rbac => (Mode::Rbac, token_review),
+        AuthMode::SelfCheck => (
+            AuthorizerMode::SelfCheck,
+            TokenReviewMethod::SelfSubjectReview,
+        ),
+        AuthMode::Review => (AuthorizerMode::Review, token_review),
+        AuthMode::Rbac => (AuthorizerMode::Rbac, token_review),
         AuthMode::None => return Ok(None),
     };
     let clock: WallClock = Arc::new(SystemTime::now);
@@ -97,7 +100,7 @@ pub(super) fn callers(
         metrics.authentication(),
     );
     let authenticator = Arc::new(authenticator.shared_among(users));
-    let policy = (mode == Mode::Rbac).then(|| Arc::new(PolicyStore::default()));
+    let policy = (mode == AuthorizerMode::Rbac).then(|| Arc::new(PolicyStore::default()));
     let authorizer: Arc<dyn Authorizer> = match &policy {
         Some(policy) => Arc::clone(policy) as _,
         None => Arc::new(UpstreamAuthorizer::new(reviewer)),
@@ -118,7 +121,7 @@ pub(super) fn callers(
     }))
 }
 
-const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {
+const fn guard_settings(mode: AuthorizerMode, settings: &AuthSettings) -> GuardSettings {
     GuardSettings {
         mode,
         allow_ttl: settings.allow_ttl,
@@ -129,10 +132,10 @@ const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {
 }
 
 /// Under whose name requests are forwarded that do not say so themselves.
-pub(super) const fn forwarding_identity(mode: AuthMode) -> Identity {
+pub(super) const fn forwarding_identity(mode: AuthMode) -> ForwardIdentity {
     match mode {
-        AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => Identity::Caller,
-        AuthMode::None => Identity::Gateway,
+        AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => ForwardIdentity::Caller,
+        AuthMode::None => ForwardIdentity::Gateway,
     }
 }
 
@@ -173,12 +176,12 @@ pub(super) fn report(settings: &AuthSettings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::client::UpstreamSource;
+    use crate::upstream::client::ConnectSource;
 
     #[tokio::test]
     async fn only_without_authentication_does_everybody_act_as_the_gateway() {
         let metrics = Metrics::new().unwrap();
-        let source = UpstreamSource::url("http://127.0.0.1:1").unwrap();
+        let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
         let client = Client::connect(source).await.unwrap();
         let guarded = |mode| {
             let callers = callers(
@@ -190,10 +193,13 @@ mod tests {
             callers.unwrap().is_some()
         };
         for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
-            assert_eq!(forwarding_identity(mode), Identity::Caller);
+            assert_eq!(forwarding_identity(mode), ForwardIdentity::Caller);
             assert!(guarded(mode));
         }
-        assert_eq!(forwarding_identity(AuthMode::None), Identity::Gateway);
+        assert_eq!(
+            forwarding_identity(AuthMode::None),
+            ForwardIdentity::Gateway
+        );
         assert!(!guarded(AuthMode::None));
     }
 }

@@ -13,7 +13,7 @@ use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, random};
 use crate::serve::wait_until;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
-use crate::view::Served;
+use crate::view::ServedResource;
 
 /// About so often samples are taken when nothing else asks for them.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ const DOUBLED_MAX: u32 = 6;
 
 /// What a check is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Occasion {
+enum CheckReason {
     /// The watch was connected again.
     Reconnected,
     /// Time has passed.
@@ -42,7 +42,7 @@ enum Occasion {
 
 /// The object that is asked for by its name, where a page does not hold all of them.
 #[derive(Clone, Debug)]
-enum Choice {
+enum ObjectChoice {
     /// The one written last, which a restored backup is the least likely to have.
     Newest,
     /// Any.
@@ -51,9 +51,9 @@ enum Choice {
     Key(ObjectKey),
 }
 
-impl Choice {
-    fn of(occasion: Occasion) -> Self {
-        if occasion == Occasion::Reconnected || random().is_multiple_of(2) {
+impl ObjectChoice {
+    fn of(occasion: CheckReason) -> Self {
+        if occasion == CheckReason::Reconnected || random().is_multiple_of(2) {
             Self::Newest
         } else {
             Self::Random
@@ -63,13 +63,13 @@ impl Choice {
 
 /// What a check has found.
 #[derive(Debug)]
-struct Finding {
+struct ConsistencyFinding {
     contradiction: Contradiction,
     /// The object that was asked for by its name.
     key: Option<ObjectKey>,
 }
 
-impl Finding {
+impl ConsistencyFinding {
     const fn of(contradiction: Contradiction) -> Self {
         Self {
             contradiction,
@@ -82,7 +82,7 @@ impl Finding {
 /// contradicts it. `before` is how many contradictions the resource has seen.
 pub(super) async fn contradiction<F: Fetch>(
     fetch: &F,
-    served: &Served,
+    served: &ServedResource,
     mut connections: watch::Receiver<u64>,
     before: u64,
 ) -> Contradiction {
@@ -97,27 +97,27 @@ pub(super) async fn contradiction<F: Fetch>(
         let occasion = match reconnected.map(|count| count.map(|count| *count)) {
             Ok(Ok(count)) => {
                 seen = count;
-                Occasion::Reconnected
+                CheckReason::Reconnected
             }
             // Without its tally the driver is over, and so is this.
             Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => Occasion::Periodic,
+            Err(_) => CheckReason::Periodic,
         };
-        if occasion == Occasion::Reconnected {
+        if occasion == CheckReason::Reconnected {
             sleep(jitter(SPREAD)).await;
         }
-        if (occasion == Occasion::Reconnected || cluster.is_none())
+        if (occasion == CheckReason::Reconnected || cluster.is_none())
             && let Ok(uid) = cluster_uid(fetch).await
             && cluster.get_or_insert_with(|| uid.clone()) != &uid
         {
             return Contradiction::Cluster;
         }
-        let choice = Choice::of(occasion);
+        let choice = ObjectChoice::of(occasion);
         if let Some(finding) = check(fetch, served, &choice).await {
             // One of several servers may have answered from a state of its own.
             sleep(CONFIRMED_AFTER).await;
             // The same object: among many, another one would hardly differ too.
-            let same = finding.key.map_or(choice, Choice::Key);
+            let same = finding.key.map_or(choice, ObjectChoice::Key);
             if let Some(finding) = check(fetch, served, &same).await {
                 return finding.contradiction;
             }
@@ -131,14 +131,18 @@ fn jitter(most: Duration) -> Duration {
 }
 
 /// Compares versions and a few objects. What cannot be read contradicts nothing.
-async fn check<F: Fetch>(fetch: &F, served: &Served, choice: &Choice) -> Option<Finding> {
+async fn check<F: Fetch>(
+    fetch: &F,
+    served: &ServedResource,
+    choice: &ObjectChoice,
+) -> Option<ConsistencyFinding> {
     let before = served.cache.snapshot()?;
     let gvr = &served.cache.kind().gvr;
     let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
         .await
         .ok()?;
     if let Some(contradiction) = differs(&page, &before) {
-        return Some(Finding::of(contradiction));
+        return Some(ConsistencyFinding::of(contradiction));
     }
     let (all, held, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
@@ -148,7 +152,7 @@ async fn check<F: Fetch>(fetch: &F, served: &Served, choice: &Choice) -> Option<
         let key = Some(ObjectKey::from(object.key()));
         let one = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
         if let Some(contradiction) = differs(&one, &before) {
-            return Some(Finding { contradiction, key });
+            return Some(ConsistencyFinding { contradiction, key });
         }
         (one, object, key)
     };
@@ -161,7 +165,7 @@ async fn check<F: Fetch>(fetch: &F, served: &Served, choice: &Choice) -> Option<
     let still = after.objects.object_at(held.key())?;
     let is_same = still.uid() == held.uid() && still.resource_version() == held.resource_version();
     let contradiction = Contradiction::Missing;
-    (after.epoch == before.epoch && is_same).then_some(Finding { contradiction, key })
+    (after.epoch == before.epoch && is_same).then_some(ConsistencyFinding { contradiction, key })
 }
 
 /// How a sample contradicts a snapshot that was taken before it was asked for. A consistent list is never older than anything
@@ -192,19 +196,19 @@ fn lacks(sample: &Sample, object: &Object) -> bool {
     !sample.entries.iter().any(is_it)
 }
 
-fn chosen<'a>(snapshot: &'a Snapshot, choice: &Choice) -> Option<&'a Object> {
+fn chosen<'a>(snapshot: &'a Snapshot, choice: &ObjectChoice) -> Option<&'a Object> {
     let objects = &snapshot.objects;
     match choice {
-        Choice::Newest => {
+        ObjectChoice::Newest => {
             let some = objects.iter().take(NEWEST_AMONG);
             some.max_by_key(|object| object.resource_version())
         }
-        Choice::Random => {
+        ObjectChoice::Random => {
             let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
             let at = usize::try_from(random() % count.max(1)).unwrap_or_default();
             objects.iter().nth(at)
         }
-        Choice::Key(key) => objects.object(key.as_str()),
+        ObjectChoice::Key(key) => objects.object(key.as_str()),
     }
 }
 

@@ -11,23 +11,23 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use crate::auth::guard::Forwarding;
-use crate::passthrough::{Ends, PassthroughBody};
-use crate::protocol::request::{PathForm, Query, Target, Verb, verb};
+use crate::passthrough::{ForwardDeadlines, PassthroughBody};
+use crate::protocol::request::{PathForm, Query, RequestTarget, Verb, verb};
 use crate::resource::fraction;
-use crate::serve::resources::{ForwardPermit, Lasting, Permission, expiry};
+use crate::serve::resources::{ForwardLifetime, ForwardPermit, Permission, expiry};
 use crate::tables::TableBody;
 
 /// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
-pub(super) type Source = Either<PassthroughBody, Box<TableBody>>;
+pub(super) type ForwardedSource = Either<PassthroughBody, Box<TableBody>>;
 
 /// An answer that is not from memory.
 pub(super) struct ForwardedBody {
-    source: Source,
+    source: ForwardedSource,
     _permit: Option<ForwardPermit>,
 }
 
 impl ForwardedBody {
-    pub(super) fn new(source: Source, permit: Option<ForwardPermit>) -> Self {
+    pub(super) fn new(source: ForwardedSource, permit: Option<ForwardPermit>) -> Self {
         Self {
             source,
             _permit: permit,
@@ -37,7 +37,7 @@ impl ForwardedBody {
 
 impl Body for ForwardedBody {
     type Data = Bytes;
-    type Error = <Source as Body>::Error;
+    type Error = <ForwardedSource as Body>::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -58,18 +58,20 @@ impl Body for ForwardedBody {
 /// When a request ends that is forwarded, by who sends it and what it is.
 pub(super) fn ends<B>(
     request: &Request<B>,
-    lasting: Lasting,
+    lasting: ForwardLifetime,
     permit: Option<ForwardPermit>,
-) -> Ends {
+) -> ForwardDeadlines {
     let forbidden = forbidden(request.extensions(), lasting);
     let ends = match (lasting, permit.is_some()) {
-        (Lasting::Watch, true) => Ends::default().limited_by(async move {
+        (ForwardLifetime::Watch, true) => ForwardDeadlines::default().limited_by(async move {
             first_of(if_any(forbidden), handed_over()).await;
         }),
-        (Lasting::Watch | Lasting::Long | Lasting::Short, _) => match forbidden {
-            Some(forbidden) => Ends::default().limited_by(forbidden),
-            None => Ends::default(),
-        },
+        (ForwardLifetime::Watch | ForwardLifetime::Long | ForwardLifetime::Short, _) => {
+            match forbidden {
+                Some(forbidden) => ForwardDeadlines::default().limited_by(forbidden),
+                None => ForwardDeadlines::default(),
+            }
+        }
     };
     ends.holding(permit.map(ForwardPermit::into_inner))
 }
@@ -79,11 +81,13 @@ pub(super) fn ends<B>(
 /// also when the permission is revoked. `None` if upstream alone decides.
 pub(super) fn forbidden(
     extensions: &Extensions,
-    lasting: Lasting,
+    lasting: ForwardLifetime,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let (lease, expires_at) = match (extensions.get(), extensions.get::<Permission>()) {
         (Some(Forwarding::Impersonating { caller, lease }), _) => (lease, expiry(caller)),
-        (Some(Forwarding::AsCaller) | None, Some(permission)) if lasting == Lasting::Watch => {
+        (Some(Forwarding::AsCaller) | None, Some(permission))
+            if lasting == ForwardLifetime::Watch =>
+        {
             (&permission.lease, permission.expires_at)
         }
         (Some(Forwarding::AsCaller) | None, _) => return None,
@@ -125,20 +129,20 @@ const FALLBACK_SPREAD: f64 = 0.25;
 const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// How long a request may last, by what it asks for.
-pub(super) fn lasting<B>(request: &Request<B>) -> Lasting {
-    let path = match Target::parse(request.uri()) {
-        Ok(Target::Resource(path)) => path,
+pub(super) fn lasting<B>(request: &Request<B>) -> ForwardLifetime {
+    let path = match RequestTarget::parse(request.uri()) {
+        Ok(RequestTarget::Resource(path)) => path,
         // Profiles are taken for as long as is asked.
-        _ if request.uri().path().starts_with("/debug/pprof/") => return Lasting::Long,
-        _ => return Lasting::Short,
+        _ if request.uri().path().starts_with("/debug/pprof/") => return ForwardLifetime::Long,
+        _ => return ForwardLifetime::Short,
     };
     let query = Query::parse(request.uri().query());
     let subresource = path.subresource.as_deref().unwrap_or_default();
     if verb(request.method(), &path, &query) == Verb::Watch {
-        Lasting::Watch
+        ForwardLifetime::Watch
     } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
-        Lasting::Long
+        ForwardLifetime::Long
     } else {
-        Lasting::Short
+        ForwardLifetime::Short
     }
 }

@@ -15,8 +15,8 @@ use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::resource::ResourceVersion;
 use crate::serve::resources::Latest;
 use crate::serve::wait_until;
-use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, newest_version};
-use crate::view::Served;
+use crate::upstream::driver::{CENSUS_MAX, Fetch, ObjectVersions, census, newest_version};
+use crate::view::ServedResource;
 
 /// A busy resource's stream passes the version in a few milliseconds; after this it counts as quiet.
 const STREAM_WAIT: Duration = Duration::from_millis(60);
@@ -31,14 +31,14 @@ const COMPARED_APART: usize = 1_000;
 
 /// The freshness of one resource: of the cache that it has now.
 #[derive(Debug, Default)]
-pub(super) struct Freshness {
+pub(super) struct ResourceFreshness {
     inquiry: Mutex<Option<Arc<Inquiry>>>,
 }
 
-impl Freshness {
+impl ResourceFreshness {
     /// Asks upstream, or waits for an answer that is asked for after this call. At most one question is under way, and all
     /// who come meanwhile share the next one. It goes on when those who wait for it leave.
-    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &Served) -> Latest {
+    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
         if served.hub.is_closed() {
             return Latest::Unknown;
         }
@@ -62,11 +62,11 @@ impl Freshness {
 #[derive(Debug)]
 struct Inquiry {
     cache: Weak<WatchCache>,
-    state: Mutex<State>,
+    state: Mutex<InquiryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InquiryState {
     /// Those who wait for the next question to be asked and answered.
     waiting: Vec<oneshot::Sender<Latest>>,
     /// Asks until nobody waits.
@@ -96,14 +96,14 @@ impl Inquiry {
         std::ptr::eq(self.cache.as_ptr(), Arc::as_ptr(cache))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InquiryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn join<F: Fetch>(
         self: &Arc<Self>,
         fetch: &Arc<F>,
-        served: &Served,
+        served: &ServedResource,
     ) -> oneshot::Receiver<Latest> {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state();
@@ -117,7 +117,7 @@ impl Inquiry {
     }
 
     /// Asks until nobody waits any more.
-    async fn ask_all<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: Served) {
+    async fn ask_all<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: ServedResource) {
         while let Some(waiting) = self.take_waiting() {
             let answer = tokio::time::timeout(ANSWER_WAIT, self.ask(&*fetch, &served)).await;
             let latest = answer.unwrap_or(Latest::Unknown);
@@ -138,7 +138,7 @@ impl Inquiry {
         Some(std::mem::take(&mut state.waiting))
     }
 
-    async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+    async fn ask<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
         let before = served.hub.reached().version;
         let Ok(version) = newest_version(fetch, &served.cache.kind().gvr).await else {
@@ -165,7 +165,7 @@ impl Inquiry {
     }
 
     /// The last proof, if nothing was written anywhere since.
-    fn proven_before(&self, served: &Served, version: ResourceVersion) -> Option<Latest> {
+    fn proven_before(&self, served: &ServedResource, version: ResourceVersion) -> Option<Latest> {
         let proof = self.state().proof?;
         let snapshot = served.cache.snapshot()?;
         let holds = proof.version >= version
@@ -175,7 +175,7 @@ impl Inquiry {
         holds.then_some(Latest::Proven(snapshot, proof.version))
     }
 
-    async fn compare<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+    async fn compare<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let Some(snapshot) = served.cache.snapshot() else {
             return Latest::Unknown;
         };
@@ -228,7 +228,7 @@ impl Inquiry {
     }
 }
 
-async fn matches(census: &Arc<Census>, snapshot: &Arc<Snapshot>) -> bool {
+async fn matches(census: &Arc<ObjectVersions>, snapshot: &Arc<Snapshot>) -> bool {
     if snapshot.objects.len() <= COMPARED_APART {
         return census.matches(snapshot);
     }

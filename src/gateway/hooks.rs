@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::Observer;
 use crate::view::Hub;
-use crate::watch::WatchTally;
+use crate::watch::WatchRecorder;
 
 /// What stands between the parts of each cached resource; usually nothing.
 #[derive(Clone, Copy)]
@@ -12,7 +12,7 @@ pub(super) struct Hooks {
     /// Between a writer and its views.
     pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
     /// Between watches and their metrics.
-    pub(super) tally: fn(Arc<dyn WatchTally>) -> Arc<dyn WatchTally>,
+    pub(super) tally: fn(Arc<dyn WatchRecorder>) -> Arc<dyn WatchRecorder>,
 }
 
 impl Default for Hooks {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use super::RunError;
+use super::GatewayError;
 use crate::admission::Admission;
 use crate::config::{AdmissionLimits, ForwardLimits, OpenFiles, ServeSettings};
 use crate::connection::listener;
@@ -28,14 +28,14 @@ const FILES: usize =
 const FILES_SHARE: usize = 4;
 
 /// What operators' requests take places of.
-pub(super) struct Places {
+pub(super) struct OperatorLimits {
     pub(super) admission: Admission,
     pub(super) passthrough: Passthrough,
 }
 
 /// Opens a port for clients.
-pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
-    listener::bind(address).map_err(|source| RunError::Listen {
+pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayError> {
+    listener::bind(address).map_err(|source| GatewayError::Listen {
         flag,
         address,
         source,

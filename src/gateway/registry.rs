@@ -14,33 +14,33 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source, ends, lasting};
+use super::forwarded::{ForwardedBody, ForwardedSource, ends, lasting};
 use super::hooks::Hooks;
-use super::operators::Places;
-use super::slot::{Filling, ReadLimits, Slot, SlotParts};
-use super::tally::{Draining, ResourceTally, StreamTally};
-use crate::admin::{Check, CheckOutcome, Readiness};
+use super::operators::OperatorLimits;
+use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
+use super::tally::{DrainFlag, ResourceRecorder, StreamRecorder};
+use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
-use crate::audit::Trail;
+use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
 use crate::fairness::Peer;
-use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
+use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
 use crate::protocol::request::Verb;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
-    Resources,
+    Availability, FillWait, ForwardLifetime, ForwardPermit, Latest, ListRecorder, Permission,
+    RequestOutcome, Resources,
 };
 use crate::serve::{audit_id, response_status, stamped};
 use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
-use crate::view::Served;
-use crate::watch::WatchTally;
+use crate::view::ServedResource;
+use crate::watch::WatchRecorder;
 
 /// A client waits so long for a cache that is being filled; then upstream answers, or it is told to come again.
 const FILL_WAIT: Duration = Duration::from_secs(10);
@@ -72,11 +72,11 @@ pub(super) struct Registry {
     settings: RegistrySettings,
     client: Arc<Client>,
     passthrough: Passthrough,
-    operators: Option<Places>,
+    operators: Option<OperatorLimits>,
     tables: Arc<Tables>,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
-    draining: Draining,
+    draining: DrainFlag,
     discovery: ArcSwap<Discovery>,
     /// Set once upstream has told what it offers.
     discovered_once: OnceLock<()>,
@@ -84,11 +84,11 @@ pub(super) struct Registry {
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Notify,
     gates: ArcSwap<Gates>,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
     /// Not offered when discovery was read last.
     missing: HashSet<CacheKey, foldhash::fast::RandomState>,
@@ -132,7 +132,7 @@ impl Registry {
             tables: Arc::new(tables),
             listener: metrics.listener(),
             metrics,
-            draining: Draining::default(),
+            draining: DrainFlag::default(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
             discovery_wanted,
             gates: ArcSwap::default(),
@@ -141,11 +141,11 @@ impl Registry {
     }
 
     /// The same, with places for operators.
-    pub(super) fn with_operators(self, operators: Option<Places>) -> Self {
+    pub(super) fn with_operators(self, operators: Option<OperatorLimits>) -> Self {
         Self { operators, ..self }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,8 +194,8 @@ impl Registry {
         Some(slot)
     }
 
-    fn resource_tally(&self, key: &CacheKey) -> ResourceTally {
-        let tally = ResourceTally::new(&self.metrics, key, self.draining.clone());
+    fn resource_tally(&self, key: &CacheKey) -> ResourceRecorder {
+        let tally = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
         match self.pinned.get(key) {
             Some(filled) => tally.marking(Arc::clone(filled)),
             None => tally,
@@ -211,8 +211,8 @@ impl Registry {
             .collect()
     }
 
-    fn stream_tally(&self, key: &CacheKey) -> StreamTally {
-        StreamTally::new(&self.metrics, key, self.draining.clone())
+    fn stream_tally(&self, key: &CacheKey) -> StreamRecorder {
+        StreamRecorder::new(&self.metrics, key, self.draining.clone())
     }
 
     fn close_slot(&self, key: &CacheKey) {
@@ -269,7 +269,7 @@ impl Registry {
     /// moment after everything else.
     fn no_longer_offered(&self, discovery: &Discovery) -> Vec<CacheKey> {
         let mut state = self.state();
-        let State { slots, missing, .. } = &mut *state;
+        let RegistryState { slots, missing, .. } = &mut *state;
         if !discovery.failed().is_empty() {
             return Vec::new();
         }
@@ -306,7 +306,7 @@ impl Registry {
     fn unwanted(&self) -> Vec<CacheKey> {
         let timeout = self.settings.idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
-            let is_gone = matches!(&*slot.filling.borrow(), Filling::Gone);
+            let is_gone = matches!(&*slot.filling.borrow(), SlotState::Gone);
             is_gone || (!self.is_pinned(key) && slot.is_idle(timeout))
         };
         let slots = self.slots().into_iter();
@@ -329,18 +329,18 @@ impl Registry {
 
     /// Answers a watch of Tables together with others; `None` for everything else. It is a watch as those from memory are, and needs
     /// a place among them.
-    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<Source>> {
+    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<ForwardedSource>> {
         let gvr = tables::candidate(request)?;
         if !self.is_for_memory(&gvr) {
             return None;
         }
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
-        let ask = tables::Ask::of(request, namespaced)?;
+        let ask = tables::TableWatchRequest::of(request, namespaced)?;
         let permission = request.extensions().get::<Permission>();
         if !may_share(self.settings.is_guarded, request) {
             return None;
         }
-        let trail = request.extensions().get::<Trail>();
+        let trail = request.extensions().get::<AuditTrail>();
         let peer = peer_of(request);
         let place = self.admission_of(peer).map(|all| all.watch(peer));
         let place = match place.transpose() {
@@ -447,10 +447,10 @@ impl Resources for Registry {
         };
         for wait in [first, FILL_WAIT - first] {
             match slot.settled(wait).await {
-                Filling::Ready(served) => return Availability::Ready(served),
-                Filling::OtherEncoding => return Availability::OtherEncoding,
-                Filling::Waiting(_) | Filling::GivenUp(GiveUpReason::Unavailable) => {}
-                Filling::GivenUp(_) | Filling::Gone | Filling::Closed => {
+                SlotState::Ready(served) => return Availability::Ready(served),
+                SlotState::OtherEncoding => return Availability::OtherEncoding,
+                SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {}
+                SlotState::GivenUp(_) | SlotState::Gone | SlotState::Closed => {
                     return Availability::Forwarded(None);
                 }
             }
@@ -477,7 +477,7 @@ impl Resources for Registry {
         slot.is_some_and(|slot| slot.loss.covers(version))
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         let slot = self
             .state()
             .slots
@@ -493,26 +493,26 @@ impl Resources for Registry {
         let permit = request.extensions_mut().remove::<ForwardPermit>();
         if let Some(answer) = self.table_watch(&request).await {
             let mut answer = answer.map(|body| ForwardedBody::new(body, permit));
-            answer.extensions_mut().insert(Lasting::Watch);
+            answer.extensions_mut().insert(ForwardLifetime::Watch);
             return answer;
         }
         let lasting = lasting(&request);
         let ends = ends(&request, lasting, permit);
         let passthrough = self.passthrough_of(peer_of(&request));
         let answer = match lasting {
-            Lasting::Watch => {
+            ForwardLifetime::Watch => {
                 let ends = ends.drained_by(self.draining.begun());
                 passthrough.forward_watch(request, ends).await
             }
-            Lasting::Long => passthrough.forward_long(request, ends).await,
-            Lasting::Short => passthrough.forward(request, ends).await,
+            ForwardLifetime::Long => passthrough.forward_long(request, ends).await,
+            ForwardLifetime::Short => passthrough.forward(request, ends).await,
         };
         let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), None));
         answer.extensions_mut().insert(lasting);
         answer
     }
 
-    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {
         let slot = self.state().slots.get(key).cloned();
         let streams = slot.map_or_else(
             || Arc::new(self.stream_tally(key)),
@@ -522,7 +522,7 @@ impl Resources for Registry {
         (self.settings.hooks.tally)(streams)
     }
 
-    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListTally>> {
+    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
         let slot = self.state().slots.get(key).cloned()?;
         Some(Arc::clone(&slot.streams) as _)
     }
@@ -531,7 +531,7 @@ impl Resources for Registry {
         Some(&self.listener)
     }
 
-    fn answered(&self, answered: Answered<'_>) {
+    fn answered(&self, answered: RequestOutcome<'_>) {
         let verb = if answered.verb == Verb::List {
             VerbLabel::List
         } else {
@@ -544,7 +544,7 @@ impl Resources for Registry {
 }
 
 impl Readiness for Registry {
-    fn checks(&self) -> Vec<Check> {
+    fn checks(&self) -> Vec<ReadinessCheck> {
         let upstream = match self.discovered_once.get() {
             Some(()) => CheckOutcome::Passed(String::new()),
             None => CheckOutcome::Failed("it has not told yet what it offers".to_owned()),
@@ -552,7 +552,7 @@ impl Readiness for Registry {
         let slots = self.slots();
         let mut checks: Vec<_> = slots
             .iter()
-            .map(|(key, slot)| Check {
+            .map(|(key, slot)| ReadinessCheck {
                 name: key.to_string(),
                 outcome: match self.pinned.get(key) {
                     Some(filled) if filled.get().is_none() => slot.must_be_filled(),
@@ -563,7 +563,7 @@ impl Readiness for Registry {
         // What must always be there is missed even before its cache can be started.
         let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
         let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
-        checks.extend(missing.map(|(key, filled)| Check {
+        checks.extend(missing.map(|(key, filled)| ReadinessCheck {
             name: key.to_string(),
             outcome: match filled.get() {
                 Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
@@ -573,7 +573,7 @@ impl Readiness for Registry {
         checks.sort_by(|one, other| one.name.cmp(&other.name));
         checks.insert(
             0,
-            Check {
+            ReadinessCheck {
                 name: "upstream".to_owned(),
                 outcome: upstream,
             },

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use crate::auth::authenticator::Authenticator;
 use crate::config::AuthSettings;
-use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
-use crate::reload::{Contents, Files, Folders, Source, Unusable, Watch};
+use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, TaskKind};
+use crate::reload::{FileFault, FileHashes, FileSource, Folders, Watch, WatchedFiles};
 use crate::task::kept_running;
 use crate::tls::ServerIdentity;
 use crate::upstream::client::Client;
@@ -18,7 +18,7 @@ use crate::upstream::client::Client;
 pub(super) struct Reloads {
     folders: Folders,
     metrics: FileMetrics,
-    ends: ByLabel<Task>,
+    ends: ByLabel<TaskKind>,
 }
 
 impl Reloads {
@@ -32,12 +32,12 @@ impl Reloads {
 
     /// Follows the files of `source`. `applied` is what stood in them before the source was made; without it they are read again
     /// once at first.
-    pub(super) fn follow<S: Source + 'static>(
+    pub(super) fn follow<S: FileSource + 'static>(
         &self,
         tasks: &mut JoinSet<()>,
         kind: FileKind,
         source: S,
-        applied: Option<Contents>,
+        applied: Option<FileHashes>,
     ) {
         let watch = Watch::new(kind, source, &self.folders, &self.metrics);
         let watch = match applied {
@@ -46,7 +46,7 @@ impl Reloads {
         };
         let ends = self.ends.clone();
         tasks.spawn(async move {
-            kept_running(Task::FileReload, &ends, || watch.run()).await;
+            kept_running(TaskKind::FileReload, &ends, || watch.run()).await;
         });
     }
 
@@ -60,13 +60,13 @@ impl Reloads {
             expiry.set(identity.expires_at().unwrap_or_default());
             Ok(outcome?)
         };
-        let files = Files::new(tls.certificate_files(), read);
+        let files = WatchedFiles::new(tls.certificate_files(), read);
         self.follow(tasks, FileKind::ServingCertificate, files, None);
         let authorities = tls.authority_files();
         if !authorities.is_empty() {
             let identity = Arc::clone(tls);
             let read = move || Ok(identity.reload_authorities()?);
-            let files = Files::new(authorities, read);
+            let files = WatchedFiles::new(authorities, read);
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
         }
     }
@@ -82,14 +82,14 @@ impl Reloads {
             let authenticator = Arc::clone(authenticator);
             let files = vec![path.clone()];
             let read = move || Ok(authenticator.reload_client_ca(&path)?);
-            let files = Files::new(files, read);
+            let files = WatchedFiles::new(files, read);
             self.follow(tasks, FileKind::ClientAuthority, files, None);
         }
         if let Some(proxy) = &settings.front_proxy {
             let (authenticator, path) = (Arc::clone(authenticator), proxy.client_ca.clone());
             let files = vec![path.clone()];
             let read = move || Ok(authenticator.reload_front_proxy_ca(&path)?);
-            let files = Files::new(files, read);
+            let files = WatchedFiles::new(files, read);
             self.follow(tasks, FileKind::FrontProxyAuthority, files, None);
         }
     }
@@ -103,7 +103,7 @@ impl Reloads {
         credentials.tell_expiry();
         // A plugin is not run a second time at once.
         let is_issued = client.renewal_in().is_some();
-        let applied = is_issued.then(|| Contents::of(&client.files()));
+        let applied = is_issued.then(|| FileHashes::of(&client.files()));
         self.follow(tasks, FileKind::UpstreamCredential, credentials, applied);
     }
 }
@@ -120,12 +120,12 @@ impl UpstreamCredentials {
     }
 }
 
-impl Source for UpstreamCredentials {
+impl FileSource for UpstreamCredentials {
     fn files(&self) -> Vec<PathBuf> {
         self.client.files()
     }
 
-    async fn reload(&self) -> Result<(), Unusable> {
+    async fn reload(&self) -> Result<(), FileFault> {
         let outcome = self.client.rebuild_in_time().await;
         self.tell_expiry();
         Ok(outcome?)

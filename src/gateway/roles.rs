@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::auth::changes::RoleScope;
 use crate::auth::guard::Guard;
 use crate::auth::policy::PolicyStore;
-use crate::auth::rbac::Policy;
+use crate::auth::rbac::RbacPolicy;
 use crate::informer::{
     Cached, FailureKind, InformerCounts, InformerOptions, ListWatch, Metadata, Notification,
     OnFailure, Registration, SharedInformer, WatchFailure,
@@ -28,7 +28,7 @@ pub(super) struct RoleFeed {
 }
 
 /// Ends an informer when its feed is dropped.
-struct Following<T: Send + Sync + 'static>(SharedInformer<T>);
+struct InformerGuard<T: Send + Sync + 'static>(SharedInformer<T>);
 
 impl RoleFeed {
     pub(super) fn new(client: Client, guard: Guard, policy: Option<Arc<PolicyStore>>) -> Self {
@@ -57,7 +57,7 @@ impl RoleFeed {
         ] {
             let guard = self.guard.clone();
             let list_watch = ListWatch::metadata(&gvr);
-            let following = Following::new(&self.client, list_watch, log_once(&gvr));
+            let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
             let registration = following
                 .0
                 .add_handler(move |change: &Notification<Metadata>| {
@@ -103,7 +103,7 @@ impl RoleFeed {
             std::future::pending().await
         }
         let stale_after = self.guard.settings().reauthorize_grace.max(STALE_MIN);
-        let mut contact = Contact::new();
+        let mut contact = UpstreamContact::new();
         loop {
             let counts = [
                 cluster_roles.0.0.counts(),
@@ -121,15 +121,15 @@ impl RoleFeed {
     fn follow<T>(
         &self,
         policy: &Arc<PolicyStore>,
-        put: fn(&mut Policy, &T),
-        remove: fn(&mut Policy, &Cached<T>),
-    ) -> (Following<T>, Registration<T>)
+        put: fn(&mut RbacPolicy, &T),
+        remove: fn(&mut RbacPolicy, &Cached<T>),
+    ) -> (InformerGuard<T>, Registration<T>)
     where
         T: Resource + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let gvr = gvr::<T>();
         let list_watch = ListWatch::of_kind().without_managed_fields().consistent();
-        let following = Following::new(&self.client, list_watch, log_once(&gvr));
+        let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
         let (policy, guard) = (Arc::clone(policy), self.guard.clone());
         let registration = following.0.add_handler(move |change: &Notification<T>| {
             let object = object(change);
@@ -146,7 +146,7 @@ impl RoleFeed {
     }
 }
 
-impl<T: Send + Sync + 'static> Following<T> {
+impl<T: Send + Sync + 'static> InformerGuard<T> {
     fn new(client: &Arc<Client>, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
         let options = InformerOptions {
             on_failure: Some(on_failure),
@@ -160,7 +160,7 @@ impl<T: Send + Sync + 'static> Following<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Following<T> {
+impl<T: Send + Sync + 'static> Drop for InformerGuard<T> {
     fn drop(&mut self) {
         let informer = self.0.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -170,7 +170,7 @@ impl<T: Send + Sync + 'static> Drop for Following<T> {
 }
 
 /// When upstream was last heard of each kind. Its watches carry a bookmark about every minute.
-struct Contact([LastHeard; 4]);
+struct UpstreamContact([LastHeard; 4]);
 
 #[derive(Clone, Copy)]
 struct LastHeard {
@@ -179,7 +179,7 @@ struct LastHeard {
     at: Instant,
 }
 
-impl Contact {
+impl UpstreamContact {
     fn new() -> Self {
         let now = LastHeard {
             bytes: 0,
@@ -269,7 +269,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn roles_are_current_as_long_as_all_kinds_are_heard_of() {
-        let mut contact = Contact::new();
+        let mut contact = UpstreamContact::new();
         let counts = |bytes, last| [heard(bytes), heard(bytes), heard(bytes), heard(last)];
         for minute in 1..10 {
             tokio::time::advance(Duration::from_secs(60)).await;

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::freshness::Freshness;
-use super::tally::{ResourceTally, StreamTally};
+use super::freshness::ResourceFreshness;
+use super::tally::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
 use crate::fairness::{Peer, Permit, Permits};
@@ -18,8 +18,8 @@ use crate::metrics::{GiveUpReason, Label};
 use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::view::{Hub, Served};
-use keeper::Keeper;
+use crate::view::{Hub, ServedResource};
+use keeper::CacheKeeper;
 
 /// Requests of one resource that are forwarded at once while it has no cache because upstream is slow or fails: what comes
 /// beyond would be the herd that the cache is there to keep away. Clients have shares of it.
@@ -35,9 +35,9 @@ const LOSS_AGE_MAX: Duration = Duration::from_secs(90);
 
 /// Up to which version clients may know a history that upstream no longer has.
 #[derive(Debug, Default)]
-pub(super) struct Loss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
+pub(super) struct HistoryLoss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
 
-impl Loss {
+impl HistoryLoss {
     /// Another history is lost, of which clients may know this version.
     fn note(&self, newest: ResourceVersion) {
         let version = self.version().max(newest);
@@ -65,11 +65,11 @@ impl Loss {
 
 /// How far a cache is.
 #[derive(Clone, Debug)]
-pub(super) enum Filling {
+pub(super) enum SlotState {
     /// Not ready, for this reason.
     Waiting(&'static str),
     /// It can be served from.
-    Ready(Served),
+    Ready(ServedResource),
     /// There is no cache, for this reason: requests are forwarded. It is tried again.
     GivenUp(GiveUpReason),
     /// Upstream has the resource, but not in this encoding.
@@ -98,7 +98,7 @@ pub(super) struct SlotParts {
     pub(super) client: Arc<Client>,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
-    pub(super) tally: Arc<ResourceTally>,
+    pub(super) tally: Arc<ResourceRecorder>,
     /// Puts something between a writer and its views; a test does.
     pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
 }
@@ -106,11 +106,11 @@ pub(super) struct SlotParts {
 /// The registry's hold on one cached resource.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) filling: watch::Sender<Filling>,
-    pub(super) freshness: Freshness,
-    pub(super) streams: Arc<StreamTally>,
-    pub(super) tally: Arc<ResourceTally>,
-    pub(super) loss: Arc<Loss>,
+    pub(super) filling: watch::Sender<SlotState>,
+    pub(super) freshness: ResourceFreshness,
+    pub(super) streams: Arc<StreamRecorder>,
+    pub(super) tally: Arc<ResourceRecorder>,
+    pub(super) loss: Arc<HistoryLoss>,
     /// Places for requests that are forwarded because there is no cache yet.
     forwards: Permits,
     /// When a request was forwarded last because there was no cache yet.
@@ -126,18 +126,18 @@ impl Slot {
     pub(super) fn start(
         parts: SlotParts,
         tasks: &mut tokio::task::JoinSet<()>,
-        streams: Arc<StreamTally>,
+        streams: Arc<StreamRecorder>,
     ) -> Self {
-        let filling = watch::Sender::new(Filling::Waiting("starting"));
+        let filling = watch::Sender::new(SlotState::Waiting("starting"));
         let tally = Arc::clone(&parts.tally);
         let relief = watch::Sender::new(());
-        let loss = Arc::new(Loss::default());
-        let keeper = Keeper::new(parts, filling.clone(), relief.clone(), Arc::clone(&loss));
+        let loss = Arc::new(HistoryLoss::default());
+        let keeper = CacheKeeper::new(parts, filling.clone(), relief.clone(), Arc::clone(&loss));
         let task = tasks.spawn(keeper.run());
         let now = Instant::now();
         Self {
             filling,
-            freshness: Freshness::default(),
+            freshness: ResourceFreshness::default(),
             streams,
             tally,
             loss,
@@ -201,20 +201,20 @@ impl Slot {
     pub(super) fn is_idle(&self, timeout: Duration) -> bool {
         let used_at = self.used_at();
         let watched = match &*self.filling.borrow() {
-            Filling::Ready(served) => served.hub.is_watched(),
-            Filling::Waiting(_)
-            | Filling::GivenUp(_)
-            | Filling::OtherEncoding
-            | Filling::Gone
-            | Filling::Closed => false,
+            SlotState::Ready(served) => served.hub.is_watched(),
+            SlotState::Waiting(_)
+            | SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => false,
         };
         !watched && used_at.elapsed() > timeout
     }
 
     /// Its state once it is no longer being filled, or after `wait`.
-    pub(super) async fn settled(&self, wait: Duration) -> Filling {
+    pub(super) async fn settled(&self, wait: Duration) -> SlotState {
         let mut filling = self.filling.subscribe();
-        let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
+        let settled = filling.wait_for(|filling| !matches!(filling, SlotState::Waiting(_)));
         // Whichever is first: the state is what it is then.
         let _ = tokio::time::timeout(wait, settled).await;
         self.filling.borrow().clone()
@@ -224,16 +224,16 @@ impl Slot {
     /// is, does not: all replicas would be unready for it, and its requests are forwarded.
     pub(super) fn must_be_filled(&self) -> CheckOutcome {
         match &*self.filling.borrow() {
-            Filling::Waiting(reason) => CheckOutcome::Failed((*reason).to_owned()),
-            Filling::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
-            Filling::Closed => CheckOutcome::Failed("closed".to_owned()),
-            Filling::GivenUp(
+            SlotState::Waiting(reason) => CheckOutcome::Failed((*reason).to_owned()),
+            SlotState::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
+            SlotState::Closed => CheckOutcome::Failed("closed".to_owned()),
+            SlotState::GivenUp(
                 reason @ (GiveUpReason::Unauthorized
                 | GiveUpReason::Forbidden
                 | GiveUpReason::Refused
                 | GiveUpReason::Unavailable),
             ) => CheckOutcome::Failed(reason.as_str().to_owned()),
-            Filling::GivenUp(_) | Filling::Ready(_) | Filling::OtherEncoding => {
+            SlotState::GivenUp(_) | SlotState::Ready(_) | SlotState::OtherEncoding => {
                 CheckOutcome::Passed(self.describe())
             }
         }
@@ -242,14 +242,14 @@ impl Slot {
     /// Its state, for people.
     pub(super) fn describe(&self) -> String {
         match &*self.filling.borrow() {
-            Filling::Waiting(reason) => format!("not served from memory yet: {reason}"),
-            Filling::Ready(_) => self.tally.silence().map_or_else(String::new, |silence| {
+            SlotState::Waiting(reason) => format!("not served from memory yet: {reason}"),
+            SlotState::Ready(_) => self.tally.silence().map_or_else(String::new, |silence| {
                 format!("upstream was last heard {} s ago", silence.as_secs())
             }),
-            Filling::GivenUp(reason) => format!("forwarded: {}", reason.as_str()),
-            Filling::OtherEncoding => "forwarded: not offered in this encoding".to_owned(),
-            Filling::Gone => "forwarded: gone upstream".to_owned(),
-            Filling::Closed => "closed".to_owned(),
+            SlotState::GivenUp(reason) => format!("forwarded: {}", reason.as_str()),
+            SlotState::OtherEncoding => "forwarded: not offered in this encoding".to_owned(),
+            SlotState::Gone => "forwarded: gone upstream".to_owned(),
+            SlotState::Closed => "closed".to_owned(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Slot {
 
     /// Ends its watches and its task. A cache that becomes ready at this moment is served to nobody.
     pub(super) fn close(&self) {
-        if let Filling::Ready(served) = self.filling.send_replace(Filling::Closed) {
+        if let SlotState::Ready(served) = self.filling.send_replace(SlotState::Closed) {
             served.hub.close();
         }
         self.task.abort();

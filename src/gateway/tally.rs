@@ -6,28 +6,28 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
-use super::slot::Filling;
-use crate::cache::Applied;
+use super::slot::SlotState;
+use crate::cache::ApplyOutcome;
 use crate::decode::Bookmark;
 use crate::metrics::{
-    CacheMetrics, CacheState, Contradiction, DownstreamMetrics, FrameRejection as RejectionLabel,
-    GiveUpReason, Label, Metrics, RelistReason as RelistLabel, ResourceLabels,
-    StreamEnd as StreamLabel, UpstreamMetrics, WatchEnd as WatchLabel,
+    CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
+    FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
+    ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
 use crate::serve::list::BlockCounts;
-use crate::serve::resources::ListTally;
-use crate::upstream::cache_sink::{FillState, FillTally};
-use crate::upstream::driver::{Connected, DriverTally, FrameRejection, StreamEnd};
+use crate::serve::resources::ListRecorder;
+use crate::upstream::cache_sink::{FillRecorder, FillState};
+use crate::upstream::driver::{DriverRecorder, FrameRejection, StreamEnd, WatchConnection};
 use crate::upstream::reflector::RelistReason;
-use crate::view::{BookmarkShape, Served};
-use crate::watch::{WatchEnd, WatchTally, WatchTotals};
+use crate::view::{BookmarkTemplate, ServedResource};
+use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 
 /// Set once the gateway drains: what ends from then on ends because of that.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draining(Arc<watch::Sender<bool>>);
+pub(super) struct DrainFlag(Arc<watch::Sender<bool>>);
 
-impl Draining {
+impl DrainFlag {
     pub(super) fn begin(&self) {
         self.0.send_replace(true);
     }
@@ -48,17 +48,17 @@ impl Draining {
 
 /// Metrics of one cache's upstream side.
 #[derive(Debug)]
-pub(super) struct ResourceTally {
+pub(super) struct ResourceRecorder {
     key: CacheKey,
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
-    draining: Draining,
+    draining: DrainFlag,
     /// Set once the cache was ready.
     filled: Arc<OnceLock<()>>,
 }
 
-impl ResourceTally {
-    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
+impl ResourceRecorder {
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: DrainFlag) -> Self {
         let labels = ResourceLabels::from(key);
         Self {
             key: key.clone(),
@@ -126,10 +126,10 @@ impl ResourceTally {
     /// The tally of one cache of the resource; announces when it is ready.
     pub(super) fn for_cache(
         self: Arc<Self>,
-        served: Served,
-        filling: watch::Sender<Filling>,
-    ) -> Arc<CacheTally> {
-        Arc::new(CacheTally {
+        served: ServedResource,
+        filling: watch::Sender<SlotState>,
+    ) -> Arc<CacheRecorder> {
+        Arc::new(CacheRecorder {
             resource: self,
             served,
             filling,
@@ -145,22 +145,22 @@ fn seconds_since_1970() -> f64 {
 
 /// What one driver tells.
 #[derive(Debug)]
-pub(super) struct CacheTally {
-    resource: Arc<ResourceTally>,
-    served: Served,
-    filling: watch::Sender<Filling>,
+pub(super) struct CacheRecorder {
+    resource: Arc<ResourceRecorder>,
+    served: ServedResource,
+    filling: watch::Sender<SlotState>,
     /// How often the watch upstream was opened.
     connections: watch::Sender<u64>,
 }
 
-impl CacheTally {
+impl CacheRecorder {
     /// Follows how often the watch upstream was opened.
     pub(super) fn connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
     }
 }
 
-impl DriverTally for CacheTally {
+impl DriverRecorder for CacheRecorder {
     fn received(&self, bytes: usize) {
         let upstream = &self.resource.upstream;
         upstream.bytes_received.add(bytes as u64);
@@ -184,14 +184,14 @@ impl DriverTally for CacheTally {
         }
     }
 
-    fn connected(&self, connected: Connected) {
-        let open = i64::from(connected == Connected::Yes);
+    fn connected(&self, connected: WatchConnection) {
+        let open = i64::from(connected == WatchConnection::Yes);
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
-        if connected == Connected::Yes {
+        if connected == WatchConnection::Yes {
             self.connections.send_modify(|count| *count += 1);
         }
-        if let Connected::No(end) = connected {
+        if let WatchConnection::No(end) = connected {
             self.resource.upstream.watch_ends.inc(match end {
                 StreamEnd::Clean => WatchLabel::Closed,
                 StreamEnd::Cut => WatchLabel::Disconnected,
@@ -204,7 +204,7 @@ impl DriverTally for CacheTally {
     fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
         self.resource.upstream.events_received.add(1);
         if let Some(shape) =
-            BookmarkShape::seen(object, bookmark.version_span, self.served.cache.kind())
+            BookmarkTemplate::seen(object, bookmark.version_span, self.served.cache.kind())
             && shape != self.served.hub.bookmark()
         {
             self.served.hub.learn_bookmark(shape);
@@ -212,8 +212,8 @@ impl DriverTally for CacheTally {
     }
 }
 
-impl FillTally for CacheTally {
-    fn applied(&self, applied: Applied) {
+impl FillRecorder for CacheRecorder {
+    fn applied(&self, applied: ApplyOutcome) {
         self.resource
             .upstream
             .events_received
@@ -236,15 +236,15 @@ impl FillTally for CacheTally {
         cache.ring_events.set(gauge(state.events));
         cache.ring_bytes.set(gauge(state.bytes));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
-        let announce = |filling: &mut Filling| {
+        let announce = |filling: &mut SlotState| {
             let is_next = match filling {
-                Filling::Waiting(_) | Filling::GivenUp(_) | Filling::OtherEncoding => true,
-                Filling::Ready(_) | Filling::Gone | Filling::Closed => false,
+                SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => true,
+                SlotState::Ready(_) | SlotState::Gone | SlotState::Closed => false,
             };
             if is_next {
                 self.resource.announce(CacheState::Ready);
                 cache.initializations.inc();
-                *filling = Filling::Ready(self.served.clone());
+                *filling = SlotState::Ready(self.served.clone());
             }
             is_next
         };
@@ -255,7 +255,7 @@ impl FillTally for CacheTally {
 }
 
 /// The driver goes with its task, in the middle of whatever it did.
-impl Drop for CacheTally {
+impl Drop for CacheRecorder {
     fn drop(&mut self) {
         let upstream = &self.resource.upstream;
         if upstream.watches_active.get() > 0 {
@@ -288,14 +288,14 @@ fn label_of(reason: RelistReason) -> Option<RelistLabel> {
 
 /// Metrics of one cache's clients.
 #[derive(Debug)]
-pub(super) struct StreamTally {
+pub(super) struct StreamRecorder {
     key: CacheKey,
     pub(super) metrics: DownstreamMetrics,
-    draining: Draining,
+    draining: DrainFlag,
 }
 
-impl StreamTally {
-    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: Draining) -> Self {
+impl StreamRecorder {
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: DrainFlag) -> Self {
         Self {
             key: key.clone(),
             metrics: metrics.downstream(key.into()),
@@ -304,7 +304,7 @@ impl StreamTally {
     }
 }
 
-impl WatchTally for StreamTally {
+impl WatchRecorder for StreamRecorder {
     fn delivered(&self, events: u64, bytes: u64) {
         self.metrics.watch_events.add(events);
         self.metrics.watch_bytes.add(bytes);
@@ -337,7 +337,7 @@ impl WatchTally for StreamTally {
     }
 }
 
-impl ListTally for StreamTally {
+impl ListRecorder for StreamRecorder {
     fn listed(&self, objects: usize, took: Duration) {
         self.metrics.list_objects.inc_by(objects as u64);
         self.metrics.list_duration.observe(took.as_secs_f64());
@@ -364,9 +364,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_end(end: WatchEnd, draining: &Draining, expected: StreamLabel) {
+    fn check_end(end: WatchEnd, draining: &DrainFlag, expected: StreamLabel) {
         let metrics = Metrics::new().unwrap();
-        let tally = StreamTally::new(
+        let tally = StreamRecorder::new(
             &metrics,
             &CacheKey::json(&Gvr::new("", "v1", "pods")),
             draining.clone(),
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn watches_that_a_drain_ends_are_told_from_others() {
-        let draining = Draining::default();
+        let draining = DrainFlag::default();
         check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
         check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
         draining.begin();

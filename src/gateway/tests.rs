@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::slot::tests::{FATAL, Fragile};
 use super::*;
 use crate::apiserver::{self, Apiserver, Options};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -25,9 +25,9 @@ const READY: &str = "cache_state{encoding=\"json\",group=\"\",resource=\"configm
 static IS_FRAGILE: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
-struct FragileTally(Arc<dyn WatchTally>);
+struct FragileTally(Arc<dyn WatchRecorder>);
 
-impl WatchTally for FragileTally {
+impl WatchRecorder for FragileTally {
     fn delivered(&self, events: u64, bytes: u64) {
         let is_fragile = events > 0 && IS_FRAGILE.swap(false, Ordering::Relaxed);
         assert!(!is_fragile, "planted");

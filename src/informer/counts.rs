@@ -51,9 +51,9 @@ impl InformerCounts {
 
 /// Where one informer's counts are kept; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Counts(Arc<Mutex<InformerCounts>>);
+pub struct InformerCounters(Arc<Mutex<InformerCounts>>);
 
-impl Counts {
+impl InformerCounters {
     /// The counts up to now.
     #[must_use]
     pub fn snapshot(&self) -> InformerCounts {

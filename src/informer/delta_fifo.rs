@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use self::pending::Pending;
-use super::key::{KeyError, KeyFn, Refused, key_of, keyed};
+use self::pending::PendingDeltas;
+use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
-pub use delta::{Delta, DeltaKind, Subject};
+pub use delta::{Delta, DeltaKind, DeltaSubject};
 
 /// Deltas that wait before a producer is asked to pause: with objects of 5 KiB, 50 MB that the store does not share yet.
 pub const PENDING_MAX_DEFAULT: usize = 10_000;
@@ -49,7 +49,7 @@ pub struct DeltaFifo<V> {
     key: KeyFn<V>,
     known: Arc<dyn KnownObjects<V>>,
     pending_max: usize,
-    pending: Mutex<Pending<V>>,
+    pending: Mutex<PendingDeltas<V>>,
     /// Something was queued, or the queue was closed.
     filled: Notify,
     /// The queue fell below its bound, or was closed.
@@ -128,7 +128,7 @@ impl<V> DeltaFifo<V> {
     ///
     /// # Errors
     /// The queue is closed.
-    pub fn replace(&self, objects: Vec<Arc<V>>) -> Result<Refused, QueueError> {
+    pub fn replace(&self, objects: Vec<Arc<V>>) -> Result<KeylessObjects, QueueError> {
         self.replace_but(objects, |_| false)
     }
 
@@ -141,7 +141,7 @@ impl<V> DeltaFifo<V> {
         &self,
         objects: Vec<Arc<V>>,
         is_kept: impl Fn(&V) -> bool,
-    ) -> Result<Refused, QueueError> {
+    ) -> Result<KeylessObjects, QueueError> {
         let (objects, refused) = keyed(&self.key, objects);
         let mut pending = self.open()?;
         pending.replace(objects, &*self.known, is_kept);
@@ -243,10 +243,10 @@ impl<V> DeltaFifo<V> {
 
     /// Waits until the queue is closed. Safe to cancel.
     pub async fn closed(&self) {
-        self.wait(&self.room, Pending::is_closed).await;
+        self.wait(&self.room, PendingDeltas::is_closed).await;
     }
 
-    async fn wait(&self, notify: &Notify, is_over: impl Fn(&Pending<V>) -> bool) {
+    async fn wait(&self, notify: &Notify, is_over: impl Fn(&PendingDeltas<V>) -> bool) {
         loop {
             let mut notified = pin!(notify.notified());
             // From here on no notification is missed, so that the look that follows is not too early.
@@ -264,7 +264,7 @@ impl<V> DeltaFifo<V> {
         self.is_full_of(&self.lock())
     }
 
-    fn is_full_of(&self, pending: &Pending<V>) -> bool {
+    fn is_full_of(&self, pending: &PendingDeltas<V>) -> bool {
         pending.delta_count() >= self.pending_max
     }
 
@@ -307,11 +307,11 @@ impl<V> DeltaFifo<V> {
     }
 
     /// A panic while the lock is held comes from `process` alone, which runs when the queue is in order again.
-    fn lock(&self) -> MutexGuard<'_, Pending<V>> {
+    fn lock(&self) -> MutexGuard<'_, PendingDeltas<V>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> Result<MutexGuard<'_, Pending<V>>, QueueError> {
+    fn open(&self) -> Result<MutexGuard<'_, PendingDeltas<V>>, QueueError> {
         let pending = self.lock();
         if pending.is_closed() {
             return Err(QueueError::Closed);

@@ -7,7 +7,7 @@ use super::{Cached, Notification};
 
 mod filtered;
 
-pub use filtered::Filtered;
+pub use filtered::FilteringHandler;
 
 /// Notifications that may wait for one handler before its [`Overflow`] applies. client-go begins with a buffer of this
 /// size and lets it grow.

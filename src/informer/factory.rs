@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
-use super::list_watch::Read;
+use super::list_watch::ReadOptions;
 use super::shared_informer::{InformerOptions, SharedInformer};
 use super::{ListWatch, NotSynced};
 use crate::upstream::driver::Fetch;
 
 /// What makes two informers the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
-    read: Read,
+struct InformerKey {
+    read: ReadOptions,
     form: TypeId,
 }
 
@@ -58,15 +58,15 @@ impl<T: Send + Sync + 'static> AnyInformer for SharedInformer<T> {
 }
 
 #[derive(Default)]
-struct Members {
-    informers: Vec<(Identity, Arc<dyn AnyInformer>)>,
+struct FactoryMembers {
+    informers: Vec<(InformerKey, Arc<dyn AnyInformer>)>,
     is_shut_down: bool,
 }
 
 /// Makes informers and shares them; starts and ends them together (client-go's `SharedInformerFactory`).
 pub struct SharedInformerFactory<F> {
     fetch: Arc<F>,
-    members: Mutex<Members>,
+    members: Mutex<FactoryMembers>,
 }
 
 impl<F: Fetch> SharedInformerFactory<F> {
@@ -94,7 +94,7 @@ impl<F: Fetch> SharedInformerFactory<F> {
         list_watch: ListWatch<T>,
         options: InformerOptions<T>,
     ) -> SharedInformer<T> {
-        let identity = Identity {
+        let identity = InformerKey {
             read: list_watch.read.clone(),
             form: TypeId::of::<T>(),
         };
@@ -166,7 +166,7 @@ impl<F: Fetch> SharedInformerFactory<F> {
             .collect()
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, FactoryMembers> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

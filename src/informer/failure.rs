@@ -6,7 +6,7 @@ use super::key::KeyError;
 use super::list_watch::DecodeError;
 use crate::decode::UpstreamStatus;
 use crate::resource::{ObjectKey, ResourceVersion};
-use crate::upstream::driver::{Asked, FrameRejection};
+use crate::upstream::driver::{FrameRejection, RequestKind};
 
 /// Told of every failure, from the task that reads: it must not block. Panics in it are caught.
 pub type OnFailure = Arc<dyn Fn(&WatchFailure) + Send + Sync>;
@@ -20,7 +20,7 @@ pub enum WatchFailure {
     #[error("the server refused a {asked}: {} {} ({})", status.code, status.reason, status.message)]
     Refused {
         /// What was asked.
-        asked: Asked,
+        asked: RequestKind,
         /// What the server said.
         status: UpstreamStatus,
     },
@@ -28,7 +28,7 @@ pub enum WatchFailure {
     #[error("the connection for a {asked} failed: {cause}")]
     Transport {
         /// What was asked.
-        asked: Asked,
+        asked: RequestKind,
         /// In the words of whoever noticed.
         cause: String,
     },
@@ -36,7 +36,7 @@ pub enum WatchFailure {
     #[error("the answer to a {asked} cannot be read: {cause}")]
     Unreadable {
         /// What was asked.
-        asked: Asked,
+        asked: RequestKind,
         /// In what way.
         rejection: FrameRejection,
         /// What was expected, and where.
@@ -72,7 +72,7 @@ pub enum WatchFailure {
         /// Its version.
         version: ResourceVersion,
         /// Where.
-        step: Step,
+        step: FailedStep,
         /// What the panic said.
         message: String,
     },
@@ -99,14 +99,14 @@ pub enum WatchFailure {
 
 /// What is done with an object between the wire and the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FailedStep {
     /// Bytes become the user's type.
     Decode,
     /// The transform hook.
     Transform,
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for FailedStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Decode => "decoding",

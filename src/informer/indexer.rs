@@ -16,11 +16,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use self::contents::{Contents, Values};
+use self::contents::{IndexContents, IndexValues};
 use self::pages::Pages;
 use self::postings::Postings;
 use super::delta_fifo::KnownObjects;
-use super::key::{KeyError, KeyFn, Refused, key_of, keyed};
+use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
 pub use functions::{
     NAMESPACE_INDEX, index_by, index_by_label, index_by_namespace, index_by_pointer,
@@ -50,7 +50,7 @@ pub struct Indexer<V> {
     /// Held during a whole change, before `contents`: changes happen one after the other, and users' functions run while
     /// readers go on. In the order of the indices.
     functions: Mutex<Vec<Function<V>>>,
-    contents: RwLock<Contents<V>>,
+    contents: RwLock<IndexContents<V>>,
 }
 
 struct Function<V> {
@@ -72,7 +72,7 @@ impl<V> Indexer<V> {
         Self {
             key,
             functions: Mutex::default(),
-            contents: RwLock::new(Contents::new(std::iter::empty())),
+            contents: RwLock::new(IndexContents::new(std::iter::empty())),
         }
     }
 
@@ -117,11 +117,11 @@ impl<V> Indexer<V> {
     }
 
     /// Stores these objects in place of all that are there, as one change. Of objects with the same key the last one stays.
-    pub fn replace(&self, objects: Vec<Arc<V>>) -> Refused {
+    pub fn replace(&self, objects: Vec<Arc<V>>) -> KeylessObjects {
         let (objects, refused) = keyed(&self.key, objects);
         let functions = self.functions();
         let names = functions.iter().map(|function| &*function.name);
-        let mut contents = Contents::new(names);
+        let mut contents = IndexContents::new(names);
         for (key, object) in objects {
             let values = all_values(&functions, &object);
             contents.put(key, object, values);
@@ -213,18 +213,18 @@ impl<V> Indexer<V> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Contents<V>> {
+    fn read(&self) -> RwLockReadGuard<'_, IndexContents<V>> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Contents<V>> {
+    fn write(&self) -> RwLockWriteGuard<'_, IndexContents<V>> {
         self.contents
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn all_values<V>(functions: &[Function<V>], object: &V) -> Values {
+fn all_values<V>(functions: &[Function<V>], object: &V) -> IndexValues {
     functions
         .iter()
         .map(|function| values_of(&function.values, object))

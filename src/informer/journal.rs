@@ -7,26 +7,28 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::counts::Counts;
+use super::counts::InformerCounters;
 use super::failure::{FailureKind, OnFailure, WatchFailure};
-use crate::upstream::driver::{Collection, Connected, DriverTally, FrameRejection, Trouble};
+use crate::upstream::driver::{
+    Collection, DriverRecorder, FailureReport, FrameRejection, WatchConnection,
+};
 use crate::upstream::reflector::{Failure, RelistReason};
 
 /// Failures of one kind are logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Of one collection's reading.
-pub(super) struct Journal {
-    counts: Counts,
+pub(super) struct FailureRecorder {
+    counts: InformerCounters,
     on_failure: OnFailure,
 }
 
-impl Journal {
-    pub(super) fn new(counts: Counts, on_failure: OnFailure) -> Self {
+impl FailureRecorder {
+    pub(super) fn new(counts: InformerCounters, on_failure: OnFailure) -> Self {
         Self { counts, on_failure }
     }
 
-    pub(super) const fn counts(&self) -> &Counts {
+    pub(super) const fn counts(&self) -> &InformerCounters {
         &self.counts
     }
 
@@ -39,7 +41,7 @@ impl Journal {
     }
 }
 
-impl fmt::Debug for Journal {
+impl fmt::Debug for FailureRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journal")
             .field("counts", &self.counts)
@@ -47,7 +49,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-impl DriverTally for Journal {
+impl DriverRecorder for FailureRecorder {
     fn received(&self, bytes: usize) {
         self.counts.lock().bytes += bytes as u64;
     }
@@ -59,13 +61,13 @@ impl DriverTally for Journal {
         self.counts.lock().relisted(reason);
     }
 
-    fn connected(&self, connected: Connected) {
-        if connected == Connected::Yes {
+    fn connected(&self, connected: WatchConnection) {
+        if connected == WatchConnection::Yes {
             self.counts.lock().watches_opened += 1;
         }
     }
 
-    fn failed(&self, trouble: Trouble<'_>) {
+    fn failed(&self, trouble: FailureReport<'_>) {
         let (asked, cause) = (trouble.asked, trouble.cause.to_owned());
         self.tell(&match trouble.failure {
             Failure::Status(status) => WatchFailure::Refused {
@@ -89,7 +91,7 @@ impl DriverTally for Journal {
 /// The hook where nobody set one: logs the first failure of a kind, and then one a minute with the number left out.
 pub(super) fn log_failures(collection: &Collection) -> OnFailure {
     let resource = collection.gvr.to_string();
-    let paces = Mutex::new([Pace::default(); FailureKind::ALL.len()]);
+    let paces = Mutex::new([LogPace::default(); FailureKind::ALL.len()]);
     Arc::new(move |failure| {
         // History that is gone is everyday business where little happens.
         if matches!(failure, WatchFailure::Refused { status, .. } if status.is_expired()) {
@@ -109,12 +111,12 @@ pub(super) fn log_failures(collection: &Collection) -> OnFailure {
 
 /// When failures of one kind were logged last, and how many were not since.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct LogPace {
     logged_at: Option<Instant>,
     left_out: u64,
 }
 
-impl Pace {
+impl LogPace {
     /// How many were left out before this one, if this one is to be logged.
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self
@@ -135,7 +137,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_one_kind_are_logged_once_a_minute_with_the_number_left_out() {
-        let mut pace = Pace::default();
+        let mut pace = LogPace::default();
         let mut logged = Vec::new();
         for second in 0..150 {
             if let Some(left_out) = pace.due(Instant::now()) {

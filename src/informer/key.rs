@@ -43,14 +43,14 @@ pub fn cached_key<T>() -> KeyFn<Cached<T>> {
 /// Objects that were left out because they have no key; the others were taken.
 #[must_use = "objects may be missing"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct KeylessObjects {
     /// How many.
     pub count: usize,
     /// Why the first of them.
     pub first: Option<KeyError>,
 }
 
-impl Refused {
+impl KeylessObjects {
     /// Whether every object was taken.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -73,8 +73,8 @@ pub(super) fn key_of<V>(function: &KeyFn<V>, object: &V) -> Result<ObjectKey, Ke
 pub(super) fn keyed<V>(
     function: &KeyFn<V>,
     objects: Vec<Arc<V>>,
-) -> (Vec<(ObjectKey, Arc<V>)>, Refused) {
-    let mut refused = Refused::default();
+) -> (Vec<(ObjectKey, Arc<V>)>, KeylessObjects) {
+    let mut refused = KeylessObjects::default();
     let mut taken = Vec::with_capacity(objects.len());
     for object in objects {
         match key_of(function, &*object) {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::{Metadata, Packed, Raw};
 use crate::resource::{Gvr, Object};
 use crate::upstream::driver::Collection;
-use crate::upstream::reflector::{InitialVersion, Streaming};
+use crate::upstream::reflector::{InitialVersion, StreamingLists};
 
 /// Items per page, as client-go and kube-rs ask for.
 const PAGE_LEN: u32 = 500;
@@ -29,7 +29,7 @@ pub(super) type Decode<T> = Arc<dyn Fn(Raw) -> Result<T, DecodeError> + Send + S
 
 /// What becomes of `metadata.managedFields`, which tell who set what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ManagedFields {
+pub(super) enum ManagedFieldsMode {
     Kept,
     /// Cut from the bytes, so that nothing is spent on decoding them.
     Dropped,
@@ -37,17 +37,17 @@ pub(super) enum ManagedFields {
 
 /// A collection to follow: resource, namespace, selectors, and what its objects become.
 pub struct ListWatch<T> {
-    pub(super) read: Read,
+    pub(super) read: ReadOptions,
     pub(super) decode: Decode<T>,
 }
 
 /// All about a [`ListWatch`] but the type of its objects. Two with equal ones read the same in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct ReadOptions {
     pub(super) collection: Collection,
-    pub(super) managed_fields: ManagedFields,
+    pub(super) managed_fields: ManagedFieldsMode,
     pub(super) metadata_only: bool,
-    pub(super) streaming: Streaming,
+    pub(super) streaming: StreamingLists,
     pub(super) page_len: u32,
     pub(super) initial: InitialVersion,
 }
@@ -110,11 +110,11 @@ impl ListWatch<Metadata> {
 impl<T> ListWatch<T> {
     fn new(gvr: &Gvr, decode: Decode<T>) -> Self {
         Self {
-            read: Read {
+            read: ReadOptions {
                 collection: Collection::all(gvr),
-                managed_fields: ManagedFields::Kept,
+                managed_fields: ManagedFieldsMode::Kept,
                 metadata_only: false,
-                streaming: Streaming::Preferred,
+                streaming: StreamingLists::Preferred,
                 page_len: PAGE_LEN,
                 initial: InitialVersion::Any,
             },
@@ -147,14 +147,14 @@ impl<T> ListWatch<T> {
     /// few controllers read them.
     #[must_use]
     pub const fn without_managed_fields(mut self) -> Self {
-        self.read.managed_fields = ManagedFields::Dropped;
+        self.read.managed_fields = ManagedFieldsMode::Dropped;
         self
     }
 
     /// Keeps `metadata.managedFields`, as all forms but metadata do by default.
     #[must_use]
     pub const fn with_managed_fields(mut self) -> Self {
-        self.read.managed_fields = ManagedFields::Kept;
+        self.read.managed_fields = ManagedFieldsMode::Kept;
         self
     }
 
@@ -165,15 +165,15 @@ impl<T> ListWatch<T> {
     pub(super) fn make(&self, object: &Object) -> Result<T, DecodeError> {
         let raw = Raw::of(object);
         (self.decode)(match self.read.managed_fields {
-            ManagedFields::Kept => raw,
-            ManagedFields::Dropped => raw.without_managed_fields(),
+            ManagedFieldsMode::Kept => raw,
+            ManagedFieldsMode::Dropped => raw.without_managed_fields(),
         })
     }
 
     /// Lists in pages of so many items instead of streaming initial data.
     #[must_use]
     pub const fn in_pages(mut self, page_len: u32) -> Self {
-        self.read.streaming = Streaming::Never;
+        self.read.streaming = StreamingLists::Never;
         self.read.page_len = page_len;
         self
     }

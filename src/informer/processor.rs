@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
-use crew::Crew;
-use listener::Shared;
+use crew::HandlerPool;
+use listener::ListenerContext;
 use resync::Resync;
 
 mod after_unlock;
@@ -20,10 +20,10 @@ mod registration;
 mod resync;
 mod roster;
 
-pub(super) use after_unlock::AfterUnlock;
+pub(super) use after_unlock::DeferredWork;
 pub(super) use listener::Listener;
 pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
-pub use queue::Present;
+pub use queue::InitialState;
 pub use registration::Registration;
 
 /// The handlers and streams of one informer. Clones are the same.
@@ -36,7 +36,7 @@ pub use registration::Registration;
 /// Notifications come from one place, one after the other. Whoever adds a handler keeps them out meanwhile, so that the
 /// state it gives and the changes after it join without a gap.
 pub struct Processor<T: Send + Sync + 'static> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<ProcessorState<T>>,
 }
 
 /// What came of a shutdown.
@@ -46,15 +46,15 @@ pub struct ProcessorEnd {
     pub dropped: u64,
 }
 
-pub(super) struct Inner<T: Send + Sync + 'static> {
-    crew: Crew<Listener<T>>,
-    shared: Arc<Shared>,
-    members: Mutex<Members<T>>,
+pub(super) struct ProcessorState<T: Send + Sync + 'static> {
+    crew: HandlerPool<Listener<T>>,
+    shared: Arc<ListenerContext>,
+    members: Mutex<ProcessorMembers<T>>,
     resync_changed: Notify,
 }
 
-struct Members<T> {
-    all: Vec<Member<T>>,
+struct ProcessorMembers<T> {
+    all: Vec<ProcessorMember<T>>,
     /// Those of them that may hold everybody back.
     blocking: Vec<Arc<Listener<T>>>,
     initial_list_complete: bool,
@@ -62,12 +62,12 @@ struct Members<T> {
 }
 
 /// What a listener joins with.
-pub(super) struct Joining<'a, T: Send + Sync + 'static> {
-    pub(super) present: Present<T>,
-    pub(super) after: &'a mut AfterUnlock<T>,
+pub(super) struct JoinOptions<'a, T: Send + Sync + 'static> {
+    pub(super) present: InitialState<T>,
+    pub(super) after: &'a mut DeferredWork<T>,
 }
 
-struct Member<T> {
+struct ProcessorMember<T> {
     listener: Arc<Listener<T>>,
     resync: Option<Resync>,
     /// Whether it takes part in the resync that runs.
@@ -79,10 +79,10 @@ impl<T: Send + Sync + 'static> Processor<T> {
     #[must_use]
     pub fn new(runtime: Handle, on_panic: PanicHook) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                crew: Crew::new(runtime),
-                shared: Arc::new(Shared::new(on_panic)),
-                members: Mutex::new(Members {
+            inner: Arc::new(ProcessorState {
+                crew: HandlerPool::new(runtime),
+                shared: Arc::new(ListenerContext::new(on_panic)),
+                members: Mutex::new(ProcessorMembers {
                     all: Vec::new(),
                     blocking: Vec::new(),
                     initial_list_complete: false,
@@ -99,10 +99,10 @@ impl<T: Send + Sync + 'static> Processor<T> {
         &self,
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
-        present: Present<T>,
+        present: InitialState<T>,
         now: Instant,
     ) -> Registration<T> {
-        let joining = Joining {
+        let joining = JoinOptions {
             present,
             after: &mut self.after_unlock(),
         };
@@ -111,8 +111,12 @@ impl<T: Send + Sync + 'static> Processor<T> {
 
     /// Adds a stream, which is told the same. Streams take no part in resyncs.
     #[must_use]
-    pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
-        let joining = Joining {
+    pub fn subscribe(
+        &self,
+        options: SubscriptionOptions,
+        present: InitialState<T>,
+    ) -> Subscription<T> {
+        let joining = JoinOptions {
             present,
             after: &mut self.after_unlock(),
         };
@@ -125,7 +129,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
         now: Instant,
-        joining: Joining<'_, T>,
+        joining: JoinOptions<'_, T>,
     ) -> Registration<T> {
         let resync = options
             .resync_period
@@ -144,7 +148,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
     pub(super) fn subscribe_joining(
         &self,
         options: SubscriptionOptions,
-        joining: Joining<'_, T>,
+        joining: JoinOptions<'_, T>,
     ) -> Subscription<T> {
         let shared = Arc::clone(&self.inner.shared);
         let listener = Listener::of_stream(options.into(), joining.present, shared);
@@ -154,8 +158,8 @@ impl<T: Send + Sync + 'static> Processor<T> {
     }
 
     /// Where work is gathered that must wait until a lock is released; make it before taking the lock.
-    pub(super) fn after_unlock(&self) -> AfterUnlock<T> {
-        AfterUnlock::new(self.inner.crew.clone())
+    pub(super) fn after_unlock(&self) -> DeferredWork<T> {
+        DeferredWork::new(self.inner.crew.clone())
     }
 
     /// Tells everybody of a change.
@@ -169,7 +173,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
     }
 
     /// As [`Processor::distribute_all`], for a caller that holds a lock.
-    pub(super) fn tell_all(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
+    pub(super) fn tell_all(&self, changes: &[Notification<T>], after: &mut DeferredWork<T>) {
         self.inner.tell(changes, |_| true, after);
     }
 
@@ -180,7 +184,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
     }
 
     /// As [`Processor::distribute_resync`], for a caller that holds a lock.
-    pub(super) fn tell_resync(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
+    pub(super) fn tell_resync(&self, changes: &[Notification<T>], after: &mut DeferredWork<T>) {
         self.inner.tell(changes, |member| member.resyncing, after);
     }
 
@@ -289,8 +293,8 @@ impl<T: Send + Sync + 'static> Processor<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Inner<T> {
-    fn locked(&self) -> MutexGuard<'_, Members<T>> {
+impl<T: Send + Sync + 'static> ProcessorState<T> {
+    fn locked(&self) -> MutexGuard<'_, ProcessorMembers<T>> {
         // Lists that are whole between two operations; no callback runs under the lock.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -299,7 +303,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
         &self,
         listener: &Arc<Listener<T>>,
         resync: Option<Resync>,
-        after: &mut AfterUnlock<T>,
+        after: &mut DeferredWork<T>,
     ) {
         let mut members = self.locked();
         let follow_up = if members.closed {
@@ -314,7 +318,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
             if listener.blocks() {
                 members.blocking.push(Arc::clone(listener));
             }
-            members.all.push(Member {
+            members.all.push(ProcessorMember {
                 listener: Arc::clone(listener),
                 resync,
                 resyncing: false,
@@ -329,8 +333,8 @@ impl<T: Send + Sync + 'static> Inner<T> {
     fn tell(
         &self,
         changes: &[Notification<T>],
-        concerns: impl Fn(&Member<T>) -> bool,
-        after: &mut AfterUnlock<T>,
+        concerns: impl Fn(&ProcessorMember<T>) -> bool,
+        after: &mut DeferredWork<T>,
     ) {
         if changes.is_empty() {
             return;
@@ -388,7 +392,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Inner<T> {
+impl<T: Send + Sync + 'static> Drop for ProcessorState<T> {
     /// Nobody is left who could tell anything.
     fn drop(&mut self) {
         self.close();

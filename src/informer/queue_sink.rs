@@ -11,8 +11,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Cached;
 use super::delta_fifo::{DeltaFifo, QueueError};
-use super::failure::{Step, TransformError, WatchFailure};
-use super::journal::Journal;
+use super::failure::{FailedStep, TransformError, WatchFailure};
+use super::journal::FailureRecorder;
 use super::key::KeyError;
 use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
@@ -22,7 +22,7 @@ use crate::upstream::sink::{Sink, UpstreamWentBack};
 pub type Transform<T> = Arc<dyn Fn(&mut Cached<T>) -> Result<(), TransformError> + Send + Sync>;
 
 /// What becomes of objects between the wire and the queue.
-pub(super) struct Making<T> {
+pub(super) struct ObjectPipeline<T> {
     pub(super) list_watch: ListWatch<T>,
     pub(super) transform: Option<Transform<T>>,
 }
@@ -32,12 +32,12 @@ pub(super) struct Making<T> {
 /// Objects are decoded as they come and their bytes dropped, so that initial data never lies twice in memory.
 pub(super) struct QueueSink<T> {
     queue: Arc<DeltaFifo<Cached<T>>>,
-    making: Making<T>,
-    journal: Arc<Journal>,
+    making: ObjectPipeline<T>,
+    journal: Arc<FailureRecorder>,
     /// Initial data on its way.
-    side: HashMap<ObjectKey, Listed<T>, RandomState>,
+    side: HashMap<ObjectKey, ListedObject<T>, RandomState>,
     /// Changes that will be queued together, in the order they came.
-    batch: Vec<Change<T>>,
+    batch: Vec<QueuedChange<T>>,
     version: Option<ResourceVersion>,
     /// What was changed at `version`: an event of the same version and key is a repetition, one of another key is a
     /// part of the same transaction.
@@ -45,13 +45,13 @@ pub(super) struct QueueSink<T> {
 }
 
 /// An object of initial data.
-enum Listed<T> {
+enum ListedObject<T> {
     Made(Arc<Cached<T>>),
     /// It cannot be made: what is known of the object with this uid stays.
     Unmade(Box<str>),
 }
 
-enum Change<T> {
+enum QueuedChange<T> {
     Put(EventKind, Arc<Cached<T>>),
     /// Deleted, and its last state cannot be made.
     Gone(ObjectKey),
@@ -60,8 +60,8 @@ enum Change<T> {
 impl<T: Send + Sync + 'static> QueueSink<T> {
     pub(super) fn new(
         queue: Arc<DeltaFifo<Cached<T>>>,
-        making: Making<T>,
-        journal: Arc<Journal>,
+        making: ObjectPipeline<T>,
+        journal: Arc<FailureRecorder>,
     ) -> Self {
         Self {
             queue,
@@ -85,10 +85,10 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
         }
     }
 
-    fn push(&self, change: Change<T>) {
+    fn push(&self, change: QueuedChange<T>) {
         let (kind, object) = match change {
-            Change::Put(kind, object) => (kind, object),
-            Change::Gone(key) => return self.delete_by_name(&key),
+            QueuedChange::Put(kind, object) => (kind, object),
+            QueuedChange::Gone(key) => return self.delete_by_name(&key),
         };
         let done = match kind {
             EventKind::Added => self.queue.add(Arc::clone(&object)),
@@ -144,10 +144,10 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
     }
 }
 
-impl<T> Making<T> {
+impl<T> ObjectPipeline<T> {
     fn make(&self, object: &Object) -> Result<Cached<T>, WatchFailure> {
         let (key, version) = (object.key(), object.resource_version());
-        let decoded = guarded(object, Step::Decode, || self.list_watch.make(object))?;
+        let decoded = guarded(object, FailedStep::Decode, || self.list_watch.make(object))?;
         let decoded = decoded.map_err(|source| WatchFailure::Undecodable {
             key: key.into(),
             version,
@@ -155,7 +155,7 @@ impl<T> Making<T> {
         })?;
         let mut cached = Cached::new(object, decoded);
         if let Some(transform) = &self.transform {
-            let transformed = guarded(object, Step::Transform, || transform(&mut cached))?;
+            let transformed = guarded(object, FailedStep::Transform, || transform(&mut cached))?;
             transformed.map_err(|source| WatchFailure::Transform {
                 key: key.into(),
                 version,
@@ -167,7 +167,11 @@ impl<T> Making<T> {
 }
 
 /// Runs the user's code; what it leaves behind when it panics is dropped with the object.
-fn guarded<R>(object: &Object, step: Step, run: impl FnOnce() -> R) -> Result<R, WatchFailure> {
+fn guarded<R>(
+    object: &Object,
+    step: FailedStep,
+    run: impl FnOnce() -> R,
+) -> Result<R, WatchFailure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| WatchFailure::Panicked {
         key: object.key().into(),
         version: object.resource_version(),
@@ -193,8 +197,8 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             return;
         }
         let listed = match self.make(&object) {
-            Some(made) => Listed::Made(made),
-            None => Listed::Unmade(object.uid().into()),
+            Some(made) => ListedObject::Made(made),
+            None => ListedObject::Unmade(object.uid().into()),
         };
         self.side.insert(object.key().into(), listed);
     }
@@ -209,8 +213,8 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         let mut kept: HashMap<ObjectKey, Box<str>, RandomState> = HashMap::default();
         for (key, listed) in std::mem::take(&mut self.side) {
             let object = match listed {
-                Listed::Made(object) => object,
-                Listed::Unmade(uid) => {
+                ListedObject::Made(object) => object,
+                ListedObject::Unmade(uid) => {
                     kept.insert(key, uid);
                     continue;
                 }
@@ -239,9 +243,9 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             return;
         }
         match self.make(&object) {
-            Some(made) => self.batch.push(Change::Put(kind, made)),
+            Some(made) => self.batch.push(QueuedChange::Put(kind, made)),
             None if kind == EventKind::Deleted => {
-                self.batch.push(Change::Gone(object.key().into()));
+                self.batch.push(QueuedChange::Gone(object.key().into()));
             }
             None => {}
         }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::counts::Counts;
+use super::counts::InformerCounters;
 use super::failure::OnFailure;
-use super::journal::{Journal, log_failures};
-use super::queue_sink::{Making, QueueSink, Transform};
+use super::journal::{FailureRecorder, log_failures};
+use super::queue_sink::{ObjectPipeline, QueueSink, Transform};
 use super::{Cached, DeltaFifo, ListWatch};
 use crate::resource::FieldTable;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::driver::{Driver, DriverEnd, Fetch, Reading};
+use crate::upstream::driver::{Driver, DriverEnd, Fetch, ReadSpec};
 use crate::upstream::reflector as protocol;
 use crate::upstream::sink::Sink;
 
@@ -50,7 +50,7 @@ pub struct Reflector<T, F> {
     list_watch: ListWatch<T>,
     transform: Option<Transform<T>>,
     on_failure: Option<OnFailure>,
-    counts: Counts,
+    counts: InformerCounters,
 }
 
 impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
@@ -62,7 +62,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             list_watch,
             transform: None,
             on_failure: None,
-            counts: Counts::default(),
+            counts: InformerCounters::default(),
         }
     }
 
@@ -86,14 +86,14 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
 
     /// Where this reflector counts.
     #[must_use]
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &InformerCounters {
         &self.counts
     }
 
     /// Fills a queue until it is closed. Dropping the future stops it at any point.
     pub async fn run_into(self, queue: Arc<DeltaFifo<Cached<T>>>) {
         let journal = self.journal();
-        let making = Making {
+        let making = ObjectPipeline {
             list_watch: self.list_watch.clone(),
             transform: self.transform.clone(),
         };
@@ -112,15 +112,15 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         self.follow(sink, journal).await;
     }
 
-    fn journal(&self) -> Arc<Journal> {
+    fn journal(&self) -> Arc<FailureRecorder> {
         let hook = self
             .on_failure
             .clone()
             .unwrap_or_else(|| log_failures(&self.list_watch.read.collection));
-        Arc::new(Journal::new(self.counts.clone(), hook))
+        Arc::new(FailureRecorder::new(self.counts.clone(), hook))
     }
 
-    async fn follow<S: Sink>(self, sink: S, journal: Arc<Journal>) -> DriverEnd {
+    async fn follow<S: Sink>(self, sink: S, journal: Arc<FailureRecorder>) -> DriverEnd {
         let list_watch = &self.list_watch;
         let options = protocol::ReflectorOptions {
             streaming: list_watch.read.streaming,
@@ -128,14 +128,14 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             start_from: None,
             initial: list_watch.read.initial,
         };
-        let reading = Reading {
+        let reading = ReadSpec {
             collection: list_watch.read.collection.clone(),
             fields: FieldTable::default(),
             encoding: crate::resource::Encoding::Json,
             metadata_only: list_watch.read.metadata_only,
             frame_len_max: FRAME_LEN_MAX,
         };
-        let reflector = protocol::Reflector::new(options)
+        let reflector = protocol::ReflectorMachine::new(options)
             .with_backoff(Backoff::new())
             .never_giving_up();
         Driver::new(self.fetch, reading, reflector, sink, journal)

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use self::lifecycle::Lifecycle;
-use self::telling::Telling;
-use super::journal::{Journal, log_failures};
+use self::telling::Dispatcher;
+use super::journal::{FailureRecorder, log_failures};
 use super::{
     Cached, DeltaFifo, EventHandler, HandlerOptions, HandlerPanic, IndexError, Indexer,
     InformerCounts, KeyFn, ListWatch, Lister, OnFailure, PanicHook, Processor, Reflector,
@@ -72,7 +72,7 @@ impl<T> fmt::Debug for InformerOptions<T> {
 /// It runs from [`SharedInformer::start`] to [`SharedInformer::shutdown`]; when all handles are dropped it goes on for its
 /// handlers. Everything that it does but calling handlers happens on the runtime's own threads and takes no lock for long.
 pub struct SharedInformer<T: Send + Sync + 'static> {
-    telling: Arc<Telling<T>>,
+    telling: Arc<Dispatcher<T>>,
     lifecycle: Arc<Lifecycle>,
     resync_period: Option<Duration>,
 }
@@ -108,10 +108,10 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         let store = Arc::new(Indexer::new(Arc::clone(&options.key)));
         let queue = Arc::new(DeltaFifo::new(options.key, Arc::clone(&store) as _));
         let on_panic = options.on_panic.unwrap_or_else(|| log_panics(&collection));
-        let journal = Journal::new(reflector.counts().clone(), on_failure);
+        let journal = FailureRecorder::new(reflector.counts().clone(), on_failure);
         let reading = reflector.run_into(Arc::clone(&queue));
         Self {
-            telling: Arc::new(Telling::new(
+            telling: Arc::new(Dispatcher::new(
                 store,
                 queue,
                 Processor::new(Handle::current(), on_panic),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::processor::{HandlerCounts, HandlerEnd, Inner, Listener};
+use super::processor::{HandlerCounts, HandlerEnd, Listener, ProcessorState};
 use super::{HandlerOptions, Notification, Overflow};
 
 /// What happens when as many notifications wait in a stream as may.
@@ -56,7 +56,7 @@ impl From<SubscriptionOptions> for HandlerOptions {
 /// Dropping it ends it. A notification that a poll gave is given only once, and none is lost by not polling.
 pub struct Subscription<T: Send + Sync + 'static> {
     listener: Arc<Listener<T>>,
-    processor: Weak<Inner<T>>,
+    processor: Weak<ProcessorState<T>>,
     /// Taken and not given yet.
     batch: VecDeque<Notification<T>>,
     /// Behind so many of these the initial list ends.
@@ -64,7 +64,10 @@ pub struct Subscription<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> Subscription<T> {
-    pub(super) const fn new(listener: Arc<Listener<T>>, processor: Weak<Inner<T>>) -> Self {
+    pub(super) const fn new(
+        listener: Arc<Listener<T>>,
+        processor: Weak<ProcessorState<T>>,
+    ) -> Self {
         Self {
             listener,
             processor,

@@ -3,7 +3,7 @@
 #[path = "log/queue.rs"]
 mod queue;
 
-use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, Task};
+use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, ProcessTask};
 use queue::{LogEnd, LogQueue};
 use std::io::IsTerminal;
 use tracing::Level;
@@ -13,9 +13,11 @@ use tracing::Level;
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(process: ProcessSettings, task: &Task) -> std::io::Result<LogEnd> {
+pub(crate) fn start(process: ProcessSettings, task: &ProcessTask) -> std::io::Result<LogEnd> {
     let level = match (process.log_level, task) {
-        (LogLevel::Info | LogLevel::Warn, Task::Demo(_)) | (LogLevel::Error, _) => Level::ERROR,
+        (LogLevel::Info | LogLevel::Warn, ProcessTask::Demo(_)) | (LogLevel::Error, _) => {
+            Level::ERROR
+        }
         (LogLevel::Warn, _) => Level::WARN,
         (LogLevel::Info, _) => Level::INFO,
         (LogLevel::Debug, _) => Level::DEBUG,

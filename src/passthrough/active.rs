@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::lanes::Places;
+use super::lanes::LanePermit;
 use crate::fairness::Permit;
 use crate::metrics::PassthroughMetrics;
-use crate::upstream::client::Interest;
+use crate::upstream::client::BodySendGuard;
 
 /// Held by whatever the request waits for: the exchange, then the body or the tunnel.
 #[derive(Debug)]
 pub(super) struct Active {
     metrics: Arc<PassthroughMetrics>,
     /// Its client's places among forwarded requests, once it has them.
-    _places: Option<Places>,
+    _places: Option<LanePermit>,
     /// A place under which it is forwarded at all.
     _permit: Option<Arc<Permit>>,
     /// In its answer, while its body is being sent.
-    _interest: Option<Interest>,
+    _interest: Option<BodySendGuard>,
 }
 
 impl Active {
@@ -32,13 +32,13 @@ impl Active {
     }
 
     /// The same, with places that are given back with it.
-    pub(super) fn holding(mut self, places: Places) -> Self {
+    pub(super) fn holding(mut self, places: LanePermit) -> Self {
         self._places = Some(places);
         self
     }
 
     /// The same, with whose end the request's body ends.
-    pub(super) fn interested(mut self, interest: Option<Interest>) -> Self {
+    pub(super) fn interested(mut self, interest: Option<BodySendGuard>) -> Self {
         self._interest = interest;
         self
     }

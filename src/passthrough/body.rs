@@ -11,8 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::active::Active;
-use super::ends::Ends;
-use super::guarded::{Cut, Guarded};
+use super::ends::ForwardDeadlines;
+use super::guarded::{AbortPolicy, GuardedBody};
 use super::orderly::Boundary;
 use crate::metrics::PassthroughError;
 use crate::upstream::client::ResponseBody;
@@ -20,7 +20,7 @@ use crate::upstream::client::ResponseBody;
 /// What [`super::Passthrough::forward`] answers with. After an error the connection or stream downstream must break off too, which
 /// hyper does.
 #[derive(Debug)]
-pub struct PassthroughBody(Kind);
+pub struct PassthroughBody(BodyKind);
 
 /// Why there is no more of an answer that has begun.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +38,11 @@ pub enum BodyError {
 
 impl PassthroughBody {
     pub(super) const fn empty() -> Self {
-        Self(Kind::Own(Bytes::new()))
+        Self(BodyKind::Own(Bytes::new()))
     }
 
     pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
-        Self(Kind::Upstream(Source {
+        Self(BodyKind::Upstream(UpstreamBody {
             body,
             active,
             silence: None,
@@ -52,57 +52,66 @@ impl PassthroughBody {
     /// The same, given up when upstream says nothing for `limit`.
     pub(super) fn silent_for(self, limit: Duration) -> Self {
         match self.0 {
-            Kind::Upstream(source) => Self(Kind::Upstream(Source {
-                silence: Some(Silence { limit, timer: None }),
+            BodyKind::Upstream(source) => Self(BodyKind::Upstream(UpstreamBody {
+                silence: Some(SilenceTimer { limit, timer: None }),
                 ..source
             })),
-            other @ (Kind::Guarded(_) | Kind::Own(_)) => Self(other),
+            other @ (BodyKind::Guarded(_) | BodyKind::Own(_)) => Self(other),
         }
     }
 
     /// The same, ended as these say: with a boundary between two events, for which one that has begun has `grace`.
-    pub(super) fn ending(self, ends: Ends, boundary: Option<Boundary>, grace: Duration) -> Self {
+    pub(super) fn ending(
+        self,
+        ends: ForwardDeadlines,
+        boundary: Option<Boundary>,
+        grace: Duration,
+    ) -> Self {
         match self.0 {
-            Kind::Upstream(source) if ends.concern(boundary.is_some()) => {
+            BodyKind::Upstream(source) if ends.concern(boundary.is_some()) => {
                 let metrics = Arc::clone(source.active.metrics());
-                let cut = Cut { grace, metrics };
-                Self(Kind::Guarded(Guarded::new(source, boundary, ends, cut)))
+                let cut = AbortPolicy { grace, metrics };
+                Self(BodyKind::Guarded(GuardedBody::new(
+                    source, boundary, ends, cut,
+                )))
             }
-            other @ (Kind::Upstream(_) | Kind::Guarded(_) | Kind::Own(_)) => Self(other),
+            other @ (BodyKind::Upstream(_) | BodyKind::Guarded(_) | BodyKind::Own(_)) => {
+                Self(other)
+            }
         }
     }
 }
 
 impl From<Bytes> for PassthroughBody {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Own(bytes))
+        Self(BodyKind::Own(bytes))
     }
 }
 
 #[derive(Debug)]
-enum Kind {
-    Upstream(Source),
-    Guarded(Guarded<Source>),
+enum BodyKind {
+    Upstream(UpstreamBody),
+    Guarded(GuardedBody<UpstreamBody>),
     Own(Bytes),
 }
 
 /// What comes from upstream.
 #[derive(Debug)]
-struct Source {
+struct UpstreamBody {
     body: ResponseBody,
     active: Active,
     /// Of an answer that ends soon.
-    silence: Option<Silence>,
+    silence: Option<SilenceTimer>,
 }
 
 /// How long upstream may say nothing, and since when it does.
 #[derive(Debug)]
-struct Silence {
+struct SilenceTimer {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
+impl SilenceTimer {
     /// Whether it has lasted too long, if it lasts. Arranges to be asked again.
     fn is_over(&mut self, lasts: bool, context: &mut Context<'_>) -> bool {
         if !lasts {
@@ -117,7 +126,7 @@ impl Silence {
     }
 }
 
-impl Body for Source {
+impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -167,12 +176,12 @@ impl Body for PassthroughBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let polled = match &mut this.0 {
-            Kind::Own(bytes) if bytes.is_empty() => return Poll::Ready(None),
-            Kind::Own(bytes) => {
+            BodyKind::Own(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            BodyKind::Own(bytes) => {
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
             }
-            Kind::Upstream(source) => Pin::new(source).poll_frame(cx),
-            Kind::Guarded(guarded) => guarded.poll_frame(cx),
+            BodyKind::Upstream(source) => Pin::new(source).poll_frame(cx),
+            BodyKind::Guarded(guarded) => guarded.poll_frame(cx),
         };
         if let Poll::Ready(Some(Err(_))) = &polled {
             // The request upstream is given up, and its place given back.
@@ -183,17 +192,17 @@ impl Body for PassthroughBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Own(bytes) => bytes.is_empty(),
-            Kind::Upstream(source) => source.is_end_stream(),
-            Kind::Guarded(guarded) => guarded.is_end_stream(),
+            BodyKind::Own(bytes) => bytes.is_empty(),
+            BodyKind::Upstream(source) => source.is_end_stream(),
+            BodyKind::Guarded(guarded) => guarded.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Upstream(source) => source.size_hint(),
-            Kind::Guarded(guarded) => guarded.size_hint(),
+            BodyKind::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Upstream(source) => source.size_hint(),
+            BodyKind::Guarded(guarded) => guarded.size_hint(),
         }
     }
 }

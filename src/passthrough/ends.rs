@@ -12,20 +12,20 @@ type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// When one forwarded request ends, whatever its client and upstream want, and a place that it holds until then.
 #[derive(Default)]
-pub struct Ends {
+pub struct ForwardDeadlines {
     drain: Option<Wait>,
     limit: Option<Wait>,
     permit: Option<Arc<Permit>>,
 }
 
-impl fmt::Debug for Ends {
+impl fmt::Debug for ForwardDeadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (drain, limit) = (self.drain.is_some(), self.limit.is_some());
         write!(f, "Ends(drain: {drain}, limit: {limit})")
     }
 }
 
-impl Ends {
+impl ForwardDeadlines {
     /// A watch whose events can be told apart ends between two of them once `drain` is done. Everything else is left to whoever
     /// drains.
     #[must_use]

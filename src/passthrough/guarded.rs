@@ -13,20 +13,20 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::body::BodyError;
-use super::ends::Ends;
+use super::ends::ForwardDeadlines;
 use super::orderly::Boundary;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 
 /// A body `B` and its guardian. The guardian ends with it.
 #[derive(Debug)]
-pub(super) struct Guarded<B> {
-    stream: Arc<Mutex<Stream<B>>>,
+pub(super) struct GuardedBody<B> {
+    stream: Arc<Mutex<GuardedStream<B>>>,
     guardian: AbortHandle,
 }
 
 /// How a stream is cut that cannot end well.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct AbortPolicy {
     /// For an event that has begun when the stream is to end.
     pub(super) grace: Duration,
     /// Where it is counted.
@@ -34,7 +34,7 @@ pub(super) struct Cut {
 }
 
 #[derive(Debug)]
-struct Stream<B> {
+struct GuardedStream<B> {
     /// `None` once it was ended.
     body: Option<B>,
     /// Where it may end; without, it ends anywhere.
@@ -47,14 +47,19 @@ struct Stream<B> {
     waker: Option<Waker>,
 }
 
-impl<B> Guarded<B>
+impl<B> GuardedBody<B>
 where
     B: Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
 {
     /// Begins its guardian.
-    pub(super) fn new(body: B, boundary: Option<Boundary>, mut ends: Ends, cut: Cut) -> Self {
+    pub(super) fn new(
+        body: B,
+        boundary: Option<Boundary>,
+        mut ends: ForwardDeadlines,
+        cut: AbortPolicy,
+    ) -> Self {
         let is_divided = boundary.is_some();
-        let stream = Arc::new(Mutex::new(Stream {
+        let stream = Arc::new(Mutex::new(GuardedStream {
             body: Some(body),
             boundary,
             is_due: false,
@@ -128,7 +133,7 @@ where
     }
 }
 
-impl<B> Stream<B> {
+impl<B> GuardedStream<B> {
     fn is_between_events(&self) -> bool {
         self.boundary.as_ref().is_some_and(Boundary::is_here)
     }
@@ -141,14 +146,17 @@ impl<B> Stream<B> {
     }
 }
 
-impl<B> Drop for Guarded<B> {
+impl<B> Drop for GuardedBody<B> {
     fn drop(&mut self) {
         self.guardian.abort();
     }
 }
 
 /// Changes the stream, if it is still there, and wakes whoever reads it.
-fn change<B>(stream: &Weak<Mutex<Stream<B>>>, change: impl FnOnce(&mut Stream<B>) -> Option<B>) {
+fn change<B>(
+    stream: &Weak<Mutex<GuardedStream<B>>>,
+    change: impl FnOnce(&mut GuardedStream<B>) -> Option<B>,
+) {
     let Some(stream) = stream.upgrade() else {
         return;
     };
@@ -162,7 +170,7 @@ fn change<B>(stream: &Weak<Mutex<Stream<B>>>, change: impl FnOnce(&mut Stream<B>
     }
 }
 
-fn lock<B>(stream: &Mutex<Stream<B>>) -> MutexGuard<'_, Stream<B>> {
+fn lock<B>(stream: &Mutex<GuardedStream<B>>) -> MutexGuard<'_, GuardedStream<B>> {
     stream.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,7 +7,7 @@ use http::header::{
     UPGRADE,
 };
 
-use super::refusal::Refusal;
+use super::refusal::ForwardRefusal;
 use crate::auth::impersonation;
 use crate::auth::user::User;
 
@@ -90,9 +90,9 @@ pub(super) fn make_anonymous(headers: &mut HeaderMap) {
 ///
 /// # Errors
 /// The user cannot be named in headers.
-pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Refusal> {
+pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), ForwardRefusal> {
     make_anonymous(headers);
-    let own = impersonation::headers(user).map_err(|_| Refusal::UnsendableUser)?;
+    let own = impersonation::headers(user).map_err(|_| ForwardRefusal::UnsendableUser)?;
     headers.extend(own);
     Ok(())
 }

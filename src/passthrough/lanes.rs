@@ -4,14 +4,14 @@ use std::sync::Once;
 
 use http::{Request, StatusCode, Version};
 
-use super::refusal::Refusal;
+use super::refusal::ForwardRefusal;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::Place;
+use crate::metrics::PermitKind;
 
 /// Kinds of forwarded requests, none of which takes the places of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum ForwardLane {
     /// They end soon.
     Requests,
     /// The same of callers whose credentials upstream may not take. Each has a connection to itself.
@@ -34,13 +34,13 @@ const UNPROVEN_MAX: usize = 128;
 
 /// The places of one request, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct LanePermit {
     _permit: Permit,
     /// Of a watch with a connection to itself, which is one of all watches, too.
     _apart: Option<Permit>,
 }
 
-impl Lane {
+impl ForwardLane {
     /// The lane of a request in this one whose credentials upstream may not take.
     pub(super) const fn unproven(self) -> Self {
         match self {
@@ -64,22 +64,22 @@ impl Lane {
     }
 
     /// What its places are counted as.
-    pub(super) const fn place(self) -> Place {
+    pub(super) const fn place(self) -> PermitKind {
         match self {
-            Self::Requests | Self::Unproven => Place::ForwardedRequests,
-            Self::Watches | Self::UnprovenWatches => Place::ForwardedWatches,
-            Self::Tunnels => Place::Tunnels,
+            Self::Requests | Self::Unproven => PermitKind::ForwardedRequests,
+            Self::Watches | Self::UnprovenWatches => PermitKind::ForwardedWatches,
+            Self::Tunnels => PermitKind::Tunnels,
         }
     }
 
     /// The answer when there is no place in it.
-    pub(super) fn full(self) -> Refusal {
+    pub(super) fn full(self) -> ForwardRefusal {
         let range = match self {
             Self::Requests | Self::Unproven => REQUEST_RETRY_SECONDS,
             Self::Watches | Self::UnprovenWatches | Self::Tunnels => WATCH_RETRY_SECONDS,
         };
         let seconds = range.start + (range.end - range.start) * crate::resource::fraction();
-        Refusal::TooMany {
+        ForwardRefusal::TooMany {
             retry_after_seconds: std::time::Duration::from_secs_f64(seconds).as_secs(),
         }
     }
@@ -87,7 +87,7 @@ impl Lane {
 
 /// The places of all lanes.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct ForwardLanes {
     requests: Permits,
     unproven: Permits,
     watches: Permits,
@@ -98,7 +98,7 @@ pub(super) struct Lanes {
     http1: Once,
 }
 
-impl Lanes {
+impl ForwardLanes {
     /// `is_http1`: upstream is known to speak HTTP/1.1, where every request holds a connection.
     pub(super) fn new(limits: ForwardLimits, files: OpenFiles, is_http1: bool) -> Self {
         let lanes = Self {
@@ -121,17 +121,21 @@ impl Lanes {
     }
 
     /// A place for the client that sent the request, if its share allows one.
-    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Result<Places, Shortage> {
+    pub(super) fn enter<B>(
+        &self,
+        lane: ForwardLane,
+        request: &Request<B>,
+    ) -> Result<LanePermit, Shortage> {
         let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
         let permits = match lane {
-            Lane::Requests => &self.requests,
-            Lane::Unproven => &self.unproven,
-            Lane::Watches | Lane::UnprovenWatches => &self.watches,
-            Lane::Tunnels => &self.tunnels,
+            ForwardLane::Requests => &self.requests,
+            ForwardLane::Unproven => &self.unproven,
+            ForwardLane::Watches | ForwardLane::UnprovenWatches => &self.watches,
+            ForwardLane::Tunnels => &self.tunnels,
         };
-        let is_apart = lane == Lane::UnprovenWatches;
+        let is_apart = lane == ForwardLane::UnprovenWatches;
         let apart = is_apart.then(|| self.unproven_watches.acquire(peer));
-        Ok(Places {
+        Ok(LanePermit {
             _apart: apart.transpose()?,
             _permit: permits.acquire(peer)?,
         })

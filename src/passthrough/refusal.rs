@@ -9,7 +9,7 @@ use crate::metrics::PassthroughError;
 
 /// Why a request has no answer from upstream.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ForwardRefusal {
     /// `Impersonate-*` where the gateway's identity would be used.
     Impersonation,
     /// The caller would have to be impersonated, and a part of who it is cannot be sent in a header.
@@ -34,7 +34,7 @@ pub(super) enum Refusal {
     },
 }
 
-impl Refusal {
+impl ForwardRefusal {
     /// What it is counted as.
     pub(super) const fn label(&self) -> PassthroughError {
         match self {

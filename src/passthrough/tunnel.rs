@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::task::JoinSet;
 
 use super::active::Active;
-use super::ends::Ends;
+use super::ends::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
@@ -39,7 +39,12 @@ impl Tunnels {
 
     /// Connects the two ends, downstream first, as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
     /// user, and dead peers are found by TCP keep-alive. What may not last longer is closed, both ways at once.
-    pub(super) fn open(&self, active: Active, sides: (OnUpgrade, OnUpgrade), mut ends: Ends) {
+    pub(super) fn open(
+        &self,
+        active: Active,
+        sides: (OnUpgrade, OnUpgrade),
+        mut ends: ForwardDeadlines,
+    ) {
         let tunnel = async move {
             // What it holds is closed when it is dropped.
             tokio::select! {
@@ -78,11 +83,11 @@ async fn connect(sides: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
         }
         Err(_elapsed) => return metrics.errors.inc(PassthroughError::Timeout),
     };
-    let mut downstream = Counted {
+    let mut downstream = CountingStream {
         stream: TokioIo::new(downstream),
         read: &metrics.bytes_sent,
     };
-    let mut upstream = Counted {
+    let mut upstream = CountingStream {
         stream: TokioIo::new(upstream),
         read: &metrics.bytes_received,
     };
@@ -95,12 +100,12 @@ async fn connect(sides: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
 }
 
 /// Counts what is read while it is read, because tunnels live for hours.
-struct Counted<'a, S> {
+struct CountingStream<'a, S> {
     stream: S,
     read: &'a ShardedCounter,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountingStream<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -113,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountingStream<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -31,7 +31,7 @@ pub enum TokenVersion {
 }
 
 #[derive(Serialize)]
-struct Wire<'a> {
+struct TokenFields<'a> {
     v: &'static str,
     rv: i64,
     start: &'a str,
@@ -65,7 +65,7 @@ impl ContinueToken {
             TokenVersion::Latest => -1,
         };
         let start = format!("/{}", self.start);
-        base64::encode(&go_json(&Wire {
+        base64::encode(&go_json(&TokenFields {
             v: LAYOUT,
             rv,
             start: &start,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use smallvec::{SmallVec, smallvec};
 
-use items::Items;
-pub(crate) use items::Stretch;
+use items::ItemBuf;
+pub(crate) use items::ItemRange;
 
 use crate::cache::Chunk;
 
@@ -18,35 +18,35 @@ use crate::cache::Chunk;
 /// `chunks_vectored` fills the slices it is given as far as it goes, without leaving a later piece out: hyper's
 /// chunk framing relies on that (hyperium/hyper#4132).
 #[derive(Clone, Debug, Default)]
-pub struct Pieces {
+pub struct BufList {
     /// Not yet written, the first perhaps in part. Never holds an empty piece. A client that keeps up gets one
     /// at a time, which costs no allocation.
-    parts: SmallVec<[Part; 1]>,
+    parts: SmallVec<[BufPart; 1]>,
     /// Parts before this one are written.
     at: usize,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum BufPart {
     One(Bytes),
     /// Boxed, so that the others stay small.
-    Items(Box<Items>),
+    Items(Box<ItemBuf>),
 }
 
-impl Pieces {
+impl BufList {
     /// Adds a slice at the end.
     pub fn push(&mut self, part: Bytes) {
         if !part.is_empty() {
             self.len += part.len();
-            self.parts.push(Part::One(part));
+            self.parts.push(BufPart::One(part));
         }
     }
 
     /// Adds objects as list items until there are about `len_max` bytes in all, and at least one; how many.
-    pub(crate) fn push_items(&mut self, stretch: Stretch<'_>, len_max: usize) -> usize {
+    pub(crate) fn push_items(&mut self, stretch: ItemRange<'_>, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
-        let (items, count, len) = Items::listed(stretch, room);
+        let (items, count, len) = ItemBuf::listed(stretch, room);
         self.push_run(items, len);
         count
     }
@@ -55,15 +55,15 @@ impl Pieces {
     /// the frame of the first has to be made.
     pub(crate) fn push_added(&mut self, chunk: &Arc<Chunk>, start: usize, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
-        let (items, count, len) = Items::added(chunk, start, room);
+        let (items, count, len) = ItemBuf::added(chunk, start, room);
         self.push_run(items, len);
         count
     }
 
-    fn push_run(&mut self, items: Items, len: usize) {
+    fn push_run(&mut self, items: ItemBuf, len: usize) {
         if len > 0 {
             self.len += len;
-            self.parts.push(Part::Items(Box::new(items)));
+            self.parts.push(BufPart::Items(Box::new(items)));
         }
     }
 
@@ -79,11 +79,11 @@ impl Pieces {
             return None;
         }
         let mut end = match self.parts.pop()? {
-            Part::One(bytes) => bytes,
-            Part::Items(mut items) => {
+            BufPart::One(bytes) => bytes,
+            BufPart::Items(mut items) => {
                 let end = items.take_last();
                 if !items.is_empty() {
-                    self.parts.push(Part::Items(items));
+                    self.parts.push(BufPart::Items(items));
                 }
                 end
             }
@@ -91,7 +91,7 @@ impl Pieces {
         let last = end.last().copied()?;
         end.truncate(end.len() - 1);
         if !end.is_empty() {
-            self.parts.push(Part::One(end));
+            self.parts.push(BufPart::One(end));
         }
         self.len -= 1;
         Some(last)
@@ -112,8 +112,8 @@ impl Pieces {
     /// The slices that are left, in order.
     pub fn into_parts(self) -> impl Iterator<Item = Bytes> {
         self.parts.into_iter().skip(self.at).map(|part| match part {
-            Part::One(bytes) => bytes,
-            Part::Items(items) => items.to_bytes(),
+            BufPart::One(bytes) => bytes,
+            BufPart::Items(items) => items.to_bytes(),
         })
     }
 
@@ -124,14 +124,14 @@ impl Pieces {
     }
 }
 
-impl From<Bytes> for Pieces {
+impl From<Bytes> for BufList {
     fn from(part: Bytes) -> Self {
         let len = part.len();
         Self {
             parts: if len == 0 {
                 SmallVec::new()
             } else {
-                smallvec![Part::One(part)]
+                smallvec![BufPart::One(part)]
             },
             at: 0,
             len,
@@ -139,15 +139,15 @@ impl From<Bytes> for Pieces {
     }
 }
 
-impl Buf for Pieces {
+impl Buf for BufList {
     fn remaining(&self) -> usize {
         self.len
     }
 
     fn chunk(&self) -> &[u8] {
         match self.parts.get(self.at) {
-            Some(Part::One(bytes)) => bytes,
-            Some(Part::Items(items)) => items.first(),
+            Some(BufPart::One(bytes)) => bytes,
+            Some(BufPart::Items(items)) => items.first(),
             None => &[],
         }
     }
@@ -158,11 +158,11 @@ impl Buf for Pieces {
             let room = &mut slices[filled..];
             match part {
                 _ if room.is_empty() => break,
-                Part::One(bytes) => {
+                BufPart::One(bytes) => {
                     room[0] = IoSlice::new(bytes);
                     filled += 1;
                 }
-                Part::Items(items) => filled += items.fill(room),
+                BufPart::Items(items) => filled += items.fill(room),
             }
         }
         filled
@@ -174,20 +174,20 @@ impl Buf for Pieces {
         while written > 0 {
             let part = &mut self.parts[self.at];
             let is_written = match part {
-                Part::One(bytes) => {
+                BufPart::One(bytes) => {
                     let step = written.min(bytes.len());
                     bytes.advance(step);
                     written -= step;
                     bytes.is_empty()
                 }
-                Part::Items(items) => {
+                BufPart::Items(items) => {
                     written -= items.advance(written);
                     items.is_empty()
                 }
             };
             if is_written {
                 // The slice is let go now, not with the frame: a slow socket must not pin what it has taken.
-                *part = Part::One(Bytes::new());
+                *part = BufPart::One(Bytes::new());
                 self.at += 1;
             }
         }

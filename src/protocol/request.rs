@@ -14,41 +14,41 @@ mod plan;
 mod query;
 
 pub use accept::{
-    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table,
-    wants_pretty, wish,
+    AcceptPurpose, JsonChoice, Representation, json_refusal_form, negotiate, refusal_form,
+    wanted_table, wants_pretty, wish,
 };
 pub use options::{ListOptions, is_true};
 pub use path::{
-    PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, decoded_path, verb,
+    PathForm, RequestTarget, ResourcePath, Spelling, Verb, authorized_name, decoded_path, verb,
 };
 pub use plan::{
-    Bookmarks, Freshness, ListPlan, ListRead, Marker, WatchPlan, WatchStart, WatchTimeout,
+    Bookmarks, EndMarker, Freshness, ListPlan, ListRead, WatchPlan, WatchStart, WatchTimeout,
 };
 pub use query::Query;
 
 /// A list or watch that the cache may answer: what is selected and how it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct CacheRead {
     /// Which objects.
     pub selector: Selector,
     /// From which state, and how it goes on.
-    pub plan: Plan,
+    pub plan: ReadPlan,
 }
 
 /// One of the two ways to read a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum ReadPlan {
     /// One answer.
     List(ListPlan),
     /// A stream.
     Watch(WatchPlan),
 }
 
-/// Why a list or watch does not become a [`Read`].
+/// Why a list or watch does not become a [`CacheRead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ReadRefusal {
     /// The client's mistake; this is the answer.
-    Bad(Fault, Status),
+    Bad(RequestFault, Status),
     /// It cannot be served now; this is the answer.
     Answer(Status),
     /// Upstream is to answer. Only it knows what to say: of an unknown field label, a bad shard selector, a path that routing
@@ -65,7 +65,7 @@ const SELECTOR_TERMS_MAX: usize = 64;
 
 /// What is wrong with a request, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestFault {
     /// A label or field selector.
     Selector,
     /// Options that do not go together.
@@ -76,47 +76,49 @@ pub enum Fault {
     ContinueToken,
 }
 
-impl Read {
+impl CacheRead {
     /// Takes a request through the server's checks in the server's order, so that of several faults the same one is
     /// told: label grammar, field grammar, option combinations, field labels, name conflict, continue token and
     /// resource version (protocol.md §0, rows 11–14). The media type is negotiated before this.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// See [`ReadRefusal`].
     pub fn decide(
         path: &ResourcePath,
         options: &ListOptions,
         kind: &ResourceKind,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ReadRefusal> {
         if !is_routed(path, kind) {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
         if options.selectors_len() > SELECTORS_LEN_MAX {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
-        let bad = |message: String| Refusal::Bad(Fault::Selector, Status::bad_request(message));
+        let bad = |message: String| {
+            ReadRefusal::Bad(RequestFault::Selector, Status::bad_request(message))
+        };
         let labels =
             LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
         let fields = match FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))
         {
             // Kinds without a scope differ in whether they know the field.
             Ok(fields) if fields.names_namespace() && !kind.namespaced => {
-                return Err(Refusal::Forward);
+                return Err(ReadRefusal::Forward);
             }
             Ok(fields) => fields,
             Err(FieldSelectorError::Syntax(message)) => return Err(bad(message)),
-            Err(FieldSelectorError::UnknownLabel(_)) => return Err(Refusal::Forward),
+            Err(FieldSelectorError::UnknownLabel(_)) => return Err(ReadRefusal::Forward),
         };
         // What upstream ignores was taken out of the options; what it refuses, it has the words for.
         let shard = match &*options.shard_selector {
             "" => None,
-            text => Some(ShardSelector::parse(text).ok_or(Refusal::Forward)?),
+            text => Some(ShardSelector::parse(text).ok_or(ReadRefusal::Forward)?),
         };
         options
             .validate()
-            .map_err(|status| Refusal::Bad(Fault::Options, status))?;
-        let fields =
-            with_name(path, fields).map_err(|status| Refusal::Bad(Fault::Selector, status))?;
+            .map_err(|status| ReadRefusal::Bad(RequestFault::Options, status))?;
+        let fields = with_name(path, fields)
+            .map_err(|status| ReadRefusal::Bad(RequestFault::Selector, status))?;
         let namespace = namespace(path, options, &fields).filter(|_| kind.namespaced);
         let selector = Selector {
             namespace,
@@ -125,21 +127,21 @@ impl Read {
             shard,
         };
         if selector.term_count() > SELECTOR_TERMS_MAX {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
         let plan = if options.watch || path.form == PathForm::WatchPrefix {
-            WatchPlan::decide(options).map(Plan::Watch)
+            WatchPlan::decide(options).map(ReadPlan::Watch)
         } else if is_single(&selector, kind) {
-            ListPlan::decide_single(options).map(Plan::List)
+            ListPlan::decide_single(options).map(ReadPlan::List)
         } else {
-            ListPlan::decide(options).map(Plan::List)
+            ListPlan::decide(options).map(ReadPlan::List)
         };
         let fault = if options.watch || options.continue_token.is_empty() {
-            Fault::ResourceVersion
+            RequestFault::ResourceVersion
         } else {
-            Fault::ContinueToken
+            RequestFault::ContinueToken
         };
-        let plan = plan.map_err(|status| Refusal::Bad(fault, status))?;
+        let plan = plan.map_err(|status| ReadRefusal::Bad(fault, status))?;
         Ok(Self { selector, plan })
     }
 }

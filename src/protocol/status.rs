@@ -14,10 +14,10 @@ mod plain;
 mod protobuf;
 mod rows;
 
-pub use cause::Cause;
+pub use cause::StatusCause;
 pub use json::go_json;
 pub use plain::PlainText;
-pub use rows::Denied;
+pub use rows::ForbiddenAccess;
 
 /// The value of `Cache-Control` on every answer that passed authentication's outer filter (protocol.md §3.11).
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
@@ -33,7 +33,7 @@ pub struct Status {
     /// What a person reads.
     pub message: String,
     /// Details; `None` and an empty value differ on the wire.
-    pub details: Option<Box<Details>>,
+    pub details: Option<Box<StatusDetails>>,
     /// The token in `metadata.continue`; empty but for an expired token that can go on inconsistently.
     pub continue_token: String,
 }
@@ -53,7 +53,7 @@ pub enum StatusForm {
 /// What a Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Details {
+pub struct StatusDetails {
     /// Name of the object.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
@@ -68,7 +68,7 @@ pub struct Details {
     pub uid: String,
     /// Single faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub causes: Vec<StatusCause>,
     /// Seconds after which to ask again; 0 is absent. Mirrored in the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
@@ -146,11 +146,11 @@ impl Status {
         response
     }
 
-    fn wire(&self) -> Wire<'_> {
-        Wire {
+    fn wire(&self) -> StatusFields<'_> {
+        StatusFields {
             kind: "Status",
             api_version: "v1",
-            metadata: Metadata {
+            metadata: StatusListMeta {
                 continue_token: &self.continue_token,
             },
             status: "Failure",
@@ -169,22 +169,22 @@ fn status_code(code: u16) -> StatusCode {
 /// The fields in the order of the wire.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct StatusFields<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Metadata<'a>,
+    metadata: StatusListMeta<'a>,
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
+    details: Option<&'a StatusDetails>,
     code: u16,
 }
 
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct StatusListMeta<'a> {
     #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
     continue_token: &'a str,
 }

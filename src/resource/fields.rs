@@ -4,7 +4,7 @@ use super::Gvr;
 
 /// One selectable field: its label in selectors, where it stands, and what it counts as when absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct SelectableField {
     /// The word in a selector, such as `spec.nodeName`.
     pub label: &'static str,
     /// Keys from the object's root to the value; empty for a field that is never filled (`status.podIPs`).
@@ -30,14 +30,14 @@ pub enum FieldValue {
 
 /// The selectable fields of one resource; an object's values stand in the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FieldTable(&'static [Field]);
+pub struct FieldTable(&'static [SelectableField]);
 
 const fn field(
     label: &'static str,
     path: &'static [&'static str],
     numbers: &'static [u32],
-) -> Field {
-    Field {
+) -> SelectableField {
+    SelectableField {
         label,
         path,
         numbers,
@@ -46,7 +46,7 @@ const fn field(
     }
 }
 
-const POD: &[Field] = &[
+const POD: &[SelectableField] = &[
     field("spec.nodeName", &["spec", "nodeName"], &[2, 10]),
     field("spec.restartPolicy", &["spec", "restartPolicy"], &[2, 3]),
     field("spec.schedulerName", &["spec", "schedulerName"], &[2, 19]),
@@ -55,7 +55,7 @@ const POD: &[Field] = &[
         &["spec", "serviceAccountName"],
         &[2, 8],
     ),
-    Field {
+    SelectableField {
         value: FieldValue::Bool,
         default: "false",
         ..field("spec.hostNetwork", &["spec", "hostNetwork"], &[2, 11])
@@ -69,23 +69,23 @@ const POD: &[Field] = &[
         &[3, 11],
     ),
 ];
-const NODE: &[Field] = &[Field {
+const NODE: &[SelectableField] = &[SelectableField {
     value: FieldValue::Bool,
     default: "false",
     ..field("spec.unschedulable", &["spec", "unschedulable"], &[2, 4])
 }];
-const NAMESPACE: &[Field] = &[field("status.phase", &["status", "phase"], &[3, 1])];
-const SECRET: &[Field] = &[field("type", &["type"], &[3])];
-const SERVICE: &[Field] = &[
+const NAMESPACE: &[SelectableField] = &[field("status.phase", &["status", "phase"], &[3, 1])];
+const SECRET: &[SelectableField] = &[field("type", &["type"], &[3])];
+const SERVICE: &[SelectableField] = &[
     field("spec.clusterIP", &["spec", "clusterIP"], &[2, 3]),
     field("spec.type", &["spec", "type"], &[2, 4]),
 ];
-const JOB: &[Field] = &[Field {
+const JOB: &[SelectableField] = &[SelectableField {
     value: FieldValue::Integer,
     default: "0",
     ..field("status.successful", &["status", "succeeded"], &[3, 5])
 }];
-const RESOURCE_SLICE: &[Field] = &[
+const RESOURCE_SLICE: &[SelectableField] = &[
     field("spec.nodeName", &["spec", "nodeName"], &[2, 3]),
     field("spec.driver", &["spec", "driver"], &[2, 1]),
 ];
@@ -109,7 +109,7 @@ impl FieldTable {
 
     /// The fields, in the order of an object's values.
     #[must_use]
-    pub const fn fields(self) -> &'static [Field] {
+    pub const fn fields(self) -> &'static [SelectableField] {
         self.0
     }
 
@@ -136,7 +136,7 @@ mod tests {
                 assert_eq!(field.path.len(), field.numbers.len(), "{}", field.label);
             }
             for (index, field) in table.iter().enumerate() {
-                let same = |other: &Field| other.numbers == field.numbers;
+                let same = |other: &SelectableField| other.numbers == field.numbers;
                 assert!(!table[..index].iter().any(same), "{}", field.label);
             }
         }

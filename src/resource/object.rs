@@ -7,8 +7,8 @@ use std::fmt;
 
 use bytes::{Buf as _, Bytes};
 
-use self::packed::{FramePieces, Packed};
-pub use self::parts::{ObjectParts, Span};
+use self::packed::{FramePieces, PackedBytes};
+pub use self::parts::{ByteSpan, ObjectParts};
 use super::wire::field_len;
 use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 
@@ -18,7 +18,7 @@ use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 /// JSON, a message after its length in protobuf (protocol.md §4.11). The frame serves watchers, the slices of it serve
 /// lists, and nothing is stored twice. All of an object is one allocation (decision 14).
 #[derive(Clone)]
-pub struct Object(Packed);
+pub struct Object(PackedBytes);
 
 /// What follows the object in its frame.
 const fn frame_end(encoding: Encoding) -> &'static [u8] {
@@ -69,7 +69,7 @@ impl Object {
             types,
             tail: frame_end(Encoding::Json),
         };
-        Self(Packed::new(&parts, Encoding::Json, pieces))
+        Self(PackedBytes::new(&parts, Encoding::Json, pieces))
     }
 
     /// Keeps a copy of a raw protobuf object, in a frame of type `ADDED`. `type_meta` is the message of its `apiVersion`
@@ -88,7 +88,7 @@ impl Object {
             types: b"",
             tail,
         };
-        Self(Packed::new(&parts, encoding, pieces))
+        Self(PackedBytes::new(&parts, encoding, pieces))
     }
 
     /// Namespace and name.
@@ -280,7 +280,7 @@ impl Object {
     }
 
     /// Frame, start of the object in it, and where the version's digits stand in the object.
-    fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, Span) {
+    fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, ByteSpan) {
         let object = self.bytes();
         let version_span = self.0.version_span();
         if self.encoding() == Encoding::Protobuf {
@@ -306,7 +306,7 @@ impl Object {
             frame_end(Encoding::Json),
         ]
         .concat();
-        let span = Span {
+        let span = ByteSpan {
             start: version_span.start,
             end: version_span.start + offset(digits.len()),
         };

@@ -3,7 +3,7 @@
 //! A raw object is the message of its kind, such as `Pod`, whose first field is the metadata (protocol.md §4.11, §5.8).
 
 use super::wire::{MAGIC, WireError, WireFields, field_len, put_bytes, put_head};
-use super::{EventKind, ResourceVersion, Span};
+use super::{ByteSpan, EventKind, ResourceVersion};
 
 /// What follows a raw object in its frame: the empty encoding and content type of `Unknown`.
 pub(super) const FRAME_END: &[u8] = &[0x1a, 0, 0x22, 0];
@@ -99,11 +99,11 @@ pub fn type_meta_of(frame: &[u8]) -> Result<&[u8], WireError> {
     Ok(value_at(frame, inside)?.of(frame))
 }
 
-fn value_at(bytes: &[u8], at: usize) -> Result<Span, WireError> {
+fn value_at(bytes: &[u8], at: usize) -> Result<ByteSpan, WireError> {
     let offset = at;
     let start = u32::try_from(at).map_err(|_| WireError { offset })?;
     let end = u32::try_from(bytes.len()).map_err(|_| WireError { offset })?;
-    let field = WireFields::within(bytes, Span { start, end }).next();
+    let field = WireFields::within(bytes, ByteSpan { start, end }).next();
     let field = field.ok_or(WireError { offset })??;
     field.bytes().ok_or(WireError { offset })
 }
@@ -112,7 +112,7 @@ fn value_at(bytes: &[u8], at: usize) -> Result<Span, WireError> {
 ///
 /// # Errors
 /// The bytes are no object with metadata.
-pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, Span), WireError> {
+pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, ByteSpan), WireError> {
     let digits = version.to_string();
     let mut metadata = None;
     for field in WireFields::new(raw) {
@@ -146,7 +146,7 @@ pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, Span
     put_bytes(&mut out, RESOURCE_VERSION, digits.as_bytes());
     let offset = out.len();
     let span = (|| {
-        Some(Span {
+        Some(ByteSpan {
             start: u32::try_from(offset - digits.len()).ok()?,
             end: u32::try_from(offset).ok()?,
         })

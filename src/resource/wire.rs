@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of what the fields mean. Groups, which no Kubernetes message has, are refused.
 
-use super::Span;
+use super::ByteSpan;
 
 /// What precedes a Kubernetes object in protobuf.
 pub const MAGIC: &[u8] = b"k8s\x00";
@@ -17,11 +17,11 @@ pub struct WireError {
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum WireValue {
     /// An integer or a bool.
     Varint(u64),
     /// Where a string, a message or bytes stand, without their length.
-    Bytes(Span),
+    Bytes(ByteSpan),
     /// Four or eight bytes, of no interest.
     Fixed,
 }
@@ -32,18 +32,18 @@ pub struct WireField {
     /// The field's number in its message.
     pub number: u32,
     /// The whole field, tag included.
-    pub span: Span,
+    pub span: ByteSpan,
     /// Its value.
-    pub value: Value,
+    pub value: WireValue,
 }
 
 impl WireField {
     /// The value's span, if it is of bytes.
     #[must_use]
-    pub const fn bytes(&self) -> Option<Span> {
+    pub const fn bytes(&self) -> Option<ByteSpan> {
         match self.value {
-            Value::Bytes(span) => Some(span),
-            Value::Varint(_) | Value::Fixed => None,
+            WireValue::Bytes(span) => Some(span),
+            WireValue::Varint(_) | WireValue::Fixed => None,
         }
     }
 }
@@ -65,7 +65,7 @@ impl<'a> WireFields<'a> {
 
     /// The fields of the message that stands at `span` of `bytes`.
     #[must_use]
-    pub fn within(bytes: &'a [u8], span: Span) -> Self {
+    pub fn within(bytes: &'a [u8], span: ByteSpan) -> Self {
         Self {
             bytes: &bytes[..span.end as usize],
             at: span.start as usize,
@@ -102,17 +102,17 @@ impl<'a> WireFields<'a> {
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
         let value = match tag & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => self.skip(8).map(|_| Value::Fixed)?,
+            0 => WireValue::Varint(self.varint()?),
+            1 => self.skip(8).map(|_| WireValue::Fixed)?,
             2 => {
                 let len = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.skip(len)?)
+                WireValue::Bytes(self.skip(len)?)
             }
-            5 => self.skip(4).map(|_| Value::Fixed)?,
+            5 => self.skip(4).map(|_| WireValue::Fixed)?,
             _ => return None,
         };
         let end = u32::try_from(self.at).ok()?;
-        let span = Span { start, end };
+        let span = ByteSpan { start, end };
         Some(WireField {
             number,
             span,
@@ -121,10 +121,10 @@ impl<'a> WireFields<'a> {
     }
 
     #[inline]
-    fn skip(&mut self, len: usize) -> Option<Span> {
+    fn skip(&mut self, len: usize) -> Option<ByteSpan> {
         let end = self.at.checked_add(len)?;
         self.bytes.get(self.at..end)?;
-        let span = Span {
+        let span = ByteSpan {
             start: u32::try_from(self.at).ok()?,
             end: u32::try_from(end).ok()?,
         };
@@ -208,8 +208,8 @@ mod tests {
             [1, 300, 3]
         );
         assert_eq!(fields[0].bytes().unwrap().of(&message), b"ab");
-        assert_eq!(fields[1].value, Value::Varint(7));
-        assert_eq!(fields[2].value, Value::Fixed);
+        assert_eq!(fields[1].value, WireValue::Varint(7));
+        assert_eq!(fields[2].value, WireValue::Fixed);
         assert_eq!(fields[0].span.end, fields[1].span.start);
     }
 
@@ -240,7 +240,7 @@ mod tests {
             prop_assert_eq!(out.len(), varint_len(value));
             put_integer(&mut out, 1, value);
             let field = WireFields::new(&out[varint_len(value)..]).next();
-            prop_assert_eq!(field.unwrap().unwrap().value, Value::Varint(value));
+            prop_assert_eq!(field.unwrap().unwrap().value, WireValue::Varint(value));
         }
 
         #[test]

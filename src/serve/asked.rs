@@ -5,30 +5,30 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::deadline::Patience;
-use crate::audit::Trail;
+use super::deadline::RequestTimeout;
+use crate::audit::AuditTrail;
 use crate::connection::websocket;
 use crate::fairness::Peer;
 use crate::protocol::request::{
-    Fault, ListOptions, PathForm, Query, Read, Refusal, ResourcePath, Spelling, Target, Verb,
-    is_routed, refusal_form, verb, wants_pretty,
+    CacheRead, ListOptions, PathForm, Query, ReadRefusal, RequestFault, RequestTarget,
+    ResourcePath, Spelling, Verb, is_routed, refusal_form, verb, wants_pretty,
 };
 use crate::protocol::status::{PlainText, Status, StatusForm};
 use crate::resource::{CacheKey, Gvr, ResourceKind};
 use crate::serve::gzip::accepts_gzip;
 use crate::serve::resources::{FillWait, ForwardPermit, Permission};
-use crate::view::Rendition;
+use crate::view::ObjectFormat;
 use crate::view::selector::Selector;
 
 /// A list or a watch that memory may answer.
-pub(super) struct Asked {
+pub(super) struct ReadRequest {
     pub(super) path: ResourcePath,
     pub(super) verb: Verb,
     /// Or what is wrong with the numbers among them.
     pub(super) options: Result<ListOptions, Status>,
     /// What the client wants, as far as it is known: JSON until a cache was chosen.
     pub(super) key: CacheKey,
-    pub(super) rendition: Rendition,
+    pub(super) rendition: ObjectFormat,
     /// How a refusal is written; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
     /// Whatever the answer, these go with it.
@@ -36,7 +36,7 @@ pub(super) struct Asked {
     pub(super) is_indented: bool,
     pub(super) takes_gzip: bool,
     /// Of a watch that is to go over WebSocket.
-    pub(super) socket: Option<websocket::Wish>,
+    pub(super) socket: Option<websocket::PendingUpgrade>,
     pub(super) started: Instant,
     /// When the answer must have begun.
     pub(super) overdue_at: Option<Instant>,
@@ -46,7 +46,7 @@ pub(super) struct Asked {
     /// Of its caller, once it is authorized; `None` where callers are not told apart.
     pub(super) permission: Option<Permission>,
     /// Of the audit log.
-    pub(super) trail: Option<Trail>,
+    pub(super) trail: Option<AuditTrail>,
 }
 
 /// So many items are sent with less effort than a list waits for.
@@ -61,7 +61,7 @@ pub(super) fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
 
 /// How long it waits for its cache: a page or one object costs upstream little, as it costs kube-apiserver's own storage, which
 /// answers these while its cache is being filled (protocol.md §6.9).
-pub(super) fn fill_wait(asked: &Asked) -> FillWait {
+pub(super) fn fill_wait(asked: &ReadRequest) -> FillWait {
     let Ok(options) = &asked.options else {
         return FillWait::Short;
     };
@@ -76,10 +76,10 @@ pub(super) fn fill_wait(asked: &Asked) -> FillWait {
 }
 
 /// Takes the request apart; `None` when memory cannot answer it.
-pub(super) fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainText> {
-    let path = match Target::parse(request.uri())? {
-        Target::Resource(path) => path,
-        Target::NonResource => return Ok(None),
+pub(super) fn asked(request: &Request<Incoming>) -> Result<Option<ReadRequest>, PlainText> {
+    let path = match RequestTarget::parse(request.uri())? {
+        RequestTarget::Resource(path) => path,
+        RequestTarget::NonResource => return Ok(None),
     };
     let query = Query::parse(request.uri().query());
     let verb = verb(request.method(), &path, &query);
@@ -87,34 +87,36 @@ pub(super) fn asked(request: &Request<Incoming>) -> Result<Option<Asked>, PlainT
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    let patience = Patience::of(&query, verb);
-    if !reads || !plain || patience == Patience::Unknown {
+    let patience = RequestTimeout::of(&query, verb);
+    if !reads || !plain || patience == RequestTimeout::Unknown {
         return Ok(None);
     }
-    let socket = match websocket::Asked::of(request) {
-        websocket::Asked::Upstream if verb == Verb::Watch => return Ok(None),
-        websocket::Asked::Socket(wish) if verb == Verb::Watch => Some(wish),
+    let socket = match websocket::UpgradeRequest::of(request) {
+        websocket::UpgradeRequest::Upstream if verb == Verb::Watch => return Ok(None),
+        websocket::UpgradeRequest::Socket(wish) if verb == Verb::Watch => Some(wish),
         // Lists know nothing of upgrades.
-        websocket::Asked::Http | websocket::Asked::Socket(_) | websocket::Asked::Upstream => None,
+        websocket::UpgradeRequest::Http
+        | websocket::UpgradeRequest::Socket(_)
+        | websocket::UpgradeRequest::Upstream => None,
     };
     let status_form = match refusal_form(&accept(request)) {
         Some(StatusForm::Json) if is_for_people(request) => Some(StatusForm::Indented),
         form => form,
     };
     let started = Instant::now();
-    Ok(Some(Asked {
+    Ok(Some(ReadRequest {
         key: CacheKey::json(&path.gvr),
         path,
         verb,
         options: ListOptions::from_query(&query),
-        rendition: Rendition::default(),
+        rendition: ObjectFormat::default(),
         status_form,
         warnings: Vec::new(),
         is_indented: false,
         takes_gzip: accepts_gzip(request.headers()),
         overdue_at: match patience {
-            Patience::Until(limit) => Some(started + limit),
-            Patience::Endless | Patience::Unknown => None,
+            RequestTimeout::Until(limit) => Some(started + limit),
+            RequestTimeout::Endless | RequestTimeout::Unknown => None,
         },
         socket,
         started,
@@ -138,18 +140,19 @@ pub(super) fn is_for_people(request: &Request<Incoming>) -> bool {
 }
 
 /// Decides what is read, or that upstream must answer.
-pub(super) fn decide(asked: &Asked, kind: &ResourceKind) -> Result<Read, Refusal> {
+pub(super) fn decide(asked: &ReadRequest, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
     if asked.path.namespace.is_some()
         && !kind.namespaced
         && asked.path.gvr != Gvr::new("", "v1", "namespaces")
     {
-        return Err(Refusal::Forward);
+        return Err(ReadRefusal::Forward);
     }
     // What has no route has no options either.
     if !is_routed(&asked.path, kind) {
-        return Err(Refusal::Forward);
+        return Err(ReadRefusal::Forward);
     }
     let options = asked.options.as_ref();
-    let options = options.map_err(|status| Refusal::Bad(Fault::Options, status.clone()))?;
-    Read::decide(&asked.path, options, kind)
+    let options =
+        options.map_err(|status| ReadRefusal::Bad(RequestFault::Options, status.clone()))?;
+    CacheRead::decide(&asked.path, options, kind)
 }

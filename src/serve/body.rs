@@ -8,27 +8,27 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::admission::ListPlace;
-use crate::audit::Trail;
-use crate::protocol::Pieces;
+use crate::admission::ListPermit;
+use crate::audit::AuditTrail;
+use crate::protocol::BufList;
 use crate::serve::list::{CompressedList, StreamedList};
-use crate::serve::resources::{Lasting, ListTally};
-use crate::transport::stall::{self, Pauses, Waits, Word};
+use crate::serve::resources::{ForwardLifetime, ListRecorder};
+use crate::transport::stall::{self, PauseHint, StallSignal, WaitingSide};
 use crate::watch::WatchBody;
 
 /// One of the bodies that clients get. `F` is what comes from elsewhere.
 #[derive(Debug)]
 pub enum AnswerBody<F> {
     /// All of it at once, with its length.
-    Whole(Option<Pieces>),
+    Whole(Option<BufList>),
     /// A stream of one piece or none, whose length is not told beforehand.
-    Stream(Option<Pieces>),
+    Stream(Option<BufList>),
     /// A list, streamed from a snapshot.
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the others.
     Watch(Box<WatchBody>),
     /// From upstream, and how long that may take.
-    Forwarded(F, Lasting),
+    Forwarded(F, ForwardLifetime),
 }
 
 /// A list that leaves as it is, or compressed.
@@ -43,19 +43,19 @@ pub(super) enum Listing {
 pub struct MeasuredList {
     list: Listing,
     started: Instant,
-    tally: Option<Arc<dyn ListTally>>,
+    tally: Option<Arc<dyn ListRecorder>>,
     /// Given back with the list, or before if its client does not take it.
-    place: Option<ListPlace>,
+    place: Option<ListPermit>,
     /// Of the audit log.
-    pub(super) trail: Option<Trail>,
+    pub(super) trail: Option<AuditTrail>,
 }
 
 impl MeasuredList {
     pub(super) fn new(
         list: Listing,
         started: Instant,
-        tally: Option<Arc<dyn ListTally>>,
-        place: Option<ListPlace>,
+        tally: Option<Arc<dyn ListRecorder>>,
+        place: Option<ListPermit>,
     ) -> Self {
         Self {
             list,
@@ -71,7 +71,7 @@ impl MeasuredList {
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         if let Some(place) = &mut self.place {
             ready!(place.poll_work(context));
         }
@@ -105,16 +105,16 @@ impl Drop for MeasuredList {
 impl<F> AnswerBody<F> {
     /// All of it at once.
     pub fn whole(bytes: Bytes) -> Self {
-        Self::Whole(Some(bytes.into()).filter(|pieces: &Pieces| !pieces.is_empty()))
+        Self::Whole(Some(bytes.into()).filter(|pieces: &BufList| !pieces.is_empty()))
     }
 
     /// Whether the answer ends by itself, and soon; `None` if its client may pause for as long as it likes.
     const fn ends(&self) -> Option<bool> {
         match self {
             Self::Whole(_) | Self::Stream(_) | Self::List(_) => Some(true),
-            Self::Watch(_) | Self::Forwarded(_, Lasting::Watch) => Some(false),
-            Self::Forwarded(_, Lasting::Short) => Some(true),
-            Self::Forwarded(_, Lasting::Long) => None,
+            Self::Watch(_) | Self::Forwarded(_, ForwardLifetime::Watch) => Some(false),
+            Self::Forwarded(_, ForwardLifetime::Short) => Some(true),
+            Self::Forwarded(_, ForwardLifetime::Long) => None,
         }
     }
 }
@@ -128,7 +128,7 @@ where
     fn poll_any(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         match self {
             Self::Whole(pieces) | Self::Stream(pieces) => {
                 Poll::Ready(pieces.take().map(|pieces| Ok(Frame::data(pieces))))
@@ -141,7 +141,7 @@ where
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 Poll::Ready(frame.map(|frame| {
                     frame
-                        .map(|frame| frame.map_data(Pieces::from))
+                        .map(|frame| frame.map_data(BufList::from))
                         .map_err(Into::into)
                 }))
             }
@@ -153,21 +153,21 @@ impl<F> Body for AnswerBody<F>
 where
     F: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, BoxError>>> {
         let this = self.get_mut();
         let polled = this.poll_any(context);
         if let Some(ends) = this.ends() {
             let waits = match &polled {
-                Poll::Ready(_) => Waits::Server,
-                Poll::Pending => Waits::Client,
+                Poll::Ready(_) => WaitingSide::Server,
+                Poll::Pending => WaitingSide::Client,
             };
-            stall::say(Word { waits, ends });
+            stall::say(StallSignal { waits, ends });
         }
         polled
     }
@@ -199,7 +199,7 @@ where
     }
 }
 
-impl<F: Body> Pauses for AnswerBody<F> {
+impl<F: Body> PauseHint for AnswerBody<F> {
     fn pauses(&self) -> bool {
         match self {
             Self::Whole(pieces) | Self::Stream(pieces) => pieces.is_none(),
@@ -208,9 +208,9 @@ impl<F: Body> Pauses for AnswerBody<F> {
                 Listing::Compressed(list) => list.is_end_stream(),
             },
             Self::Watch(watch) => watch.pauses(),
-            Self::Forwarded(body, Lasting::Short) => body.is_end_stream(),
+            Self::Forwarded(body, ForwardLifetime::Short) => body.is_end_stream(),
             // Whether upstream has more to say nobody knows.
-            Self::Forwarded(_, Lasting::Watch | Lasting::Long) => false,
+            Self::Forwarded(_, ForwardLifetime::Watch | ForwardLifetime::Long) => false,
         }
     }
 }

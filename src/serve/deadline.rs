@@ -14,7 +14,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The time a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum RequestTimeout {
     /// So long.
     Until(Duration),
     /// A watch ends by other rules.
@@ -23,7 +23,7 @@ pub(super) enum Patience {
     Unknown,
 }
 
-impl Patience {
+impl RequestTimeout {
     pub(super) fn of(query: &Query, verb: Verb) -> Self {
         if verb == Verb::Watch {
             return Self::Endless;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_list_has_a_minute_or_what_it_asks_for() {
-        let until = |millis| Patience::Until(Duration::from_millis(millis));
+        let until = |millis| RequestTimeout::Until(Duration::from_millis(millis));
         for (query, expected) in [
             ("", until(60_000)),
             ("timeout=", until(60_000)),
@@ -82,15 +82,22 @@ mod tests {
             ("timeout=5s", until(5_000)),
             ("timeout=250ms", until(250)),
             ("timeout=2m", until(60_000)),
-            ("timeout=5", Patience::Unknown),
-            ("timeout=-5s", Patience::Unknown),
-            ("timeout=1.5s", Patience::Unknown),
-            ("timeout=99999999999999999h", Patience::Unknown),
-            ("timeout=s", Patience::Unknown),
+            ("timeout=5", RequestTimeout::Unknown),
+            ("timeout=-5s", RequestTimeout::Unknown),
+            ("timeout=1.5s", RequestTimeout::Unknown),
+            ("timeout=99999999999999999h", RequestTimeout::Unknown),
+            ("timeout=s", RequestTimeout::Unknown),
         ] {
             let query = Query::parse(Some(query));
-            assert_eq!(Patience::of(&query, Verb::List), expected, "{query:?}");
-            assert_eq!(Patience::of(&query, Verb::Watch), Patience::Endless);
+            assert_eq!(
+                RequestTimeout::of(&query, Verb::List),
+                expected,
+                "{query:?}"
+            );
+            assert_eq!(
+                RequestTimeout::of(&query, Verb::Watch),
+                RequestTimeout::Endless
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
-use crate::view::Served;
+use crate::view::ServedResource;
 
 /// kube-apiserver's patience.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
@@ -21,7 +21,7 @@ pub(super) struct FreshError {
 }
 
 impl FreshError {
-    pub(super) fn new(requested: ResourceVersion, served: &Served) -> Self {
+    pub(super) fn new(requested: ResourceVersion, served: &ServedResource) -> Self {
         Self {
             requested,
             current: served.hub.reached().version,
@@ -34,7 +34,11 @@ impl FreshError {
 }
 
 /// Waits until the resource's views have reached `version`, for so long; whether they have.
-pub async fn wait_until(served: &Served, version: ResourceVersion, patience: Duration) -> bool {
+pub async fn wait_until(
+    served: &ServedResource,
+    version: ResourceVersion,
+    patience: Duration,
+) -> bool {
     if served.hub.reached().version >= version {
         return true;
     }

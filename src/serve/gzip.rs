@@ -10,8 +10,8 @@ use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
 pub use encoder::Encoder;
-pub use maker::{BlockMaker, NotMade};
-pub use member::Member;
+pub use maker::{BlockCompressor, CompressError};
+pub use member::GzipMember;
 
 /// Bodies up to this length are sent as they are.
 pub const PLAIN_LEN_MAX: usize = 128 << 10;

@@ -15,17 +15,19 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use crate::cache::{Chunk, Kept, Measured, Snapshot};
-use crate::protocol::Pieces;
-use crate::protocol::Stretch;
+use crate::cache::{BlockFormat, Chunk, LengthForm, Snapshot};
+use crate::protocol::BufList;
+use crate::protocol::ItemRange;
 use crate::resource::{Encoding, Layout, Object, ResourceKind};
 use crate::view::selector::Selector;
 use crate::view::walk::Walk;
-use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{
+    ManagedFields, MetaVersion, ObjectFormat, ObjectPart, Projection, ProjectionError,
+};
 pub use compressed::{BlockCounts, CompressedList, LengthCheck};
 use envelope::{Envelope, IndentedItem, ListMeta};
 pub use measure::Measure;
-use run::PartialRun;
+use run::PartialSegment;
 pub use search::PageSearch;
 use spliced::Spliced;
 use step::Budget;
@@ -52,13 +54,13 @@ pub struct PageRequest<'a> {
 
 /// One page: what its envelope says, and its items.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct SnapshotPage {
     meta: ListMeta,
-    items: Items,
+    items: PageItems,
 }
 
 #[derive(Clone, Debug)]
-enum Items {
+enum PageItems {
     /// Everything from here on that matches, found while it is sent.
     Rest {
         snapshot: Arc<Snapshot>,
@@ -69,12 +71,12 @@ enum Items {
     Found(Vec<Object>),
 }
 
-impl Page {
+impl SnapshotPage {
     /// Looks at the next object in scope; `Some(None)` if it is not on the page.
     fn look(&mut self) -> Option<Option<Object>> {
         match &mut self.items {
-            Items::Found(items) => items.pop().map(Some),
-            Items::Rest {
+            PageItems::Found(items) => items.pop().map(Some),
+            PageItems::Rest {
                 snapshot,
                 walk,
                 selector,
@@ -88,22 +90,22 @@ impl Page {
 
 /// How items are written.
 #[derive(Clone, Copy, Debug)]
-struct ItemForm {
+struct ItemFormat {
     layout: Layout,
     /// How the cache's objects are written.
     source: Encoding,
     /// What is done to the items, if anything.
-    cut: Option<Cut>,
+    cut: Option<Projection>,
     indented: bool,
 }
 
-impl ItemForm {
+impl ItemFormat {
     /// Items of `kind` as `rendition` has them, not indented.
-    fn new(kind: &ResourceKind, rendition: Rendition) -> Self {
+    fn new(kind: &ResourceKind, rendition: ObjectFormat) -> Self {
         Self {
             layout: kind.layout,
             source: kind.encoding,
-            cut: Cut::new(rendition, kind),
+            cut: Projection::new(rendition, kind),
             indented: false,
         }
     }
@@ -114,20 +116,22 @@ impl ItemForm {
     }
 
     /// Under what name lengths of items are kept.
-    fn measured(self) -> Measured {
+    fn measured(self) -> LengthForm {
         let Some(rendition) = self.cut.map(|cut| cut.rendition()) else {
-            return Measured::Whole;
+            return LengthForm::Whole;
         };
         match (rendition.form, rendition.managed_fields) {
-            (Form::Whole, ManagedFields::Kept) => Measured::Whole,
-            (Form::Whole, ManagedFields::Dropped) => Measured::WithoutManagedFields,
-            (Form::Metadata(_), ManagedFields::Kept) => Measured::Metadata,
-            (Form::Metadata(_), ManagedFields::Dropped) => Measured::MetadataWithoutManagedFields,
+            (ObjectPart::Whole, ManagedFields::Kept) => LengthForm::Whole,
+            (ObjectPart::Whole, ManagedFields::Dropped) => LengthForm::WithoutManagedFields,
+            (ObjectPart::Metadata(_), ManagedFields::Kept) => LengthForm::Metadata,
+            (ObjectPart::Metadata(_), ManagedFields::Dropped) => {
+                LengthForm::MetadataWithoutManagedFields
+            }
         }
     }
 
     /// Length of one item that is not indented.
-    fn item_len(self, object: &Object) -> Result<usize, CutError> {
+    fn item_len(self, object: &Object) -> Result<usize, ProjectionError> {
         match self.cut {
             None => Ok(object.list_item_bytes(self.layout).len()),
             Some(cut) => Ok(cut.list_item(object)?.len()),
@@ -135,7 +139,7 @@ impl ItemForm {
     }
 
     /// One item, in JSON without its opening brace; not indented yet.
-    fn item(self, object: &Object) -> Result<Bytes, CutError> {
+    fn item(self, object: &Object) -> Result<Bytes, ProjectionError> {
         match self.cut {
             None => Ok(object.list_item(self.layout)),
             Some(cut) => cut.list_item(object),
@@ -143,7 +147,10 @@ impl ItemForm {
     }
 
     /// One item as it is sent, in parts of bounded length.
-    fn parts(self, object: &Object) -> Result<impl Iterator<Item = Bytes> + use<>, CutError> {
+    fn parts(
+        self,
+        object: &Object,
+    ) -> Result<impl Iterator<Item = Bytes> + use<>, ProjectionError> {
         let item = self.item(object)?;
         let (plain, indented) = match self.indented {
             true => (None, Some(IndentedItem::new(item))),
@@ -158,19 +165,19 @@ impl ItemForm {
     }
 
     /// Under what name blocks of this form are kept. Of rare forms none are.
-    fn kept(self) -> Option<Kept> {
-        let metadata = |encoding| Rendition {
+    fn kept(self) -> Option<BlockFormat> {
+        let metadata = |encoding| ObjectFormat {
             encoding,
-            form: Form::Metadata(MetaVersion::V1),
+            form: ObjectPart::Metadata(MetaVersion::V1),
             managed_fields: ManagedFields::Kept,
         };
         match self.cut {
             _ if self.indented => None,
-            None => Some(Kept::Whole),
-            Some(cut) if cut.rendition() == metadata(self.source) => Some(Kept::Metadata),
+            None => Some(BlockFormat::Whole),
+            Some(cut) if cut.rendition() == metadata(self.source) => Some(BlockFormat::Metadata),
             // A resource has a cache for each encoding that it has; metadata alone is translated.
             Some(cut) => {
-                (cut.rendition() == metadata(Encoding::Protobuf)).then_some(Kept::Translated)
+                (cut.rendition() == metadata(Encoding::Protobuf)).then_some(BlockFormat::Translated)
             }
         }
     }
@@ -179,18 +186,18 @@ impl ItemForm {
 /// Streams a page: envelope, items as they are in memory or cut out of it, envelope.
 #[derive(Clone, Debug)]
 pub struct ListBody {
-    page: Page,
-    form: ItemForm,
+    page: SnapshotPage,
+    form: ItemFormat,
     envelope: Envelope,
-    place: Place,
+    place: ListPhase,
     /// Why it cannot go on: an object that cannot be made fit for it.
-    broken: Option<CutError>,
+    broken: Option<ProjectionError>,
     /// Items sent, for metrics.
     items: usize,
     /// What of the next frame is made.
-    partial_frame: Pieces,
+    partial_frame: BufList,
     /// What of the next run is found, where the list is compressed.
-    partial_run: PartialRun,
+    partial_run: PartialSegment,
     /// The rest of an item that is indented.
     begun_item: Option<IndentedItem>,
     /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
@@ -201,7 +208,7 @@ pub struct ListBody {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListPhase {
     Head,
     Items,
     End,
@@ -210,19 +217,24 @@ enum Place {
 impl ListBody {
     /// The body of a page of this kind of object, whose items are so long together, as [`Measure`] says.
     #[must_use]
-    pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition, items_len: usize) -> Self {
-        let form = ItemForm::new(kind, rendition);
+    pub fn new(
+        page: SnapshotPage,
+        kind: &ResourceKind,
+        rendition: ObjectFormat,
+        items_len: usize,
+    ) -> Self {
+        let form = ItemFormat::new(kind, rendition);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
         let spliced = Spliced::new(form.cut, &envelope);
         Self {
             page,
             form,
             envelope,
-            place: Place::Head,
+            place: ListPhase::Head,
             broken: None,
             items: 0,
-            partial_frame: Pieces::default(),
-            partial_run: PartialRun::default(),
+            partial_frame: BufList::default(),
+            partial_run: PartialSegment::default(),
             begun_item: None,
             begun: None,
             spliced,
@@ -239,13 +251,13 @@ impl ListBody {
     }
 
     /// Goes on a little with the next frame: it is there when it is whole, `None` when the list is complete.
-    pub fn step(&mut self) -> Poll<Option<Pieces>> {
+    pub fn step(&mut self) -> Poll<Option<BufList>> {
         match self.place {
-            Place::Head => self.partial_frame.push(self.envelope.head.clone()),
-            Place::Items => {}
-            Place::End => return Poll::Ready(None),
+            ListPhase::Head => self.partial_frame.push(self.envelope.head.clone()),
+            ListPhase::Items => {}
+            ListPhase::End => return Poll::Ready(None),
         }
-        self.place = Place::Items;
+        self.place = ListPhase::Items;
         let mut pieces = std::mem::take(&mut self.partial_frame);
         let mut budget = Budget::default();
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
@@ -259,14 +271,18 @@ impl ListBody {
                 // A list without its end is no list; one that left an object out would say that it is gone.
                 Err(error) => self.broken = Some(error),
             }
-            self.place = Place::End;
+            self.place = ListPhase::End;
             break;
         }
         Poll::Ready(Some(pieces))
     }
 
     /// Looks at what is next, a chunk or one object, and adds what of it is on the page; false if there is no more.
-    fn push_next(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
+    fn push_next(
+        &mut self,
+        pieces: &mut BufList,
+        budget: &mut Budget,
+    ) -> Result<bool, ProjectionError> {
         if let Some(part) = self.begun_item.as_mut().and_then(Iterator::next) {
             pieces.push(part);
             return Ok(true);
@@ -298,7 +314,11 @@ impl ListBody {
     ///
     /// # Errors
     /// One of them cannot be cut.
-    fn push_chunk(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
+    fn push_chunk(
+        &mut self,
+        pieces: &mut BufList,
+        budget: &mut Budget,
+    ) -> Result<bool, ProjectionError> {
         if !self.form.is_as_kept() && self.spliced.is_none() {
             return Ok(false);
         }
@@ -314,14 +334,14 @@ impl ListBody {
             }
             let room = FRAME_LEN.saturating_sub(pieces.len());
             let items = spliced.items(&chunk, start, (is_begun, room));
-            let (items, count) = items.ok_or(CutError::NoMetadata)?;
+            let (items, count) = items.ok_or(ProjectionError::NoMetadata)?;
             pieces.push(items);
             count
         } else {
             if !is_begun {
                 pieces.push(self.envelope.opening.clone());
             }
-            let stretch = Stretch {
+            let stretch = ItemRange {
                 chunk: &chunk,
                 layout: self.form.layout,
                 start,
@@ -357,8 +377,8 @@ impl ListBody {
     ///
     /// # Errors
     /// The body, with its first frame, when the list is longer.
-    pub fn sized(self, first: Pieces) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
-        if self.place == Place::End && self.broken.is_none() && first.len() <= SIZED_LEN_MAX {
+    pub fn sized(self, first: BufList) -> Result<(BufList, usize), Box<(BufList, Self)>> {
+        if self.place == ListPhase::End && self.broken.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
             Err(Box::new((first, self)))
@@ -369,7 +389,7 @@ impl ListBody {
 /// A [`ListBody`] with its first frame made ahead.
 #[derive(Debug)]
 pub struct StreamedList {
-    first: Option<Pieces>,
+    first: Option<BufList>,
     rest: ListBody,
 }
 
@@ -381,8 +401,8 @@ impl StreamedList {
     }
 }
 
-impl From<Box<(Pieces, ListBody)>> for StreamedList {
-    fn from(streamed: Box<(Pieces, ListBody)>) -> Self {
+impl From<Box<(BufList, ListBody)>> for StreamedList {
+    fn from(streamed: Box<(BufList, ListBody)>) -> Self {
         let (first, rest) = *streamed;
         Self {
             first: Some(first),
@@ -392,13 +412,13 @@ impl From<Box<(Pieces, ListBody)>> for StreamedList {
 }
 
 impl Body for StreamedList {
-    type Data = Pieces;
-    type Error = CutError;
+    type Data = BufList;
+    type Error = ProjectionError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, CutError>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, ProjectionError>>> {
         let next = match self.first.take() {
             Some(first) => Some(first),
             None => ready!(step::in_turn(self.rest.step(), context)),
@@ -408,7 +428,7 @@ impl Body for StreamedList {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.place == Place::End && self.rest.broken.is_none()
+        self.first.is_none() && self.rest.place == ListPhase::End && self.rest.broken.is_none()
     }
 }
 

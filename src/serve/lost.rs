@@ -1,16 +1,16 @@
 //! Watches that begin in a history that upstream no longer has. Upstream does not notice, and would leave out events: their clients are
 //! told to list again.
 
-use super::{Answer, AnswerBody, Asked, Service, typed};
+use super::{AnswerBody, ReadRequest, Service, ServiceResponse, typed};
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::Encoding;
 use crate::serve::resources::{ForwardPermit, Resources};
-use crate::view::Served;
+use crate::view::ServedResource;
 
 impl<R: Resources> Service<R> {
     /// The answer to a watch that would be forwarded for want of a cache, although it may begin in a lost history.
-    pub(super) fn lost_watch(&self, asked: &Asked) -> Option<Answer<R>> {
+    pub(super) fn lost_watch(&self, asked: &ReadRequest) -> Option<ServiceResponse<R>> {
         let options = asked.options.as_ref().ok()?;
         let is_watch = asked.verb == Verb::Watch;
         let plan = is_watch.then(|| WatchPlan::decide(options))?.ok()?;
@@ -28,8 +28,8 @@ impl<R: Resources> Service<R> {
     /// The right to have a watch forwarded instead of telling its client to list again, where it begins before the history.
     pub(super) fn permit_before_history(
         &self,
-        asked: &Asked,
-        (start, served): (WatchStart, &Served),
+        asked: &ReadRequest,
+        (start, served): (WatchStart, &ServedResource),
         status: &Status,
     ) -> Option<ForwardPermit> {
         let WatchStart::After(version) = start else {
@@ -44,7 +44,7 @@ impl<R: Resources> Service<R> {
 }
 
 /// The same for a watch that has a cache, but finds no room.
-pub(super) fn lost_start(start: WatchStart, served: &Served) -> Option<Status> {
+pub(super) fn lost_start(start: WatchStart, served: &ServedResource) -> Option<Status> {
     let WatchStart::After(version) = start else {
         return None;
     };

@@ -8,18 +8,18 @@ use tokio::time::timeout;
 use super::asked::is_for_people;
 use super::deadline::{LIMIT, overdue};
 use super::record::{decision, response_status};
-use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, stamped};
-use crate::audit::event::{Decision, ResponseStatus};
+use super::{AnswerBody, ReadRequest, Service, ServiceResponse, accept, audit_id, stamped};
+use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
-use crate::auth::caller::{Caller, PeerIdentity, Refusal};
+use crate::auth::caller::{Caller, CallerRefusal, PeerIdentity};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
 use crate::metrics::AuthRefusal;
 use crate::protocol::request::{
     PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
 };
-use crate::protocol::status::{Denied, PlainText, Status, StatusForm};
+use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
 use crate::resource::Gvr;
 use crate::serve::resources::{Permission, Resources, expiry};
 
@@ -27,10 +27,10 @@ impl<R: Resources> Service<R> {
     /// Authenticates the caller and authorizes what it asks for; `None` where callers are not told apart.
     pub(super) async fn permission(
         &self,
-        asked: &mut Asked,
+        asked: &mut ReadRequest,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Result<Option<Permission>, Refusal> {
+    ) -> Result<Option<Permission>, CallerRefusal> {
         let Some(guard) = &self.guard else {
             asked.trail = self.trail(request, audit_id, None);
             return Ok(None);
@@ -40,7 +40,7 @@ impl<R: Resources> Service<R> {
         let caller = guard.authenticate(headers, &peer).await?;
         asked.trail = self.trail_of(request, audit_id, &caller);
         let Authorization { lease, verdict } = guard.authorize(&caller, &access).await?;
-        asked.decide(|| Decision::Allow(verdict.reason.clone()));
+        asked.decide(|| AuditDecision::Allow(verdict.reason.clone()));
         Ok(Some(Permission {
             expires_at: expiry(&caller),
             caller: caller.into(),
@@ -51,10 +51,10 @@ impl<R: Resources> Service<R> {
     /// [`Self::denial`] of a list or a watch, recorded.
     pub(super) fn denied(
         &self,
-        asked: &Asked,
+        asked: &ReadRequest,
         request: &Request<Incoming>,
-        (refusal, audit_id): (&Refusal, &HeaderValue),
-    ) -> Option<Answer<R>> {
+        (refusal, audit_id): (&CallerRefusal, &HeaderValue),
+    ) -> Option<ServiceResponse<R>> {
         let answer = self.denial(refusal, request.uri(), asked.status_form)?;
         if asked.trail.is_some() {
             asked.decide(|| decision(refusal));
@@ -69,17 +69,17 @@ impl<R: Resources> Service<R> {
     /// judges the caller itself.
     pub(super) fn denial(
         &self,
-        refusal: &Refusal,
+        refusal: &CallerRefusal,
         uri: &Uri,
         form: Option<StatusForm>,
-    ) -> Option<Answer<R>> {
+    ) -> Option<ServiceResponse<R>> {
         let (label, answer) = match refusal {
-            Refusal::Forward => return None,
-            Refusal::Unauthorized => {
+            CallerRefusal::Forward => return None,
+            CallerRefusal::Unauthorized => {
                 let answer = Status::unauthorized().to_response_in(form?);
                 (AuthRefusal::Unauthorized, answer)
             }
-            Refusal::Forbidden {
+            CallerRefusal::Forbidden {
                 user,
                 access,
                 reason,
@@ -87,13 +87,13 @@ impl<R: Resources> Service<R> {
                 let answer = forbidden(&user.name, access, reason).to_response_in(form?);
                 (AuthRefusal::Forbidden, answer)
             }
-            Refusal::BadRequest { message } => {
+            CallerRefusal::BadRequest { message } => {
                 let mut answer = Status::bad_request(message.as_str()).to_response_in(form?);
                 let headers = answer.headers_mut();
                 headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 (AuthRefusal::Failed, answer)
             }
-            Refusal::Failed { message } => {
+            CallerRefusal::Failed { message } => {
                 let target = uri.path_and_query().map_or("/", |target| target.as_str());
                 let answer = PlainText::authorizer_failed(target, message).to_response();
                 (AuthRefusal::Failed, answer)
@@ -112,7 +112,7 @@ impl<R: Resources> Service<R> {
     pub(super) async fn set_forwarding(
         &self,
         request: &mut Request<Incoming>,
-    ) -> Result<(), Box<Answer<R>>> {
+    ) -> Result<(), Box<ServiceResponse<R>>> {
         let Some(guard) = &self.guard else {
             return Ok(());
         };
@@ -162,7 +162,11 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    fn unforwarded(&self, refusal: &Refusal, request: &Request<Incoming>) -> Box<Answer<R>> {
+    fn unforwarded(
+        &self,
+        refusal: &CallerRefusal,
+        request: &Request<Incoming>,
+    ) -> Box<ServiceResponse<R>> {
         let form = match refusal_form(&accept(request)) {
             Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
             // Nobody else can write it.
@@ -220,17 +224,21 @@ fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
 }
 
 /// A refusal as the audit log has it.
-fn recorded(refusal: &Refusal) -> ResponseStatus {
+fn recorded(refusal: &CallerRefusal) -> ResponseStatus {
     match refusal {
-        Refusal::Unauthorized | Refusal::Forward => response_status(&Status::unauthorized()),
-        Refusal::Forbidden {
+        CallerRefusal::Unauthorized | CallerRefusal::Forward => {
+            response_status(&Status::unauthorized())
+        }
+        CallerRefusal::Forbidden {
             user,
             access,
             reason,
         } => response_status(&forbidden(&user.name, access, reason)),
-        Refusal::BadRequest { message } => response_status(&Status::bad_request(message.as_str())),
+        CallerRefusal::BadRequest { message } => {
+            response_status(&Status::bad_request(message.as_str()))
+        }
         // Plain text, no Status.
-        Refusal::Failed { .. } => ResponseStatus::of_code(500),
+        CallerRefusal::Failed { .. } => ResponseStatus::of_code(500),
     }
 }
 
@@ -238,7 +246,7 @@ fn recorded(refusal: &Refusal) -> ResponseStatus {
 fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
     match access {
         Access::Path { verb, path } => Status::forbidden_path(user, verb, path, reason),
-        Access::Resource(access) => Status::forbidden(&Denied {
+        Access::Resource(access) => Status::forbidden(&ForbiddenAccess {
             user,
             verb: &access.verb,
             resource: &Gvr::new(&access.group, &access.version, &access.resource),

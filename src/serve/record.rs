@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::{AnswerBody, Asked, Service};
-use crate::audit::event::{Decision, ObjectReference, ResponseStatus};
+use super::{AnswerBody, ReadRequest, Service};
+use crate::audit::event::{AuditDecision, ObjectReference, ResponseStatus};
 use crate::audit::request::{self, ConnectionAddress};
-use crate::audit::{Audit, Trail};
-use crate::auth::caller::{Caller, Refusal};
+use crate::audit::{Audit, AuditTrail};
+use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::user::User;
-use crate::protocol::request::{Query, Target, authorized_name, decoded_path, verb};
+use crate::protocol::request::{Query, RequestTarget, authorized_name, decoded_path, verb};
 use crate::protocol::status::Status;
 use crate::serve::resources::Resources;
 
@@ -29,7 +29,7 @@ impl<R: Resources> Service<R> {
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
         user: Option<&Arc<User>>,
-    ) -> Option<Trail> {
+    ) -> Option<AuditTrail> {
         let audit = self.audit.as_ref()?;
         audit.begin(described(request, audit_id)?, user)
     }
@@ -40,7 +40,7 @@ impl<R: Resources> Service<R> {
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
         caller: &Caller,
-    ) -> Option<Trail> {
+    ) -> Option<AuditTrail> {
         let trail = self.trail(request, audit_id, Some(caller.authenticated()))?;
         if caller.impersonator.is_some() {
             trail.impersonate(&caller.user);
@@ -53,14 +53,14 @@ impl<R: Resources> Service<R> {
         &self,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
-        (refusal, status): (&Refusal, ResponseStatus),
+        (refusal, status): (&CallerRefusal, ResponseStatus),
     ) {
         let user = match refusal {
-            Refusal::Forbidden { user, .. } => Some(user),
-            Refusal::Unauthorized
-            | Refusal::BadRequest { .. }
-            | Refusal::Failed { .. }
-            | Refusal::Forward => None,
+            CallerRefusal::Forbidden { user, .. } => Some(user),
+            CallerRefusal::Unauthorized
+            | CallerRefusal::BadRequest { .. }
+            | CallerRefusal::Failed { .. }
+            | CallerRefusal::Forward => None,
         };
         if let Some(trail) = self.trail(request, audit_id, user) {
             trail.respond(status);
@@ -68,9 +68,9 @@ impl<R: Resources> Service<R> {
     }
 }
 
-impl Asked {
+impl ReadRequest {
     /// Records what authorization said.
-    pub(super) fn decide(&self, decision: impl FnOnce() -> Decision) {
+    pub(super) fn decide(&self, decision: impl FnOnce() -> AuditDecision) {
         if let Some(trail) = &self.trail {
             trail.decide(decision());
         }
@@ -86,7 +86,7 @@ impl Asked {
 
 impl<F> AnswerBody<F> {
     /// Held until the answer is over. One that is sent in one piece is over at once.
-    pub(super) fn hold(&mut self, trail: &Trail) {
+    pub(super) fn hold(&mut self, trail: &AuditTrail) {
         match self {
             Self::List(list) => list.trail = Some(trail.clone()),
             Self::Watch(watch) => watch.record(trail.clone()),
@@ -96,13 +96,13 @@ impl<F> AnswerBody<F> {
 }
 
 /// The decision of authorization that refuses a request.
-pub(super) fn decision(refusal: &Refusal) -> Decision {
+pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
     match refusal {
-        Refusal::Forbidden { reason, .. } => Decision::Forbid(reason.clone()),
-        Refusal::Unauthorized
-        | Refusal::BadRequest { .. }
-        | Refusal::Failed { .. }
-        | Refusal::Forward => Decision::Error,
+        CallerRefusal::Forbidden { reason, .. } => AuditDecision::Forbid(reason.clone()),
+        CallerRefusal::Unauthorized
+        | CallerRefusal::BadRequest { .. }
+        | CallerRefusal::Failed { .. }
+        | CallerRefusal::Forward => AuditDecision::Error,
     }
 }
 
@@ -123,8 +123,8 @@ pub fn response_status(status: &Status) -> ResponseStatus {
 fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
     let (uri, headers) = (request.uri(), request.headers());
     let query = Query::parse(uri.query());
-    let (verb, object) = match Target::parse(uri).ok()? {
-        Target::Resource(path) => {
+    let (verb, object) = match RequestTarget::parse(uri).ok()? {
+        RequestTarget::Resource(path) => {
             let verb = verb(request.method(), &path, &query);
             let object = ObjectReference {
                 name: authorized_name(&path, verb, &query).unwrap_or_default(),
@@ -136,7 +136,7 @@ fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<requ
             };
             (verb.as_str().to_owned(), Some(object))
         }
-        Target::NonResource => (request.method().as_str().to_ascii_lowercase(), None),
+        RequestTarget::NonResource => (request.method().as_str().to_ascii_lowercase(), None),
     };
     let address = request.extensions().get::<ConnectionAddress>();
     let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.0);

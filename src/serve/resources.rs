@@ -20,14 +20,14 @@ use crate::fairness::Permit;
 use crate::metrics::ListenerMetrics;
 use crate::protocol::request::Verb;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
-use crate::view::Served;
-use crate::watch::WatchTally;
+use crate::view::ServedResource;
+use crate::watch::WatchRecorder;
 
 /// Whether a resource is answered from memory.
 #[derive(Debug)]
 pub enum Availability {
     /// Its cache is ready.
-    Ready(Served),
+    Ready(ServedResource),
     /// Its cache is being filled: the client shall come again after so many seconds (protocol.md §6.9).
     Filling {
         /// For Retry-After.
@@ -102,7 +102,7 @@ pub fn expiry(caller: &Caller) -> Option<Instant> {
 /// How long a forwarded request lasts, and so how its client is judged that does not take the answer. The answer has it as an
 /// extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lasting {
+pub enum ForwardLifetime {
     /// It ends soon. So it does without the extension.
     #[default]
     Short,
@@ -134,7 +134,7 @@ pub enum Latest {
 
 /// One answered request, for counting.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
+pub struct RequestOutcome<'a> {
     /// The cache that was asked, or would have been.
     pub key: &'a CacheKey,
     /// What was asked.
@@ -144,7 +144,7 @@ pub struct Answered<'a> {
 }
 
 /// Told of each list that has left, whole or in part.
-pub trait ListTally: Send + Sync + std::fmt::Debug {
+pub trait ListRecorder: Send + Sync + std::fmt::Debug {
     /// So many objects went out, the last of them so long after the request.
     fn listed(&self, objects: usize, took: Duration);
 
@@ -199,9 +199,9 @@ pub trait Resources: Send + Sync + 'static {
 
     /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
     /// who ask meanwhile.
-    fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;
+    fn latest(&self, served: &ServedResource) -> impl Future<Output = Latest> + Send;
 
-    /// Answers a request that is not answered from memory. See [`Lasting`]. Where callers are told apart, its [`Forwarding`] is an
+    /// Answers a request that is not answered from memory. See [`ForwardLifetime`]. Where callers are told apart, its [`Forwarding`] is an
     /// extension of the request, and so is its [`Permission`] if it was authorized.
     fn forward(
         &self,
@@ -209,10 +209,10 @@ pub trait Resources: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
 
     /// Where the streams of a resource are counted.
-    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally>;
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;
 
     /// Where the lists of a resource are counted, if anywhere.
-    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListTally>> {
+    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
         None
     }
 
@@ -222,5 +222,5 @@ pub trait Resources: Send + Sync + 'static {
     }
 
     /// Told of each request for a known resource that was answered, by memory or by upstream.
-    fn answered(&self, answered: Answered<'_>);
+    fn answered(&self, answered: RequestOutcome<'_>);
 }

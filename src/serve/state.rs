@@ -9,12 +9,12 @@ use super::Service;
 use super::fresh::{FreshError, WAIT, wait_until};
 use crate::cache::Snapshot;
 use crate::fairness::Peer;
-use crate::protocol::request::{Freshness, ListRead, Marker, Refusal, WatchStart};
+use crate::protocol::request::{EndMarker, Freshness, ListRead, ReadRefusal, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::serve::resources::{Latest, Resources};
 use crate::view::selector::Selector;
-use crate::view::{self, Crowded, Rendition, Served};
+use crate::view::{self, ObjectFormat, ServedResource, TooManyViews};
 use crate::watch::Start;
 
 /// A busy resource passes a version that exists within this; what takes longer is a quiet resource or the future.
@@ -24,7 +24,7 @@ const PASSING: Duration = Duration::from_millis(60);
 const UNDONE_TOGETHER: usize = 64;
 
 /// A state, and the version it stands for: the snapshot's own, or a later one at which it was proven unchanged.
-pub(super) struct State {
+pub(super) struct ReadState {
     snapshot: Arc<Snapshot>,
     version: ResourceVersion,
 }
@@ -35,20 +35,23 @@ impl<R: Resources> Service<R> {
     pub(super) async fn list_state(
         &self,
         read: ListRead,
-        served: &Served,
-    ) -> Result<Arc<Snapshot>, Refusal> {
+        served: &ServedResource,
+    ) -> Result<Arc<Snapshot>, ReadRefusal> {
         let until = Instant::now() + WAIT;
         let state = match read {
-            ListRead::Cached => current(served).map_err(Refusal::Answer)?,
+            ListRead::Cached => current(served).map_err(ReadRefusal::Answer)?,
             ListRead::AtLeast(version) => self
                 .at_least(version, served, until)
                 .await
-                .map_err(Refusal::Answer)?,
+                .map_err(ReadRefusal::Answer)?,
             ListRead::AtLeastNow(version) => {
                 passes(version, served).await?;
-                current(served).map_err(Refusal::Answer)?
+                current(served).map_err(ReadRefusal::Answer)?
             }
-            ListRead::Latest => self.latest(served, until).await.ok_or(Refusal::Forward)?,
+            ListRead::Latest => self
+                .latest(served, until)
+                .await
+                .ok_or(ReadRefusal::Forward)?,
             ListRead::Exact(version) => return self.exact(version, served).await,
         };
         if state.version == state.snapshot.resource_version {
@@ -64,8 +67,8 @@ impl<R: Resources> Service<R> {
     pub(super) async fn watch_state(
         &self,
         start: WatchStart,
-        served: &Served,
-    ) -> Result<Option<State>, Status> {
+        served: &ServedResource,
+    ) -> Result<Option<ReadState>, Status> {
         let until = Instant::now() + WAIT;
         let WatchStart::Initial { freshness, .. } = start else {
             return Ok(None);
@@ -84,26 +87,26 @@ impl<R: Resources> Service<R> {
     /// nothing falls between. What costs more than the open watches leave to this client is forwarded.
     pub(super) async fn watch_start(
         &self,
-        (selector, rendition, peer): (&Selector, Rendition, Peer),
+        (selector, rendition, peer): (&Selector, ObjectFormat, Peer),
         start: WatchStart,
-        state: Option<State>,
-        served: &Served,
-    ) -> Result<(view::Entry, Start), Refusal> {
+        state: Option<ReadState>,
+        served: &ServedResource,
+    ) -> Result<(view::ViewSubscription, Start), ReadRefusal> {
         let join = || {
             let entry = served.hub.join_as(selector, rendition, peer);
-            entry.map_err(|Crowded| Refusal::Forward)
+            entry.map_err(|TooManyViews| ReadRefusal::Forward)
         };
         match start {
             WatchStart::Initial { marker, .. } => {
                 let entry = join()?;
-                let newest = current(served).map_err(Refusal::Answer)?;
+                let newest = current(served).map_err(ReadRefusal::Answer)?;
                 // What was proven of an older version holds for the newest state all the more.
-                let State { snapshot, version } = state
+                let ReadState { snapshot, version } = state
                     .filter(|state| state.version > newest.version)
                     .unwrap_or(newest);
                 let marker = match marker {
-                    Marker::Sent => view::Marker::InitialEventsEnd,
-                    Marker::Omitted => view::Marker::None,
+                    EndMarker::Sent => view::Marker::InitialEventsEnd,
+                    EndMarker::Omitted => view::Marker::None,
                 };
                 let start = Start::Initial {
                     snapshot,
@@ -117,7 +120,7 @@ impl<R: Resources> Service<R> {
                 let version = match freshness {
                     Freshness::Latest => match self.ask(served, Instant::now() + WAIT).await {
                         Latest::At(version) | Latest::Proven(_, version) => version,
-                        Latest::Unknown => return Err(Refusal::Answer(unknown_version())),
+                        Latest::Unknown => return Err(ReadRefusal::Answer(unknown_version())),
                     },
                     Freshness::Any | Freshness::AtLeast(_) => entry.reached.version,
                 };
@@ -126,10 +129,11 @@ impl<R: Resources> Service<R> {
             }
             WatchStart::After(version) => {
                 let entry = join()?;
-                let too_old =
-                    |too_old: crate::cache::TooOld| Status::expired_watch(version, too_old.floor);
+                let too_old = |too_old: crate::cache::VersionTooOld| {
+                    Status::expired_watch(version, too_old.floor)
+                };
                 let sequence = served.cache.resume_after(version);
-                let sequence = sequence.map_err(|e| Refusal::Answer(too_old(e)))?;
+                let sequence = sequence.map_err(|e| ReadRefusal::Answer(too_old(e)))?;
                 Ok((entry, Start::After { sequence, version }))
             }
         }
@@ -142,9 +146,9 @@ impl<R: Resources> Service<R> {
     async fn at_least(
         &self,
         version: ResourceVersion,
-        served: &Served,
+        served: &ServedResource,
         until: Instant,
-    ) -> Result<State, Status> {
+    ) -> Result<ReadState, Status> {
         if !wait_until(served, version, PASSING).await {
             match self.latest(served, until).await {
                 Some(state) if state.version >= version => return Ok(state),
@@ -156,7 +160,7 @@ impl<R: Resources> Service<R> {
     }
 
     /// A state that reflects every write that was finished when it was asked for; `None` if that cannot be told in time.
-    async fn latest(&self, served: &Served, until: Instant) -> Option<State> {
+    async fn latest(&self, served: &ServedResource, until: Instant) -> Option<ReadState> {
         match self.ask(served, until).await {
             Latest::At(version) => {
                 wait_until(served, version, left(until))
@@ -164,12 +168,12 @@ impl<R: Resources> Service<R> {
                     .then_some(())?;
                 current(served).ok()
             }
-            Latest::Proven(snapshot, version) => Some(State { snapshot, version }),
+            Latest::Proven(snapshot, version) => Some(ReadState { snapshot, version }),
             Latest::Unknown => None,
         }
     }
 
-    async fn ask(&self, served: &Served, until: Instant) -> Latest {
+    async fn ask(&self, served: &ServedResource, until: Instant) -> Latest {
         let latest = timeout_at(until, self.resources().latest(served)).await;
         latest.unwrap_or(Latest::Unknown)
     }
@@ -178,21 +182,21 @@ impl<R: Resources> Service<R> {
     async fn exact(
         &self,
         version: ResourceVersion,
-        served: &Served,
-    ) -> Result<Arc<Snapshot>, Refusal> {
+        served: &ServedResource,
+    ) -> Result<Arc<Snapshot>, ReadRefusal> {
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
         let turn = timeout_at(Instant::now() + WAIT, self.rewinding.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         };
         // Somebody may have wanted the same in the meantime.
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
         let rewind = served.cache.rewind(version);
-        let mut rewind = rewind.map_err(|_| Refusal::Forward)?;
+        let mut rewind = rewind.map_err(|_| ReadRefusal::Forward)?;
         while rewind.step(UNDONE_TOGETHER) {
             tokio::task::yield_now().await;
         }
@@ -203,15 +207,18 @@ impl<R: Resources> Service<R> {
 }
 
 /// Whether the state at exactly this version costs nothing; waits a moment for one that is about to be reached.
-pub(super) async fn is_at_hand(version: ResourceVersion, served: &Served) -> Result<bool, Refusal> {
+pub(super) async fn is_at_hand(
+    version: ResourceVersion,
+    served: &ServedResource,
+) -> Result<bool, ReadRefusal> {
     passes(version, served).await?;
     Ok(served.cache.state_at(version).is_some())
 }
 
 /// Waits a moment for a version; what takes longer is for upstream.
-async fn passes(version: ResourceVersion, served: &Served) -> Result<(), Refusal> {
+async fn passes(version: ResourceVersion, served: &ServedResource) -> Result<(), ReadRefusal> {
     let passes = wait_until(served, version, PASSING).await;
-    passes.then_some(()).ok_or(Refusal::Forward)
+    passes.then_some(()).ok_or(ReadRefusal::Forward)
 }
 
 fn left(until: Instant) -> Duration {
@@ -222,12 +229,12 @@ fn unknown_version() -> Status {
     Status::internal_error("the current resource version is not known")
 }
 
-fn current(served: &Served) -> Result<State, Status> {
+fn current(served: &ServedResource) -> Result<ReadState, Status> {
     let snapshot = served
         .cache
         .snapshot()
         .ok_or_else(|| Status::initializing(1))?;
-    Ok(State {
+    Ok(ReadState {
         version: snapshot.resource_version,
         snapshot,
     })

@@ -21,20 +21,20 @@ use crate::fairness::{Peer, Permits};
 use crate::resource::{CacheKey, Layout, ResourceVersion};
 use crate::serve::resources::{FillWait, ForwardPermit, Latest};
 use crate::view::selector::{LabelSelector, Selector};
-use crate::view::{Hub, Rendition};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::view::{Hub, ObjectFormat};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
 
 /// One resource, and answers to be given for the rest.
 struct Stage {
-    served: Served,
+    served: ServedResource,
     filling: bool,
     /// There is no cache, nor will there be one soon.
     is_given_up: bool,
@@ -68,7 +68,7 @@ impl Resources for Stage {
         version <= self.lost
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         self.latest
             .lock()
             .unwrap()
@@ -80,11 +80,11 @@ impl Resources for Stage {
         Response::new(Full::from("forwarded"))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
 struct Scene {
@@ -139,7 +139,7 @@ impl Scene {
         let world = World::after_loss(5, events_max, Arc::clone(&hub) as _, lost);
         let cache = Arc::clone(world.writer.cache());
         let mut stage = Stage {
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
             filling: false,
             is_given_up: false,
             lost: ResourceVersion(lost),
@@ -643,7 +643,7 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
         labels: LabelSelector::parse(&format!("!k{index}")).unwrap(),
         ..Selector::default()
     };
-    let json = Rendition::whole(Encoding::Json);
+    let json = ObjectFormat::whole(Encoding::Json);
     let fill = |peer: Peer| -> Vec<_> {
         let entries = (0..10_000).map(|index| hub.join_as(&absent(index), json, peer));
         entries.map_while(Result::ok).collect()

@@ -4,27 +4,27 @@ use http::Request;
 use hyper::body::Incoming;
 
 use super::asked::{accept, is_for_people};
-use crate::protocol::request::{Purpose, Representation, Verb, negotiate};
+use crate::protocol::request::{AcceptPurpose, Representation, Verb, negotiate};
 use crate::resource::{Encoding, Layout, ResourceKind};
-use crate::view::{Form, Rendition};
+use crate::view::{ObjectFormat, ObjectPart};
 
 /// The server's choice among media types, for either sort of resource.
-pub(super) struct Wishes {
+pub(super) struct Negotiation {
     typed: Representation,
     dynamic: Representation,
 }
 
-impl Wishes {
+impl Negotiation {
     pub(super) fn of(request: &Request<Incoming>, verb: Verb) -> Self {
         let accept = accept(request);
         let purpose = if verb == Verb::Watch {
-            Purpose::Watch
+            AcceptPurpose::Watch
         } else {
-            Purpose::List
+            AcceptPurpose::List
         };
         let of = |layout| {
             let wish = negotiate(&accept, layout, purpose);
-            if purpose == Purpose::List && is_for_people(request) {
+            if purpose == AcceptPurpose::List && is_for_people(request) {
                 wish.indented()
             } else {
                 wish
@@ -59,14 +59,14 @@ impl Wishes {
     }
 
     /// What the client gets from a cache of this kind; `None` if that cannot be made from it.
-    pub(super) fn granted(&self, kind: &ResourceKind) -> Option<Rendition> {
+    pub(super) fn granted(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
         let rendition = match self.of_layout(kind.layout) {
             Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
             Representation::Forward => return None,
         };
         // Whole objects are never written in another encoding; of metadata the gateway knows every field.
         let is_written = kind.encoding == rendition.encoding
-            || kind.encoding == Encoding::Json && matches!(rendition.form, Form::Metadata(_));
+            || kind.encoding == Encoding::Json && matches!(rendition.form, ObjectPart::Metadata(_));
         is_written.then_some(rendition)
     }
 }

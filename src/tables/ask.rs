@@ -4,8 +4,8 @@ use http::header::{ACCEPT, UPGRADE};
 use http::{HeaderValue, Method, Request, Uri};
 
 use crate::protocol::request::{
-    Bookmarks, ListOptions, PathForm, Plan, Query, Read, Target, WatchStart, WatchTimeout,
-    wanted_table,
+    Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestTarget, WatchStart,
+    WatchTimeout, wanted_table,
 };
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
@@ -36,7 +36,7 @@ pub(crate) struct Key {
 
 /// One client's wish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct TableWatchRequest {
     pub(crate) key: Key,
     /// Everything up to here is known to the client.
     pub(crate) after: ResourceVersion,
@@ -48,7 +48,7 @@ pub(crate) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
     let wants_table =
         |accept: &HeaderValue| memchr::memmem::find(accept.as_bytes(), b"as=Table").is_some();
     let query = request.uri().query()?;
-    let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
+    let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
         return None;
     };
     let fits = request.method() == Method::GET
@@ -57,7 +57,7 @@ pub(crate) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
     fits.then_some(path.gvr)
 }
 
-impl Ask {
+impl TableWatchRequest {
     /// Reads a request; `None` for what is forwarded by itself: initial events, bookmarks, other parameters than the usual ones,
     /// upgrades, mistakes.
     pub(crate) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
@@ -65,7 +65,7 @@ impl Ask {
         if headers.contains_key(UPGRADE) {
             return None;
         }
-        let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
+        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
             return None;
         };
         let query = Query::parse(request.uri().query());
@@ -82,9 +82,10 @@ impl Ask {
             .collect();
         let version = wanted_table(&accept)?;
         let options = ListOptions::from_query(&query).ok()?;
-        let Plan::Watch(plan) = Read::decide(&path, &options, &kind_of(&path.gvr, namespaced))
-            .ok()?
-            .plan
+        let ReadPlan::Watch(plan) =
+            CacheRead::decide(&path, &options, &kind_of(&path.gvr, namespaced))
+                .ok()?
+                .plan
         else {
             return None;
         };
@@ -167,12 +168,12 @@ mod tests {
 
     const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-    fn ask(query: &str, headers: &[(&'static str, &str)]) -> Option<Ask> {
+    fn ask(query: &str, headers: &[(&'static str, &str)]) -> Option<TableWatchRequest> {
         let mut request = Request::get(format!("/api/v1/namespaces/a/pods?{query}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Ask::of(&request.body(()).unwrap(), true)
+        TableWatchRequest::of(&request.body(()).unwrap(), true)
     }
 
     #[test]

@@ -12,24 +12,24 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
 use super::Tables;
-use super::ask::Ask;
-use super::kept::{Refused, refused};
+use super::ask::TableWatchRequest;
+use super::kept::{RefusalEffect, refused};
 #[cfg(test)]
-use super::stream::Stream;
-use super::stream::{End, Member};
-use crate::admission::WatchPlace;
-use crate::audit::Trail;
+use super::stream::TableStream;
+use super::stream::{StreamMember, TableStreamEnd};
+use crate::admission::WatchPermit;
+use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::resource::ResourceVersion;
-use crate::view::Seat;
-use crate::watch::{WatchEnd, WatchTally, WatchTotals};
+use crate::view::WatchWaiter;
+use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct TableBody {
     tables: Arc<Tables>,
-    place: Place,
+    place: StreamPosition,
     /// Versions up to this one are known to the client.
     after: ResourceVersion,
     /// Of its events the first tells the columns.
@@ -38,26 +38,26 @@ pub(crate) struct TableBody {
     may_move: bool,
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
-    tally: Arc<dyn WatchTally>,
+    tally: Arc<dyn WatchRecorder>,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
     lease: Option<LeaseHold>,
     /// Of the audit log; held, and never looked at.
-    _trail: Option<Trail>,
-    _admitted: Option<WatchPlace>,
+    _trail: Option<AuditTrail>,
+    _admitted: Option<WatchPermit>,
 }
 
 /// Where a client is in a stream.
 #[derive(Debug)]
-struct Place {
-    member: Member,
-    seat: Seat,
+struct StreamPosition {
+    member: StreamMember,
+    seat: WatchWaiter,
     cursor: Sequence,
 }
 
-impl Place {
-    fn new(member: Member, after: ResourceVersion) -> Self {
+impl StreamPosition {
+    fn new(member: StreamMember, after: ResourceVersion) -> Self {
         let stream = member.stream();
         #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
         let seat = stream.waiting().seat(crate::resource::random() as usize);
@@ -73,7 +73,7 @@ impl Place {
 }
 
 /// What there is for a client.
-enum Gathered {
+enum TableRead {
     Line(Bytes),
     Nothing,
     Lagged,
@@ -82,14 +82,14 @@ enum Gathered {
 impl TableBody {
     pub(super) fn new(
         tables: Arc<Tables>,
-        member: Member,
-        ask: &Ask,
+        member: StreamMember,
+        ask: &TableWatchRequest,
         deadline: Instant,
-        tally: Arc<dyn WatchTally>,
+        tally: Arc<dyn WatchRecorder>,
     ) -> Self {
         Self {
             tables,
-            place: Place::new(member, ask.after),
+            place: StreamPosition::new(member, ask.after),
             after: ask.after,
             is_first: true,
             may_move: true,
@@ -106,18 +106,18 @@ impl TableBody {
     }
 
     #[cfg(test)]
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(super) fn stream(&self) -> &Arc<TableStream> {
         self.place.member.stream()
     }
 
     /// The same, with the right to be there.
-    pub(crate) fn holding(mut self, admitted: Option<WatchPlace>) -> Self {
+    pub(crate) fn holding(mut self, admitted: Option<WatchPermit>) -> Self {
         self._admitted = admitted;
         self
     }
 
     /// The same, recorded.
-    pub(crate) fn recorded(mut self, trail: Option<Trail>) -> Self {
+    pub(crate) fn recorded(mut self, trail: Option<AuditTrail>) -> Self {
         self._trail = trail;
         self
     }
@@ -136,7 +136,7 @@ impl TableBody {
         })
     }
 
-    fn gather(&mut self) -> Gathered {
+    fn gather(&mut self) -> TableRead {
         let stream = self.place.member.stream();
         let mut line = None;
         let read = stream.history().read(self.place.cursor, |_, kept| {
@@ -152,17 +152,17 @@ impl TableBody {
         });
         match read {
             Ok(cursor) => self.place.cursor = cursor,
-            Err(_) => return Gathered::Lagged,
+            Err(_) => return TableRead::Lagged,
         }
         let Some(line) = line else {
-            return Gathered::Nothing;
+            return TableRead::Nothing;
         };
         self.is_first = false;
         let len = line.len() as u64;
         self.events += 1;
         self.bytes += len;
         self.tally.delivered(1, len);
-        Gathered::Line(line)
+        TableRead::Line(line)
     }
 
     /// Leaves for a stream that begins where this client is; false if there is none.
@@ -175,7 +175,7 @@ impl TableBody {
         self.may_move = false;
         let has_moved = member.is_some();
         if let Some(member) = member {
-            self.place = Place::new(member, self.after);
+            self.place = StreamPosition::new(member, self.after);
         }
         has_moved
     }
@@ -200,9 +200,9 @@ impl TableBody {
             }
             self.end = Some(WatchEnd::Closed);
             match end {
-                End::Closed => return Poll::Ready(None),
-                End::Error { line, after } => {
-                    let may_ask = refused(self.after, after) == Refused::MayAskAgain;
+                TableStreamEnd::Closed => return Poll::Ready(None),
+                TableStreamEnd::Error { line, after } => {
+                    let may_ask = refused(self.after, after) == RefusalEffect::MayAskAgain;
                     if may_ask && self.moved() {
                         self.end = None;
                         continue;
@@ -215,9 +215,9 @@ impl TableBody {
 
     fn look(&mut self) -> Option<Option<Bytes>> {
         match self.gather() {
-            Gathered::Line(line) => Some(Some(line)),
-            Gathered::Nothing => None,
-            Gathered::Lagged => {
+            TableRead::Line(line) => Some(Some(line)),
+            TableRead::Nothing => None,
+            TableRead::Lagged => {
                 self.end = Some(WatchEnd::Lagged);
                 Some(None)
             }

@@ -10,7 +10,7 @@ const NULL: &[u8] = b"null";
 
 /// One event, its column definitions taken out.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredTableEvent {
     pub(super) version: ResourceVersion,
     pub(super) is_bookmark: bool,
     line: Bytes,
@@ -18,7 +18,7 @@ pub(super) struct Kept {
     columns_at: usize,
 }
 
-impl Kept {
+impl StoredTableEvent {
     /// Takes the columns out of a line, newline included; they are in the second place, unless there are none.
     pub(super) fn new(line: &Bytes, event: &TableEvent) -> (Self, Option<Bytes>) {
         let (start, end) = (event.columns.start as usize, event.columns.end as usize);
@@ -69,12 +69,16 @@ impl Kept {
 }
 
 /// Whether a stream that began after `start` still has everything after `after`.
-pub(super) fn covers(history: &Ring<Kept>, start: ResourceVersion, after: ResourceVersion) -> bool {
+pub(super) fn covers(
+    history: &Ring<StoredTableEvent>,
+    start: ResourceVersion,
+    after: ResourceVersion,
+) -> bool {
     after >= floor(history, start)
 }
 
 /// What a client must know to join. What was dropped is older than the oldest that is kept.
-fn floor(history: &Ring<Kept>, start: ResourceVersion) -> ResourceVersion {
+fn floor(history: &Ring<StoredTableEvent>, start: ResourceVersion) -> ResourceVersion {
     if history.oldest() == 0 {
         return start;
     }
@@ -89,19 +93,19 @@ fn floor(history: &Ring<Kept>, start: ResourceVersion) -> ResourceVersion {
 
 /// What becomes of a client when upstream refuses to go on after a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RefusalEffect {
     /// It has what upstream was asked to go on from, and is told what upstream says.
     Told,
     /// It asked for less than that: upstream may grant it.
     MayAskAgain,
 }
 
-/// See [`Refused`].
-pub(super) fn refused(client: ResourceVersion, stream: ResourceVersion) -> Refused {
+/// See [`RefusalEffect`].
+pub(super) fn refused(client: ResourceVersion, stream: ResourceVersion) -> RefusalEffect {
     if client > stream {
-        Refused::MayAskAgain
+        RefusalEffect::MayAskAgain
     } else {
-        Refused::Told
+        RefusalEffect::Told
     }
 }
 
@@ -114,14 +118,14 @@ mod tests {
 
     use super::*;
 
-    fn kept(version: u64, columns: &str) -> (Kept, Option<Bytes>) {
+    fn kept(version: u64, columns: &str) -> (StoredTableEvent, Option<Bytes>) {
         let line = format!(
             "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":{columns},\"rows\":[]}}}}\n"
         );
         let Ok(TableLine::Event(event)) = scan_table(line.trim_end().as_bytes()) else {
             panic!("no event");
         };
-        Kept::new(&Bytes::from(line), &event)
+        StoredTableEvent::new(&Bytes::from(line), &event)
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
         assert_eq!(second.first_line(None), as_sent(2, "null"));
     }
 
-    fn ring(versions: &[u64]) -> RingWriter<Kept> {
+    fn ring(versions: &[u64]) -> RingWriter<StoredTableEvent> {
         // A segment of two, so that whole pairs leave.
         let mut writer = RingWriter::new(Retention {
             segment_slots: 2,
@@ -206,15 +210,15 @@ mod tests {
     fn a_refusal_is_told_to_those_whom_it_concerns() {
         assert_eq!(
             refused(ResourceVersion(5), ResourceVersion(5)),
-            Refused::Told
+            RefusalEffect::Told
         );
         assert_eq!(
             refused(ResourceVersion(4), ResourceVersion(5)),
-            Refused::Told
+            RefusalEffect::Told
         );
         assert_eq!(
             refused(ResourceVersion(6), ResourceVersion(5)),
-            Refused::MayAskAgain
+            RefusalEffect::MayAskAgain
         );
     }
 }

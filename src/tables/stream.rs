@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::ask::Key;
-use super::kept::{Kept, covers};
+use super::kept::{StoredTableEvent, covers};
 use crate::cache::{Retention, Ring, RingWriter};
 use crate::decode::{Frames, TableLine, scan_table};
 use crate::metrics::TableMetrics;
 use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
-use crate::view::WakeList;
+use crate::view::WaiterList;
 
 /// What is kept for those who come later or read slowly. A row with its object's metadata has a few kilobytes.
 const RETENTION: Retention = Retention {
@@ -35,7 +35,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// How far a stream is.
 #[derive(Clone, Debug)]
-pub(super) enum Phase {
+pub(super) enum TableStreamPhase {
     /// Upstream has not answered yet.
     Opening,
     /// It has granted the watch, with these warnings.
@@ -46,7 +46,7 @@ pub(super) enum Phase {
 
 /// Why a stream is over.
 #[derive(Clone, Debug)]
-pub(super) enum End {
+pub(super) enum TableStreamEnd {
     /// As watches end.
     Closed,
     /// With an ERROR event, when upstream was asked to go on after this version.
@@ -55,21 +55,24 @@ pub(super) enum End {
 
 /// What clients hold of a stream.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct TableStream {
     pub(super) key: Key,
     start: ResourceVersion,
-    history: Arc<Ring<Kept>>,
+    history: Arc<Ring<StoredTableEvent>>,
     /// As upstream wrote them into its first event.
     columns: OnceLock<Bytes>,
-    waiting: Arc<WakeList>,
-    phase: watch::Sender<Phase>,
+    waiting: Arc<WaiterList>,
+    phase: watch::Sender<TableStreamPhase>,
     watchers: watch::Sender<usize>,
-    end: OnceLock<End>,
+    end: OnceLock<TableStreamEnd>,
 }
 
-impl Stream {
+impl TableStream {
     /// A stream that begins after `start`, and its writer.
-    pub(super) fn new(key: Key, start: ResourceVersion) -> (Arc<Self>, RingWriter<Kept>) {
+    pub(super) fn new(
+        key: Key,
+        start: ResourceVersion,
+    ) -> (Arc<Self>, RingWriter<StoredTableEvent>) {
         let writer = RingWriter::new(RETENTION);
         let stream = Self {
             key,
@@ -77,14 +80,14 @@ impl Stream {
             history: Arc::clone(writer.ring()),
             columns: OnceLock::new(),
             waiting: Arc::default(),
-            phase: watch::Sender::new(Phase::Opening),
+            phase: watch::Sender::new(TableStreamPhase::Opening),
             watchers: watch::Sender::new(0),
             end: OnceLock::new(),
         };
         (Arc::new(stream), writer)
     }
 
-    pub(super) fn history(&self) -> &Ring<Kept> {
+    pub(super) fn history(&self) -> &Ring<StoredTableEvent> {
         &self.history
     }
 
@@ -92,11 +95,11 @@ impl Stream {
         self.columns.get()
     }
 
-    pub(super) fn waiting(&self) -> &Arc<WakeList> {
+    pub(super) fn waiting(&self) -> &Arc<WaiterList> {
         &self.waiting
     }
 
-    pub(super) fn end(&self) -> Option<&End> {
+    pub(super) fn end(&self) -> Option<&TableStreamEnd> {
         self.end.get()
     }
 
@@ -106,13 +109,13 @@ impl Stream {
     }
 
     /// Ends it for all its clients. The first end counts.
-    pub(super) fn close(&self, end: End) {
+    pub(super) fn close(&self, end: TableStreamEnd) {
         // Ended twice is ended.
         let _ = self.end.set(end);
         self.phase.send_if_modified(|phase| {
-            let is_opening = matches!(phase, Phase::Opening);
+            let is_opening = matches!(phase, TableStreamPhase::Opening);
             if is_opening {
-                *phase = Phase::Refused;
+                *phase = TableStreamPhase::Refused;
             }
             is_opening
         });
@@ -120,12 +123,12 @@ impl Stream {
     }
 
     /// Waits for upstream's answer, which has a time limit.
-    pub(super) async fn settled(&self) -> Phase {
+    pub(super) async fn settled(&self) -> TableStreamPhase {
         let mut phase = self.phase.subscribe();
         let settled = phase
-            .wait_for(|phase| !matches!(phase, Phase::Opening))
+            .wait_for(|phase| !matches!(phase, TableStreamPhase::Opening))
             .await;
-        settled.map_or(Phase::Refused, |phase| phase.clone())
+        settled.map_or(TableStreamPhase::Refused, |phase| phase.clone())
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -148,54 +151,54 @@ impl Stream {
 
 /// One client's hold on a stream.
 #[derive(Debug)]
-pub(super) struct Member(Arc<Stream>);
+pub(super) struct StreamMember(Arc<TableStream>);
 
-impl Member {
-    pub(super) fn of(stream: &Arc<Stream>) -> Self {
+impl StreamMember {
+    pub(super) fn of(stream: &Arc<TableStream>) -> Self {
         stream.watchers.send_modify(|count| *count += 1);
         Self(Arc::clone(stream))
     }
 
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(super) fn stream(&self) -> &Arc<TableStream> {
         &self.0
     }
 }
 
-impl Drop for Member {
+impl Drop for StreamMember {
     fn drop(&mut self) {
         self.0.watchers.send_modify(|count| *count -= 1);
     }
 }
 
 /// Keeps a stream going: asks upstream, and again from where it was when upstream ends it.
-pub(super) struct Follower {
-    pub(super) stream: Arc<Stream>,
-    pub(super) writer: RingWriter<Kept>,
+pub(super) struct TableStreamKeeper {
+    pub(super) stream: Arc<TableStream>,
+    pub(super) writer: RingWriter<StoredTableEvent>,
     pub(super) client: Arc<Client>,
     pub(super) metrics: TableMetrics,
     pub(super) frame_len_max: usize,
 }
 
 /// How one watch upstream went.
-enum Over {
+enum UpstreamWatchOutcome {
     /// It ended, as watches do.
     Ended,
     /// It broke, or upstream cannot answer now.
     Broken,
     /// Nothing more can come.
-    For(End),
+    For(TableStreamEnd),
 }
 
-impl Follower {
+impl TableStreamKeeper {
     /// Runs until nothing more can come. Safe to cancel: then the stream must be closed by whoever does.
     pub(super) async fn run(mut self) {
         let mut reached = self.stream.start;
         let mut backoff = Backoff::brisk();
         while self.stream.end().is_none() {
             match self.watch(&mut reached).await {
-                Over::Ended => backoff.succeeded(),
-                Over::Broken => {}
-                Over::For(end) => {
+                UpstreamWatchOutcome::Ended => backoff.succeeded(),
+                UpstreamWatchOutcome::Broken => {}
+                UpstreamWatchOutcome::For(end) => {
                     debug!(resource = %self.stream.key.gvr, ?end, "shared table watch ended");
                     return self.stream.close(end);
                 }
@@ -206,22 +209,24 @@ impl Follower {
         }
     }
 
-    async fn watch(&mut self, reached: &mut ResourceVersion) -> Over {
-        let is_first = matches!(*self.stream.phase.borrow(), Phase::Opening);
+    async fn watch(&mut self, reached: &mut ResourceVersion) -> UpstreamWatchOutcome {
+        let is_first = matches!(*self.stream.phase.borrow(), TableStreamPhase::Opening);
         let response = match self.ask(*reached).await {
             Some(response) if is_granted(&response) => response,
             // Nobody has been answered yet: let each ask for itself.
-            _ if is_first => return Over::For(End::Closed),
-            Some(response) if is_final(response.status()) => return Over::For(End::Closed),
-            _ => return Over::Broken,
+            _ if is_first => return UpstreamWatchOutcome::For(TableStreamEnd::Closed),
+            Some(response) if is_final(response.status()) => {
+                return UpstreamWatchOutcome::For(TableStreamEnd::Closed);
+            }
+            _ => return UpstreamWatchOutcome::Broken,
         };
         if is_first {
             let warnings = response.headers().get_all(WARNING).iter().cloned();
             self.stream
                 .phase
-                .send_replace(Phase::Open(warnings.collect()));
+                .send_replace(TableStreamPhase::Open(warnings.collect()));
         }
-        let _open = Open::count(&self.metrics);
+        let _open = OpenWatchGuard::count(&self.metrics);
         self.read(response.into_body(), reached).await
     }
 
@@ -241,24 +246,28 @@ impl Follower {
         }
     }
 
-    async fn read(&mut self, mut body: ResponseBody, reached: &mut ResourceVersion) -> Over {
+    async fn read(
+        &mut self,
+        mut body: ResponseBody,
+        reached: &mut ResourceVersion,
+    ) -> UpstreamWatchOutcome {
         let mut framer = Frames::new(Encoding::Json, self.frame_len_max);
         let mut wakers = Vec::new();
         loop {
             // Losing the wait loses no bytes: frames are whole when they come.
             let Ok(frame) = tokio::time::timeout(SILENCE_MAX, body.frame()).await else {
-                return Over::Ended;
+                return UpstreamWatchOutcome::Ended;
             };
             let chunk = match frame {
-                None => return Over::Ended,
-                Some(Err(_)) => return Over::Broken,
+                None => return UpstreamWatchOutcome::Ended,
+                Some(Err(_)) => return UpstreamWatchOutcome::Broken,
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             framer.push(&chunk);
             let over = self.take_lines(&mut framer, reached);
             self.stream.waiting.wake_all(&mut wakers);
             if let Err(end) = over {
-                return Over::For(end);
+                return UpstreamWatchOutcome::For(end);
             }
         }
     }
@@ -267,7 +276,7 @@ impl Follower {
         &mut self,
         framer: &mut Frames,
         reached: &mut ResourceVersion,
-    ) -> Result<(), End> {
+    ) -> Result<(), TableStreamEnd> {
         loop {
             match framer.next_frame() {
                 Ok(Some(line)) => self.take_line(&Bytes::copy_from_slice(line), reached)?,
@@ -277,12 +286,16 @@ impl Follower {
         }
     }
 
-    fn take_line(&mut self, line: &Bytes, reached: &mut ResourceVersion) -> Result<(), End> {
+    fn take_line(
+        &mut self,
+        line: &Bytes,
+        reached: &mut ResourceVersion,
+    ) -> Result<(), TableStreamEnd> {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let event = match scan_table(text) {
             Ok(TableLine::Event(event)) => event,
             Ok(TableLine::Error) => {
-                return Err(End::Error {
+                return Err(TableStreamEnd::Error {
                     line: line.clone(),
                     after: *reached,
                 });
@@ -292,13 +305,13 @@ impl Follower {
         if event.resource_version < *reached {
             return Err(self.unreadable(&"versions went back"));
         }
-        let (kept, columns) = Kept::new(line, &event);
+        let (kept, columns) = StoredTableEvent::new(line, &event);
         // Before the event that they came with can be read.
         if let Some(columns) = columns
             && *self.stream.columns.get_or_init(|| columns.clone()) != columns
         {
             // Cells mean something else from here on, and a stream tells its columns once.
-            return Err(End::Closed);
+            return Err(TableStreamEnd::Closed);
         }
         *reached = event.resource_version;
         let len = kept.len();
@@ -306,23 +319,23 @@ impl Follower {
         Ok(())
     }
 
-    fn unreadable(&self, cause: &dyn std::fmt::Display) -> End {
+    fn unreadable(&self, cause: &dyn std::fmt::Display) -> TableStreamEnd {
         warn!(resource = %self.stream.key.gvr, %cause, "a table watch cannot be read");
-        End::Closed
+        TableStreamEnd::Closed
     }
 }
 
 /// An upstream watch, counted while it is open.
-struct Open(TableMetrics);
+struct OpenWatchGuard(TableMetrics);
 
-impl Open {
+impl OpenWatchGuard {
     fn count(metrics: &TableMetrics) -> Self {
         metrics.watches.inc();
         Self(metrics.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenWatchGuard {
     fn drop(&mut self) {
         self.0.watches.dec();
     }

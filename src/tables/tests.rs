@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::upstream::client::UpstreamSource;
+use crate::upstream::client::ConnectSource;
 use crate::watch::WatchTotals;
 
 /// More than any test leaves unread.
@@ -97,7 +97,7 @@ impl Upstream {
         let (sender, asked) = mpsc::channel(QUEUE);
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, sender));
-        let source = UpstreamSource::Url {
+        let source = ConnectSource::Url {
             url: url.parse().unwrap(),
             ca_file: None,
         };
@@ -121,7 +121,7 @@ impl Upstream {
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
             .body(())
             .unwrap();
-        let ask = Ask::of(&request, true).unwrap();
+        let ask = TableWatchRequest::of(&request, true).unwrap();
         let tables = Arc::clone(&self.tables);
         tokio::spawn(async move {
             let answer = tables
@@ -157,7 +157,7 @@ async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
@@ -325,7 +325,7 @@ async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another(
         panic!("planted")
     };
     run(work, (&stream, &tables.shelf), &ends).await;
-    assert_eq!(ends.count(Task::TableWatch), 1);
+    assert_eq!(ends.count(TaskKind::TableWatch), 1);
     client.expect(None).await;
     let next = upstream.client(6, "");
     let asked = upstream.asked().await;
@@ -353,15 +353,15 @@ async fn a_stream_waits_a_while_for_another_client() {
     let request = Request::get("/api/v1/pods?watch=1&resourceVersion=5")
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(());
-    let ask = Ask::of(&request.unwrap(), true).unwrap();
-    let (stream, _writer) = Stream::new(ask.key, ask.after);
+    let ask = TableWatchRequest::of(&request.unwrap(), true).unwrap();
+    let (stream, _writer) = TableStream::new(ask.key, ask.after);
     let begun = Instant::now();
-    let member = Member::of(&stream);
+    let member = StreamMember::of(&stream);
     let comes_again = Arc::clone(&stream);
     tokio::spawn(async move {
         drop(member);
         tokio::time::sleep(IDLE / 2).await;
-        let again = Member::of(&comes_again);
+        let again = StreamMember::of(&comes_again);
         tokio::time::sleep(IDLE * 3).await;
         drop(again);
     });

@@ -19,25 +19,25 @@ const ABORTS_MAX: u64 = 500;
 
 /// Counts what happens to the requests of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Conduct {
-    counts: Arc<watch::Sender<Counts>>,
+pub(crate) struct AbortLimit {
+    counts: Arc<watch::Sender<RequestCounts>>,
     aborts: Option<IntCounter>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct RequestCounts {
     begun: u64,
     answered: u64,
     aborted: u64,
     /// Answers whose bodies have not left.
     in_flight: u64,
     /// For control frames alone.
-    frames: Verdict,
+    frames: AbortAction,
 }
 
 /// What a connection deserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum AbortAction {
     /// To be served.
     #[default]
     Serve,
@@ -47,20 +47,20 @@ pub(crate) enum Verdict {
     Cut,
 }
 
-impl Counts {
-    fn verdict(self) -> Verdict {
+impl RequestCounts {
+    fn verdict(self) -> AbortAction {
         let aborts = if self.aborted < ABORTS_MAX || self.aborted <= self.answered {
-            Verdict::Serve
+            AbortAction::Serve
         } else if self.aborted < 2 * ABORTS_MAX {
-            Verdict::SendAway
+            AbortAction::SendAway
         } else {
-            Verdict::Cut
+            AbortAction::Cut
         };
         aborts.max(self.frames)
     }
 }
 
-impl Conduct {
+impl AbortLimit {
     /// Of a new connection. What is given up on it is counted in `aborts` too.
     pub(crate) fn new(aborts: Option<IntCounter>) -> Self {
         Self {
@@ -70,12 +70,12 @@ impl Conduct {
     }
 
     /// A request has come.
-    pub(crate) fn begin(&self) -> Begun {
+    pub(crate) fn begin(&self) -> InFlightRequest {
         self.count(|counts| {
             counts.begun += 1;
             counts.in_flight += 1;
         });
-        Begun {
+        InFlightRequest {
             conduct: self.clone(),
             is_answered: false,
         }
@@ -88,12 +88,12 @@ impl Conduct {
     }
 
     /// What the control frames on the connection deserve, when that changes.
-    pub(crate) fn judge_frames(&self, verdict: Verdict) {
+    pub(crate) fn judge_frames(&self, verdict: AbortAction) {
         self.count(|counts| counts.frames = counts.frames.max(verdict));
     }
 
     /// Completes when the verdict is `verdict` or worse. Safe to cancel.
-    pub(crate) fn reaches(&self, verdict: Verdict) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn reaches(&self, verdict: AbortAction) -> impl Future<Output = ()> + Send + use<> {
         let counts = Arc::clone(&self.counts);
         async move {
             let mut seen = counts.subscribe();
@@ -102,7 +102,7 @@ impl Conduct {
         }
     }
 
-    fn count(&self, change: impl FnOnce(&mut Counts)) {
+    fn count(&self, change: impl FnOnce(&mut RequestCounts)) {
         self.counts.send_if_modified(|counts| {
             let before = counts.verdict();
             change(counts);
@@ -113,12 +113,12 @@ impl Conduct {
 
 /// A request without an answer. Dropped, it counts as given up.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    conduct: Conduct,
+pub(crate) struct InFlightRequest {
+    conduct: AbortLimit,
     is_answered: bool,
 }
 
-impl Begun {
+impl InFlightRequest {
     /// The head of an answer is ready; what is returned goes with its body.
     pub(crate) fn answered(mut self) -> InFlight {
         self.is_answered = true;
@@ -129,7 +129,7 @@ impl Begun {
 
 /// An answer whose body has not left.
 #[derive(Debug)]
-pub(crate) struct InFlight(Conduct);
+pub(crate) struct InFlight(AbortLimit);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -137,7 +137,7 @@ impl Drop for InFlight {
     }
 }
 
-impl Drop for Begun {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         if self.is_answered {
             return;
@@ -176,44 +176,44 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(answered: u64, aborted: u64, expected: Verdict) {
-        let counts = Counts {
+    fn check(answered: u64, aborted: u64, expected: AbortAction) {
+        let counts = RequestCounts {
             answered,
             aborted,
-            ..Counts::default()
+            ..RequestCounts::default()
         };
         assert_eq!(counts.verdict(), expected, "{counts:?}");
     }
 
     #[test]
     fn only_those_who_give_up_much_and_most_are_sent_away() {
-        check(0, 0, Verdict::Serve);
-        check(0, ABORTS_MAX - 1, Verdict::Serve);
-        check(0, ABORTS_MAX, Verdict::SendAway);
-        check(ABORTS_MAX, ABORTS_MAX, Verdict::Serve);
-        check(100 * ABORTS_MAX, 99 * ABORTS_MAX, Verdict::Serve);
-        check(0, 2 * ABORTS_MAX - 1, Verdict::SendAway);
-        check(2 * ABORTS_MAX - 1, 2 * ABORTS_MAX, Verdict::Cut);
+        check(0, 0, AbortAction::Serve);
+        check(0, ABORTS_MAX - 1, AbortAction::Serve);
+        check(0, ABORTS_MAX, AbortAction::SendAway);
+        check(ABORTS_MAX, ABORTS_MAX, AbortAction::Serve);
+        check(100 * ABORTS_MAX, 99 * ABORTS_MAX, AbortAction::Serve);
+        check(0, 2 * ABORTS_MAX - 1, AbortAction::SendAway);
+        check(2 * ABORTS_MAX - 1, 2 * ABORTS_MAX, AbortAction::Cut);
     }
 
     #[tokio::test]
     async fn requests_dropped_without_an_answer_are_counted() {
         let aborts = IntCounter::new("aborts", "for a test").unwrap();
-        let conduct = Conduct::new(Some(aborts.clone()));
+        let conduct = AbortLimit::new(Some(aborts.clone()));
         for _ in 0..ABORTS_MAX {
             drop(conduct.begin().answered());
             drop(conduct.begin());
         }
         assert_eq!(aborts.get(), ABORTS_MAX);
-        assert_eq!(conduct.counts.borrow().verdict(), Verdict::Serve);
+        assert_eq!(conduct.counts.borrow().verdict(), AbortAction::Serve);
         drop(conduct.begin());
-        conduct.reaches(Verdict::SendAway).await;
-        assert_eq!(conduct.counts.borrow().verdict(), Verdict::SendAway);
+        conduct.reaches(AbortAction::SendAway).await;
+        assert_eq!(conduct.counts.borrow().verdict(), AbortAction::SendAway);
     }
 
     #[test]
     fn a_request_is_in_flight_until_its_answer_has_left() {
-        let conduct = Conduct::new(None);
+        let conduct = AbortLimit::new(None);
         let (first, second) = (conduct.begin(), conduct.begin());
         assert_eq!(conduct.requests(), (2, 2));
         let body = first.answered();

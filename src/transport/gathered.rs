@@ -17,12 +17,12 @@ const KEPT_LEN_MAX: usize = 36 << 10;
 /// Slices of one write of h2 (`poll_write_buf` of tokio-util), and what came before.
 const SLICES: usize = 65;
 
-/// A transport as h2 has it; [`Turns`] has it, too.
+/// A transport as h2 has it; [`CoalescedConnection`] has it, too.
 #[derive(Debug)]
-pub(crate) struct Gathered<S>(Arc<Mutex<Turn<S>>>);
+pub(crate) struct WriteCoalescer<S>(Arc<Mutex<CoalescerState<S>>>);
 
 #[derive(Debug)]
-struct Turn<S> {
+struct CoalescerState<S> {
     transport: S,
     /// Said, and not written from `at` on. Given back when it is.
     kept: Vec<u8>,
@@ -31,15 +31,15 @@ struct Turn<S> {
     failed: Option<io::Error>,
 }
 
-impl<S> Clone for Gathered<S> {
+impl<S> Clone for WriteCoalescer<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S> Gathered<S> {
+impl<S> WriteCoalescer<S> {
     pub(crate) fn new(transport: S) -> Self {
-        Self(Arc::new(Mutex::new(Turn {
+        Self(Arc::new(Mutex::new(CoalescerState {
             transport,
             kept: Vec::new(),
             at: 0,
@@ -47,12 +47,12 @@ impl<S> Gathered<S> {
         })))
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn<S>> {
+    fn turn(&self) -> MutexGuard<'_, CoalescerState<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<S: AsyncWrite + Unpin> Turn<S> {
+impl<S: AsyncWrite + Unpin> CoalescerState<S> {
     fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -114,7 +114,7 @@ fn some(written: usize) -> io::Result<usize> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteCoalescer<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +124,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -157,20 +157,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     }
 }
 
-/// Runs a connection over [`Gathered`], and ends its turns.
+/// Runs a connection over [`WriteCoalescer`], and ends its turns.
 ///
 /// Who is woken goes last: a batch wakes many streams of a connection, and the first that runs wakes the connection, which
 /// the runtime would prefer to the others.
 #[derive(Debug)]
-pub(crate) struct Turns<'a, C, S> {
+pub(crate) struct CoalescedConnection<'a, C, S> {
     connection: Pin<&'a mut C>,
-    gathered: Gathered<S>,
+    gathered: WriteCoalescer<S>,
     /// Whether others had their turn since it was woken.
     is_last: bool,
 }
 
-impl<'a, C, S> Turns<'a, C, S> {
-    pub(crate) fn new(connection: Pin<&'a mut C>, gathered: Gathered<S>) -> Self {
+impl<'a, C, S> CoalescedConnection<'a, C, S> {
+    pub(crate) fn new(connection: Pin<&'a mut C>, gathered: WriteCoalescer<S>) -> Self {
         Self {
             connection,
             gathered,
@@ -184,7 +184,7 @@ impl<'a, C, S> Turns<'a, C, S> {
     }
 }
 
-impl<C: Future, S: AsyncWrite + Unpin> Future for Turns<'_, C, S> {
+impl<C: Future, S: AsyncWrite + Unpin> Future for CoalescedConnection<'_, C, S> {
     type Output = C::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {

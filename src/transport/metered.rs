@@ -1,4 +1,4 @@
-//! A transport whose HTTP/2 control frames are counted as they are read. Ends nothing itself: the verdict goes to [`Conduct`].
+//! A transport whose HTTP/2 control frames are counted as they are read. Ends nothing itself: the verdict goes to [`AbortLimit`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,26 +7,26 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::transport::conduct::{Conduct, ControlFrames, Verdict};
+use crate::transport::conduct::{AbortAction, AbortLimit, ControlFrames};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Metered<S> {
+pub(crate) struct ControlFrameMeter<S> {
     transport: S,
     frames: ControlFrames,
-    conduct: Conduct,
+    conduct: AbortLimit,
     /// Said last.
-    verdict: Verdict,
+    verdict: AbortAction,
 }
 
-impl<S> Metered<S> {
+impl<S> ControlFrameMeter<S> {
     /// The first `preface_len` bytes of the transport are no frames.
-    pub(crate) fn new(transport: S, preface_len: usize, conduct: Conduct) -> Self {
+    pub(crate) fn new(transport: S, preface_len: usize, conduct: AbortLimit) -> Self {
         Self {
             transport,
             frames: ControlFrames::new(preface_len, Instant::now()),
             conduct,
-            verdict: Verdict::Serve,
+            verdict: AbortAction::Serve,
         }
     }
 
@@ -38,7 +38,7 @@ impl<S> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ControlFrameMeter<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ControlFrameMeter<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

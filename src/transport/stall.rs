@@ -18,8 +18,8 @@ use hyper::rt::Executor;
 use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::{ByLabel, ListenerMetrics, Task};
-pub(crate) use ending::{Ending, Pauses, Reach};
+use crate::metrics::{ByLabel, ListenerMetrics, TaskKind};
+pub(crate) use ending::{PauseHint, SplitLastByte, SplitMode};
 
 /// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -29,7 +29,7 @@ pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Who waits for whom once a body has been asked for more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum WaitingSide {
     /// The client for us.
     #[default]
     Client,
@@ -39,19 +39,19 @@ pub(crate) enum Waits {
 
 /// What a body says of its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word {
-    pub(crate) waits: Waits,
+pub(crate) struct StallSignal {
+    pub(crate) waits: WaitingSide,
     /// Whether the answer ends by itself, and soon: a list does, a watch does not.
     pub(crate) ends: bool,
 }
 
 thread_local! {
     /// The last word of the body that is polled on this thread: it is polled within its stream.
-    static LAST_WORD: Cell<Option<Word>> = const { Cell::new(None) };
+    static LAST_WORD: Cell<Option<StallSignal>> = const { Cell::new(None) };
 }
 
 /// Said by a body each time it is asked.
-pub(crate) fn say(word: Word) {
+pub(crate) fn say(word: StallSignal) {
     LAST_WORD.set(Some(word));
 }
 
@@ -61,14 +61,14 @@ pub(crate) fn forget() {
 }
 
 /// What was said since.
-pub(crate) fn last_word() -> Option<Word> {
+pub(crate) fn last_word() -> Option<StallSignal> {
     LAST_WORD.take()
 }
 
 /// How long one answer keeps waiting for its client.
 #[derive(Debug, Default)]
 pub(crate) struct StallTimer {
-    waits: Waits,
+    waits: WaitingSide,
     /// When an answer that ends by itself must have ended.
     end_at: Option<Instant>,
     /// Runs while something is bounded.
@@ -77,7 +77,11 @@ pub(crate) struct StallTimer {
 
 impl StallTimer {
     /// Ready when the client has had its time. `word` is what the body has said since this was asked last.
-    pub(crate) fn poll(&mut self, word: Option<Word>, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(
+        &mut self,
+        word: Option<StallSignal>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
         if let Some(word) = word {
             // It got on.
             self.waits = word.waits;
@@ -86,11 +90,12 @@ impl StallTimer {
                 self.end_at = Some(Instant::now() + ANSWER_TIME_MAX);
             }
         }
-        if self.waits == Waits::Client && self.end_at.is_none() {
+        if self.waits == WaitingSide::Client && self.end_at.is_none() {
             return Poll::Pending;
         }
         let timer = self.timer.get_or_insert_with(|| {
-            let stalled_at = (self.waits == Waits::Server).then(|| Instant::now() + STALL_TIMEOUT);
+            let stalled_at =
+                (self.waits == WaitingSide::Server).then(|| Instant::now() + STALL_TIMEOUT);
             let due = [stalled_at, self.end_at].into_iter().flatten().min();
             Box::pin(tokio::time::sleep_until(due.unwrap_or_else(Instant::now)))
         });
@@ -100,14 +105,14 @@ impl StallTimer {
 
 /// Spawns the streams of connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StallExecutor {
     /// Streams that were ended.
     stalled: Option<IntCounter>,
     /// Those that panicked.
-    panics: Option<ByLabel<Task>>,
+    panics: Option<ByLabel<TaskKind>>,
 }
 
-impl Streams {
+impl StallExecutor {
     /// Streams that are counted here.
     pub(crate) fn new(metrics: Option<&ListenerMetrics>) -> Self {
         Self {
@@ -117,13 +122,13 @@ impl Streams {
     }
 }
 
-impl<F> Executor<F> for Streams
+impl<F> Executor<F> for StallExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Stream {
+        tokio::spawn(Http2Stream {
             stream: Box::pin(stream),
             timer: StallTimer::default(),
             streams: self.clone(),
@@ -132,13 +137,13 @@ where
 }
 
 /// One stream of HTTP/2. Dropped early, it is reset.
-struct Stream<F> {
+struct Http2Stream<F> {
     stream: Pin<Box<F>>,
     timer: StallTimer,
-    streams: Streams,
+    streams: StallExecutor,
 }
 
-impl<F: Future> Future for Stream<F> {
+impl<F: Future> Future for Http2Stream<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -149,7 +154,7 @@ impl<F: Future> Future for Stream<F> {
         let Ok(polled) = polled else {
             tracing::error!("a request over HTTP/2 panicked; its stream is reset");
             if let Some(panics) = &this.streams.panics {
-                panics.inc(Task::Http2Stream);
+                panics.inc(TaskKind::Http2Stream);
             }
             return Poll::Ready(());
         };

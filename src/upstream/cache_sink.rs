@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
-use crate::cache::{Applied, Change, Writer};
+use crate::cache::{ApplyOutcome, CacheWriter, Change};
 use crate::resource::{EventKind, Object, ResourceVersion};
-use side::Side;
+use side::InitialBuffer;
 
 /// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
 /// the next one may as well grow.
 const WAKE_COST: Duration = Duration::from_micros(2);
 
 /// What a cache tells as it fills, for metrics. Called from the driver's task.
-pub trait FillTally: Send + Sync + fmt::Debug {
+pub trait FillRecorder: Send + Sync + fmt::Debug {
     /// A batch was published.
-    fn applied(&self, applied: Applied);
+    fn applied(&self, applied: ApplyOutcome);
     /// State after a batch or a tick.
     fn state(&self, state: FillState);
 }
@@ -44,10 +44,10 @@ pub struct FillState {
 /// Fills a watch cache.
 #[derive(Debug)]
 pub struct CacheSink {
-    writer: Writer,
-    tally: Arc<dyn FillTally>,
+    writer: CacheWriter,
+    tally: Arc<dyn FillRecorder>,
     /// Initial data on its way; replaces the state when complete.
-    side: Side,
+    side: InitialBuffer,
     /// Changes that will be published together, in the order they came.
     batch: Vec<Change>,
     /// Longest time that changes are held back to be delivered together.
@@ -58,11 +58,15 @@ pub struct CacheSink {
 impl CacheSink {
     /// A sink that holds back a busy resource's events for at most `coalesce_delay_max`, to deliver them together.
     #[must_use]
-    pub fn new(writer: Writer, coalesce_delay_max: Duration, tally: Arc<dyn FillTally>) -> Self {
+    pub fn new(
+        writer: CacheWriter,
+        coalesce_delay_max: Duration,
+        tally: Arc<dyn FillRecorder>,
+    ) -> Self {
         Self {
             writer,
             tally,
-            side: Side::default(),
+            side: InitialBuffer::default(),
             batch: Vec::new(),
             coalesce_delay_max,
             hold_until: None,
@@ -70,7 +74,7 @@ impl CacheSink {
     }
 
     /// Tells watchers of what was published, or of a first part of it. [`Sink::ready`] does the rest.
-    fn dispatch(&mut self, mut applied: Applied) {
+    fn dispatch(&mut self, mut applied: ApplyOutcome) {
         let now = now();
         applied.woken = self.writer.dispatch(now);
         let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
@@ -153,7 +157,7 @@ impl Sink for CacheSink {
     async fn ready(&mut self) {
         while self.writer.is_behind() {
             tokio::task::yield_now().await;
-            self.dispatch(Applied::default());
+            self.dispatch(ApplyOutcome::default());
         }
     }
 }

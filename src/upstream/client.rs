@@ -25,16 +25,16 @@ use tokio::time::Instant;
 
 use credentials::Credentials;
 use secrets::{Expiry, TransportKey};
-use transport::{Lane, Purpose, TransportSettings};
+use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
-pub use body::{Interest, RequestBody, RequestBodyError, ResponseBody};
-pub use renewal::{REBUILD_INTERVAL_MIN, Rebuild};
+pub use body::{BodySendGuard, RequestBody, RequestBodyError, ResponseBody};
+pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
-pub use source::{ConnectError, UpstreamSource};
+pub use source::{ConnectError, ConnectSource};
 
 /// Whose name a passed-on request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum ForwardIdentity {
     /// The gateway's own credentials, replacing whatever the caller sent.
     Gateway,
     /// The caller's own `Authorization`, over connections without any credential of the gateway: a client certificate
@@ -59,7 +59,7 @@ pub enum Identity {
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -68,10 +68,10 @@ impl Client {
     ///
     /// # Errors
     /// What is wrong with the configuration, one line each.
-    pub async fn connect(source: UpstreamSource) -> Result<Self, ConnectError> {
-        let stack = Stack::load(source.clone(), None).await?;
+    pub async fn connect(source: ConnectSource) -> Result<Self, ConnectError> {
+        let stack = ClientStack::load(source.clone(), None).await?;
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientState {
                 source,
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
@@ -119,8 +119,13 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let request = named(request);
         let stack = self.shared.stack.load_full();
-        self.pass_on(&stack, &stack.caller.calls, Identity::Caller, request)
-            .await
+        self.pass_on(
+            &stack,
+            &stack.caller.calls,
+            ForwardIdentity::Caller,
+            request,
+        )
+        .await
     }
 
     /// The same with credentials that the server may not take: over a connection that no other request shares, as
@@ -136,7 +141,7 @@ impl Client {
     }
 
     /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
-    /// are only the target and, for [`Identity::Gateway`], the gateway's credentials.
+    /// are only the target and, for [`ForwardIdentity::Gateway`], the gateway's credentials.
     ///
     /// There is no time-out here: the pass-through knows which requests may take long. Dropping this future cancels the request
     /// upstream.
@@ -145,7 +150,7 @@ impl Client {
     /// As [`Client::send`].
     pub async fn forward(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
@@ -164,7 +169,8 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let lane = &stack.caller.forwards_apart;
-        self.pass_on(&stack, lane, Identity::Caller, request).await
+        self.pass_on(&stack, lane, ForwardIdentity::Caller, request)
+            .await
     }
 
     /// Passes on a watch, or another request that lasts. Has connections and places of its own, so that however many there are
@@ -174,7 +180,7 @@ impl Client {
     /// As [`Client::send`].
     pub async fn forward_watch(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
@@ -195,7 +201,8 @@ impl Client {
         request.headers_mut().insert(CONNECTION, close);
         let stack = self.shared.stack.load_full();
         let lane = &stack.caller.forwarded_watches_apart;
-        self.pass_on(&stack, lane, Identity::Caller, request).await
+        self.pass_on(&stack, lane, ForwardIdentity::Caller, request)
+            .await
     }
 
     /// Whether the server is reached without TLS, so that HTTP/2 is never spoken and each request in flight holds a connection.
@@ -210,7 +217,7 @@ impl Client {
     /// As [`Client::send`].
     pub async fn send_upgrade(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
@@ -227,8 +234,8 @@ impl Client {
 
     async fn send_own<B>(
         &self,
-        stack: &Stack,
-        lane: &Lane,
+        stack: &ClientStack,
+        lane: &ConnectionLane,
         request: Request<B>,
     ) -> Result<Response<ResponseBody>, SendError>
     where
@@ -237,7 +244,7 @@ impl Client {
         let request = named(request.map(Into::into));
         tokio::time::timeout(
             RESPONSE_HEAD_TIMEOUT,
-            self.pass_on(stack, lane, Identity::Gateway, request),
+            self.pass_on(stack, lane, ForwardIdentity::Gateway, request),
         )
         .await
         .map_err(|_elapsed| SendError::Timeout)?
@@ -245,9 +252,9 @@ impl Client {
 
     async fn pass_on(
         &self,
-        stack: &Stack,
-        lane: &Lane,
-        identity: Identity,
+        stack: &ClientStack,
+        lane: &ConnectionLane,
+        identity: ForwardIdentity,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         *request.uri_mut() = join(&stack.base, request.uri())?;
@@ -255,31 +262,31 @@ impl Client {
         *request.version_mut() = Version::HTTP_11;
         // Host and :authority follow from the URI.
         request.headers_mut().remove(HOST);
-        if identity == Identity::Gateway {
+        if identity == ForwardIdentity::Gateway {
             request.headers_mut().remove(AUTHORIZATION);
             stack.credentials.attach(request.headers_mut()).await?;
         }
         let response = send_with_retry(lane, request).await?;
-        if identity == Identity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
+        if identity == ForwardIdentity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
             self.renew().await;
         }
         Ok(response)
     }
 }
 
-struct Shared {
-    source: UpstreamSource,
-    stack: ArcSwap<Stack>,
+struct ClientState {
+    source: ConnectSource,
+    stack: ArcSwap<ClientStack>,
     /// When the last rebuild began; locked while one runs.
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Everything that follows from one reading of the configuration.
-struct Stack {
+struct ClientStack {
     base: Uri,
     credentials: Credentials,
-    gateway: Arc<Lanes>,
-    caller: Arc<Lanes>,
+    gateway: Arc<ConnectionLanes>,
+    caller: Arc<ConnectionLanes>,
     /// What the connections follow from.
     transport: TransportKey,
     /// What was read.
@@ -287,9 +294,9 @@ struct Stack {
     expiry: Expiry,
 }
 
-impl Stack {
+impl ClientStack {
     /// Takes over the connections of `before` if they would be the same.
-    async fn load(source: UpstreamSource, before: Option<Arc<Self>>) -> Result<Self, ConnectError> {
+    async fn load(source: ConnectSource, before: Option<Arc<Self>>) -> Result<Self, ConnectError> {
         let blocking = tokio::task::spawn_blocking(move || source.read());
         let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
         let expiry = secrets::resolve(&mut config).await?;
@@ -314,7 +321,10 @@ impl Stack {
             None => {
                 let mut bare = config.clone();
                 bare.auth_info = AuthInfo::default();
-                (Arc::new(Lanes::new(config)?), Arc::new(Lanes::new(&bare)?))
+                (
+                    Arc::new(ConnectionLanes::new(config)?),
+                    Arc::new(ConnectionLanes::new(&bare)?),
+                )
             }
         };
         Ok(Self {
@@ -328,26 +338,26 @@ impl Stack {
         })
     }
 
-    fn lanes(&self, identity: Identity) -> &Lanes {
+    fn lanes(&self, identity: ForwardIdentity) -> &ConnectionLanes {
         match identity {
-            Identity::Gateway => &self.gateway,
-            Identity::Caller => &self.caller,
+            ForwardIdentity::Gateway => &self.gateway,
+            ForwardIdentity::Caller => &self.caller,
         }
     }
 }
 
 /// Connections by purpose; they are opened when first needed.
-struct Lanes {
-    calls: Lane,
-    watches: Lane,
-    forwards: Lane,
-    forwards_apart: Lane,
-    forwarded_watches: Lane,
-    forwarded_watches_apart: Lane,
-    upgrades: Lane,
+struct ConnectionLanes {
+    calls: ConnectionLane,
+    watches: ConnectionLane,
+    forwards: ConnectionLane,
+    forwards_apart: ConnectionLane,
+    forwarded_watches: ConnectionLane,
+    forwarded_watches_apart: ConnectionLane,
+    upgrades: ConnectionLane,
 }
 
-impl Lanes {
+impl ConnectionLanes {
     fn new(config: &Config) -> Result<Self, ConnectError> {
         let tls = config
             .rustls_client_config()
@@ -357,13 +367,16 @@ impl Lanes {
             server_name: config.tls_server_name.clone(),
         };
         Ok(Self {
-            calls: Lane::new(&settings, Purpose::Call)?,
-            watches: Lane::new(&settings, Purpose::Watch)?,
-            forwards: Lane::new(&settings, Purpose::Forward)?,
-            forwards_apart: Lane::new(&settings, Purpose::ForwardApart)?,
-            forwarded_watches: Lane::new(&settings, Purpose::ForwardWatch)?,
-            forwarded_watches_apart: Lane::new(&settings, Purpose::ForwardWatchApart)?,
-            upgrades: Lane::new(&settings, Purpose::Upgrade)?,
+            calls: ConnectionLane::new(&settings, LanePurpose::Call)?,
+            watches: ConnectionLane::new(&settings, LanePurpose::Watch)?,
+            forwards: ConnectionLane::new(&settings, LanePurpose::Forward)?,
+            forwards_apart: ConnectionLane::new(&settings, LanePurpose::ForwardApart)?,
+            forwarded_watches: ConnectionLane::new(&settings, LanePurpose::ForwardWatch)?,
+            forwarded_watches_apart: ConnectionLane::new(
+                &settings,
+                LanePurpose::ForwardWatchApart,
+            )?,
+            upgrades: ConnectionLane::new(&settings, LanePurpose::Upgrade)?,
         })
     }
 }
@@ -371,7 +384,7 @@ impl Lanes {
 /// A GOAWAY or an idle time-out may race with a request. What the server has not looked at is sent again a few times; what it may have
 /// done is repeated once if it is a read, which is harmless. The rest is the caller's decision.
 async fn send_with_retry(
-    lane: &Lane,
+    lane: &ConnectionLane,
     mut request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
     // What is whole at hand is a review of the gateway's own, which changes nothing.

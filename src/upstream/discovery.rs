@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::resource::Gvr;
 use crate::upstream::client::{Client, SendError};
 
-use documents::{Answer, GroupVersionEntry};
+use documents::{DiscoveryResponse, GroupVersionEntry};
 
 /// One resource type the server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
     let mut last_error = None;
     for path in ["/api", "/apis"] {
         match ask(client, path).await {
-            Ok(Answer::Aggregated { found, stale }) => {
+            Ok(DiscoveryResponse::Aggregated { found, stale }) => {
                 answered = true;
                 discovery.add(found);
                 for entry in stale {
@@ -127,11 +127,11 @@ pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
                     );
                 }
             }
-            Ok(Answer::Groups(more)) => {
+            Ok(DiscoveryResponse::Groups(more)) => {
                 answered = true;
                 entries.extend(more);
             }
-            Ok(Answer::Resources(found)) => discovery.add(found),
+            Ok(DiscoveryResponse::Resources(found)) => discovery.add(found),
             Err(error) => {
                 discovery.fail(path.to_owned(), &error);
                 last_error = Some(error);
@@ -162,15 +162,18 @@ async fn ask_each(client: &Client, entries: Vec<GroupVersionEntry>, discovery: &
         }
         match asking.join_next().await {
             None => return,
-            Some(Ok((_, Ok(Answer::Resources(found))))) => discovery.add(found),
-            Some(Ok((_, Ok(Answer::Groups(_) | Answer::Aggregated { .. })))) => {}
+            Some(Ok((_, Ok(DiscoveryResponse::Resources(found))))) => discovery.add(found),
+            Some(Ok((
+                _,
+                Ok(DiscoveryResponse::Groups(_) | DiscoveryResponse::Aggregated { .. }),
+            ))) => {}
             Some(Ok((path, Err(error)))) => discovery.fail(path, &error),
             Some(Err(_panicked)) => {}
         }
     }
 }
 
-async fn ask(client: &Client, path: &str) -> Result<Answer, AskError> {
+async fn ask(client: &Client, path: &str) -> Result<DiscoveryResponse, AskError> {
     let bytes = tokio::time::timeout(ASK_TIMEOUT, fetch(client, path))
         .await
         .map_err(|_elapsed| AskError::Timeout)??;

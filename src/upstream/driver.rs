@@ -21,21 +21,21 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
-use super::reflector::{Action, Effect, GiveUp, Input, Reflector, RelistReason, StopReason};
+use super::reflector::{Action, Effect, GiveUp, Input, ReflectorMachine, RelistReason, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
 pub use ask::{Collection, escaped};
-pub use compare::{CENSUS_MAX, Census, census};
-use fault::Fault;
-pub use fault::{Asked, FrameRejection, Trouble};
-use lists::{PageAhead, PageRequest};
+pub use compare::{CENSUS_MAX, ObjectVersions, census};
+use fault::AttemptFailure;
+pub use fault::{FailureReport, FrameRejection, RequestKind};
+use lists::{PageAhead, UpstreamPageRequest};
 pub use probe::{Probe, ProbeError, newest_version, offers_protobuf, probe};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 
 /// Which connections a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum RequestPurpose {
     /// A request that ends.
     Read,
     /// A list of which only metadata will be read.
@@ -62,13 +62,13 @@ pub trait Fetch: Send + Sync + 'static {
     fn get(
         &self,
         path_and_query: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         encoding: Encoding,
     ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
 }
 
 /// What a driver tells of its work, for metrics and logs. Called from the driver's task.
-pub trait DriverTally: Send + Sync + fmt::Debug {
+pub trait DriverRecorder: Send + Sync + fmt::Debug {
     /// Bytes came.
     fn received(&self, bytes: usize);
     /// A frame could not be used.
@@ -76,18 +76,18 @@ pub trait DriverTally: Send + Sync + fmt::Debug {
     /// All objects were asked for.
     fn relisted(&self, reason: RelistReason);
     /// The watch is open, or no longer.
-    fn connected(&self, connected: Connected);
+    fn connected(&self, connected: WatchConnection);
     /// How bookmarks look upstream.
     fn bookmark(&self, _object: &[u8], _bookmark: &Bookmark) {}
     /// An attempt failed; the reflector decides what is tried next.
-    fn failed(&self, _trouble: Trouble<'_>) {}
+    fn failed(&self, _trouble: FailureReport<'_>) {}
     /// An event or a bookmark was left out, because its version is behind the held state's.
     fn ignored(&self) {}
 }
 
 /// Whether the watch upstream is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connected {
+pub enum WatchConnection {
     /// It is.
     Yes,
     /// It ended, in this way.
@@ -120,7 +120,7 @@ pub enum DriverEnd {
 
 /// What a driver reads, and how.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ReadSpec {
     /// What is listed and watched.
     pub collection: Collection,
     /// Selectable fields to look for in each object.
@@ -133,7 +133,7 @@ pub struct Reading {
     pub frame_len_max: usize,
 }
 
-impl Reading {
+impl ReadSpec {
     /// All objects of a resource, whole, with its selectable fields.
     #[must_use]
     pub fn all(gvr: &crate::resource::Gvr, frame_len_max: usize) -> Self {
@@ -152,19 +152,19 @@ impl Reading {
         Self { encoding, ..self }
     }
 
-    const fn list_purpose(&self) -> Purpose {
+    const fn list_purpose(&self) -> RequestPurpose {
         if self.metadata_only {
-            Purpose::ReadMetadata
+            RequestPurpose::ReadMetadata
         } else {
-            Purpose::Read
+            RequestPurpose::Read
         }
     }
 
-    const fn watch_purpose(&self) -> Purpose {
+    const fn watch_purpose(&self) -> RequestPurpose {
         if self.metadata_only {
-            Purpose::WatchMetadata
+            RequestPurpose::WatchMetadata
         } else {
-            Purpose::Watch
+            RequestPurpose::Watch
         }
     }
 }
@@ -173,10 +173,10 @@ impl Reading {
 #[derive(Debug)]
 pub struct Driver<F, S> {
     fetch: Arc<F>,
-    reading: Reading,
-    reflector: Reflector,
+    reading: ReadSpec,
+    reflector: ReflectorMachine,
     sink: S,
-    tally: Arc<dyn DriverTally>,
+    tally: Arc<dyn DriverRecorder>,
     ahead: Option<PageAhead>,
 }
 
@@ -186,17 +186,17 @@ pub(super) fn now() -> Instant {
 }
 
 /// Something made the driver give up.
-type Stopped = DriverEnd;
+type StopResult = DriverEnd;
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     /// A driver that fills `sink` as `reflector` decides.
     #[must_use]
     pub fn new(
         fetch: Arc<F>,
-        reading: Reading,
-        reflector: Reflector,
+        reading: ReadSpec,
+        reflector: ReflectorMachine,
         sink: S,
-        tally: Arc<dyn DriverTally>,
+        tally: Arc<dyn DriverRecorder>,
     ) -> Self {
         Self {
             fetch,
@@ -227,7 +227,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     if continue_token.is_none() {
                         self.tally.relisted(reason);
                     }
-                    let request = PageRequest {
+                    let request = UpstreamPageRequest {
                         version,
                         continue_token,
                         limit,
@@ -271,7 +271,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// An attempt came to nothing.
-    fn failed(&mut self, asked: Asked, fault: Fault) {
+    fn failed(&mut self, asked: RequestKind, fault: AttemptFailure) {
         if let Some(rejection) = fault.rejection {
             self.tally.rejected(rejection);
         }
@@ -281,8 +281,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             self.reading.metadata_only = false;
         }
         self.observe(match asked {
-            Asked::List => Input::ListFailed(fault.failure),
-            Asked::Watch => Input::WatchFailed(fault.failure),
+            RequestKind::List => Input::ListFailed(fault.failure),
+            RequestKind::Watch => Input::WatchFailed(fault.failure),
         });
     }
 }

@@ -4,7 +4,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{Request, Response};
 
 use super::client::{Client, RequestBody, ResponseBody};
-use super::driver::{Fetch, FetchError, Purpose};
+use super::driver::{Fetch, FetchError, RequestPurpose};
 use crate::resource::Encoding;
 
 /// Metadata where the server can cut it out, else whole objects: both have what is read of them.
@@ -26,24 +26,26 @@ impl Fetch for Client {
     async fn get(
         &self,
         path_and_query: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         encoding: Encoding,
     ) -> Result<Response<ResponseBody>, FetchError> {
         let accept = match purpose {
-            Purpose::Read | Purpose::Watch => HeaderValue::from_static(encoding.media_type()),
-            Purpose::ReadMetadata => METADATA_LIST,
-            Purpose::ReadVersions => VERSIONS_LIST,
-            Purpose::WatchMetadata => METADATA,
+            RequestPurpose::Read | RequestPurpose::Watch => {
+                HeaderValue::from_static(encoding.media_type())
+            }
+            RequestPurpose::ReadMetadata => METADATA_LIST,
+            RequestPurpose::ReadVersions => VERSIONS_LIST,
+            RequestPurpose::WatchMetadata => METADATA,
         };
         let request = Request::get(path_and_query)
             .header(ACCEPT, accept)
             .body(RequestBody::Empty);
         let request = request.map_err(|error| FetchError(error.into()))?;
         let sent = match purpose {
-            Purpose::Read | Purpose::ReadMetadata | Purpose::ReadVersions => {
+            RequestPurpose::Read | RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => {
                 self.send(request).await
             }
-            Purpose::Watch | Purpose::WatchMetadata => self.send_watch(request).await,
+            RequestPurpose::Watch | RequestPurpose::WatchMetadata => self.send_watch(request).await,
         };
         sent.map_err(|error| FetchError(error.into()))
     }

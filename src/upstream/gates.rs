@@ -60,7 +60,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::upstream::client::UpstreamSource;
+    use crate::upstream::client::ConnectSource;
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_stops_half_way_holds_up_nobody() {
@@ -75,7 +75,7 @@ mod tests {
                 open.push(stream);
             }
         });
-        let client = Client::connect(UpstreamSource::url(&url).unwrap()).await;
+        let client = Client::connect(ConnectSource::url(&url).unwrap()).await;
         let known = Gates {
             shards: true,
             cbor: false,

@@ -9,8 +9,8 @@
 //!            └──────────────────────────────────────────────────────────────────────────▶     again from the last version
 //! ```
 //!
-//! The driver's loop: ask [`Reflector::next_action`], perform it, tell each thing that comes of it to
-//! [`Reflector::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
+//! The driver's loop: ask [`ReflectorMachine::next_action`], perform it, tell each thing that comes of it to
+//! [`ReflectorMachine::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
 //!
 //! It follows client-go's reflector (protocol.md §7.1) but for three things: a watch that breaks off or ends early is
 //! resumed from the last version and never leads to a relist; a page that failed is asked for again, not the whole list;
@@ -44,7 +44,7 @@ const BAD_WATCHES_MAX: u32 = 3;
 
 /// Whether initial data is asked for as a stream (KEP-3157).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streaming {
+pub enum StreamingLists {
     /// First as a stream; in pages where upstream cannot.
     Preferred,
     /// In pages.
@@ -64,7 +64,7 @@ pub enum InitialVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReflectorOptions {
     /// Stream or pages.
-    pub streaming: Streaming,
+    pub streaming: StreamingLists,
     /// Items per page (client-go and kube-rs: 500).
     pub page_len: u32,
     /// The version of state that is held already: watch from there, list nothing.
@@ -75,7 +75,7 @@ pub struct ReflectorOptions {
 
 /// What a reflector has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ReflectorCounters {
     /// Events and bookmarks dropped because their version was not beyond the held state's.
     pub ignored: u64,
     /// Initial data that was older than the held state and had to be believed.
@@ -83,7 +83,7 @@ pub struct Counters {
     relists: [u64; RelistReason::ALL.len()],
 }
 
-impl Counters {
+impl ReflectorCounters {
     /// How often all objects were asked for, by reason. Retries of one page or of a refused request do not count.
     #[must_use]
     pub const fn relists(&self, reason: RelistReason) -> u64 {
@@ -96,47 +96,47 @@ impl Counters {
 /// Invariants: while `Live`, `version` is that of the last event, bookmark or initial data whose effect was to apply it, and it only
 /// rises; an attempt that failed leaves a pause wanted unless the failure was upstream's way of saying "ask differently".
 #[derive(Debug)]
-pub struct Reflector {
+pub struct ReflectorMachine {
     options: ReflectorOptions,
-    phase: Phase,
+    phase: ReflectorPhase,
     backoff: Backoff,
     pause: Pause,
-    attempt: Attempt,
+    attempt: WatchAttempt,
     not_found_count: u32,
     bad_watch_count: u32,
-    counters: Counters,
-    when_gone: WhenGone,
+    counters: ReflectorCounters,
+    when_gone: GonePolicy,
     /// Counted where a resource may be given up.
     failures: Option<Failures>,
 }
 
 /// What is done about a resource that stays unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhenGone {
+enum GonePolicy {
     Stop,
     KeepAsking,
 }
 
 #[derive(Debug)]
-enum Phase {
-    Initial(Initial),
+enum ReflectorPhase {
+    Initial(InitialRead),
     Live { version: ResourceVersion },
     Stopped(StopReason),
 }
 
 /// A search for initial data; `held` is the version of the state that is meanwhile served.
 #[derive(Clone, Debug)]
-struct Initial {
+struct InitialRead {
     reason: RelistReason,
     ask: ListVersion,
-    means: Means,
-    page: Option<Page>,
+    means: InitialMethod,
+    page: Option<LastPage>,
     held: Option<ResourceVersion>,
     cut_stream_count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Means {
+enum InitialMethod {
     Stream,
     Pages,
     /// One page with everything: for lists that outlive their tokens.
@@ -145,7 +145,7 @@ enum Means {
 
 /// The page that came last.
 #[derive(Clone, Debug)]
-struct Page {
+struct LastPage {
     version: ResourceVersion,
     token: String,
 }
@@ -158,25 +158,25 @@ enum Pause {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
+struct WatchAttempt {
     opened_at: Option<Instant>,
     progressed: bool,
 }
 
-impl Reflector {
+impl ReflectorMachine {
     /// Nothing asked for yet.
     #[must_use]
     pub fn new(options: ReflectorOptions) -> Self {
-        let mut counters = Counters::default();
+        let mut counters = ReflectorCounters::default();
         let phase = match options.start_from {
-            Some(version) => Phase::Live { version },
+            Some(version) => ReflectorPhase::Live { version },
             None => {
                 counters.relists[RelistReason::Start as usize] = 1;
                 let ask = match options.initial {
                     InitialVersion::Any => ListVersion::Any,
                     InitialVersion::Latest => ListVersion::Latest,
                 };
-                Phase::Initial(Initial::new(options, RelistReason::Start, ask))
+                ReflectorPhase::Initial(InitialRead::new(options, RelistReason::Start, ask))
             }
         };
         Self {
@@ -184,11 +184,11 @@ impl Reflector {
             phase,
             backoff: Backoff::new(),
             pause: Pause::No,
-            attempt: Attempt::default(),
+            attempt: WatchAttempt::default(),
             not_found_count: 0,
             bad_watch_count: 0,
             counters,
-            when_gone: WhenGone::Stop,
+            when_gone: GonePolicy::Stop,
             failures: None,
         }
     }
@@ -203,7 +203,7 @@ impl Reflector {
     #[must_use]
     pub fn never_giving_up(self) -> Self {
         Self {
-            when_gone: WhenGone::KeepAsking,
+            when_gone: GonePolicy::KeepAsking,
             ..self
         }
     }
@@ -219,7 +219,7 @@ impl Reflector {
 
     /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
     pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
-        if let Phase::Stopped(reason) = self.phase {
+        if let ReflectorPhase::Stopped(reason) = self.phase {
             return Action::Stop(reason);
         }
         if let Pause::Wanted { floor } = self.pause {
@@ -231,11 +231,11 @@ impl Reflector {
             return Action::WaitUntil(at);
         }
         self.pause = Pause::No;
-        self.attempt = Attempt::default();
+        self.attempt = WatchAttempt::default();
         match &self.phase {
-            Phase::Stopped(reason) => Action::Stop(*reason),
-            Phase::Live { version } => Action::Watch { after: *version },
-            Phase::Initial(initial) => initial.action(self.options.page_len),
+            ReflectorPhase::Stopped(reason) => Action::Stop(*reason),
+            ReflectorPhase::Live { version } => Action::Watch { after: *version },
+            ReflectorPhase::Initial(initial) => initial.action(self.options.page_len),
         }
     }
 
@@ -252,44 +252,47 @@ impl Reflector {
         if let Some(failure) = failure
             && let Some(reason) = self.gives_up(&failure, effect, now)
         {
-            self.phase = Phase::Stopped(StopReason::GivenUp(reason));
+            self.phase = ReflectorPhase::Stopped(StopReason::GivenUp(reason));
         }
         effect
     }
 
     fn decide(&mut self, input: Input, now: Instant) -> Effect {
         match (&mut self.phase, input) {
-            (Phase::Stopped(_), _) => Effect::Ignored,
+            (ReflectorPhase::Stopped(_), _) => Effect::Ignored,
             (_, Input::WatchOpened) => {
                 self.attempt.opened_at = Some(now);
                 Effect::None
             }
             (
-                Phase::Initial(_),
+                ReflectorPhase::Initial(_),
                 Input::ListPage {
                     resource_version,
                     continue_token,
                 },
             ) => self.page(resource_version, continue_token),
-            (Phase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
+            (ReflectorPhase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
             (
-                Phase::Initial(_),
+                ReflectorPhase::Initial(_),
                 Input::Bookmark {
                     resource_version,
                     initial_events_end: true,
                 },
             ) => self.initial_done(resource_version),
             // A plain bookmark before the marker promises nothing about the side buffer.
-            (Phase::Initial(_), Input::Bookmark { .. }) => Effect::None,
-            (Phase::Initial(_), Input::WatchEnded) => self.initial_failed(&Failure::Transport),
-            (Phase::Initial(_), Input::WatchError(status)) => {
+            (ReflectorPhase::Initial(_), Input::Bookmark { .. }) => Effect::None,
+            (ReflectorPhase::Initial(_), Input::WatchEnded) => {
+                self.initial_failed(&Failure::Transport)
+            }
+            (ReflectorPhase::Initial(_), Input::WatchError(status)) => {
                 self.initial_failed(&Failure::Status(status))
             }
-            (Phase::Initial(_), Input::WatchFailed(failure) | Input::ListFailed(failure)) => {
-                self.initial_failed(&failure)
-            }
             (
-                Phase::Live { version },
+                ReflectorPhase::Initial(_),
+                Input::WatchFailed(failure) | Input::ListFailed(failure),
+            ) => self.initial_failed(&failure),
+            (
+                ReflectorPhase::Live { version },
                 Input::Event {
                     resource_version, ..
                 },
@@ -307,17 +310,21 @@ impl Reflector {
                 Effect::Live
             }
             (
-                Phase::Live { .. },
+                ReflectorPhase::Live { .. },
                 Input::Bookmark {
                     resource_version, ..
                 },
             ) => self.bookmark(resource_version),
-            (Phase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
-            (Phase::Live { .. }, Input::WatchError(status)) => {
+            (ReflectorPhase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
+            (ReflectorPhase::Live { .. }, Input::WatchError(status)) => {
                 self.live_failed(&Failure::Status(status))
             }
-            (Phase::Live { .. }, Input::WatchFailed(failure)) => self.live_failed(&failure),
-            (Phase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => Effect::Ignored,
+            (ReflectorPhase::Live { .. }, Input::WatchFailed(failure)) => {
+                self.live_failed(&failure)
+            }
+            (ReflectorPhase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => {
+                Effect::Ignored
+            }
         }
     }
 
@@ -325,21 +332,21 @@ impl Reflector {
     #[must_use]
     pub const fn version(&self) -> Option<ResourceVersion> {
         match &self.phase {
-            Phase::Live { version } => Some(*version),
-            Phase::Initial(initial) => initial.held,
-            Phase::Stopped(_) => None,
+            ReflectorPhase::Live { version } => Some(*version),
+            ReflectorPhase::Initial(initial) => initial.held,
+            ReflectorPhase::Stopped(_) => None,
         }
     }
 
     /// Whether the held state follows upstream, as opposed to waiting for initial data.
     #[must_use]
     pub const fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live { .. })
+        matches!(self.phase, ReflectorPhase::Live { .. })
     }
 
     /// What has been counted.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ReflectorCounters {
         &self.counters
     }
 
@@ -349,12 +356,12 @@ impl Reflector {
         let is_unread = matches!(failure, Failure::Protocol | Failure::TooLong);
         let is_listed_around = is_unread || give_up::is_refusal(failure);
         match (&self.phase, effect) {
-            (Phase::Stopped(_), _) => None,
+            (ReflectorPhase::Stopped(_), _) => None,
             (_, Effect::Relisting { .. }) if is_listed_around => failures.strike(failure, now),
             // The list that follows tells whether the objects can be had at all.
-            (Phase::Live { .. }, _) if is_listed_around => None,
-            (Phase::Live { .. }, _) => failures.add(failure, true),
-            (Phase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
+            (ReflectorPhase::Live { .. }, _) if is_listed_around => None,
+            (ReflectorPhase::Live { .. }, _) => failures.add(failure, true),
+            (ReflectorPhase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
         }
     }
 
@@ -379,10 +386,10 @@ impl Reflector {
         if self.not_found_count < NOT_FOUND_MAX {
             return false;
         }
-        if self.when_gone == WhenGone::Stop {
-            self.phase = Phase::Stopped(StopReason::Gone);
+        if self.when_gone == GonePolicy::Stop {
+            self.phase = ReflectorPhase::Stopped(StopReason::Gone);
         }
-        self.when_gone == WhenGone::KeepAsking
+        self.when_gone == GonePolicy::KeepAsking
     }
 }
 

@@ -5,8 +5,8 @@ mod protobuf;
 use bytes::Bytes;
 
 use crate::resource::protobuf::{frame_around, type_meta};
-use crate::resource::{Encoding, ResourceKind, ResourceVersion, Span};
-pub use protobuf::ProtobufShape;
+use crate::resource::{ByteSpan, Encoding, ResourceKind, ResourceVersion};
+pub use protobuf::ProtobufTemplate;
 
 /// Whether a bookmark ends the initial events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,27 +19,27 @@ pub enum Marker {
 
 /// How a resource's bookmarks look, in the encoding of its cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BookmarkShape {
+pub enum BookmarkTemplate {
     /// As text around the version.
-    Json(JsonShape),
+    Json(JsonTemplate),
     /// As fields around the version, in an object of this type.
     Protobuf {
         /// The message of `apiVersion` and `kind`.
         type_meta: Vec<u8>,
         /// The fields.
-        shape: ProtobufShape,
+        shape: ProtobufTemplate,
     },
 }
 
-impl BookmarkShape {
+impl BookmarkTemplate {
     /// What can be told without having seen one: kind, version of the API, metadata.
     #[must_use]
     pub fn guessed(kind: &ResourceKind) -> Self {
         match kind.encoding {
-            Encoding::Json => Self::Json(JsonShape::guessed(kind)),
+            Encoding::Json => Self::Json(JsonTemplate::guessed(kind)),
             Encoding::Protobuf => Self::Protobuf {
                 type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
-                shape: ProtobufShape::guessed(),
+                shape: ProtobufTemplate::guessed(),
             },
         }
     }
@@ -48,12 +48,12 @@ impl BookmarkShape {
     ///
     /// `None` when the object is not laid out as bookmarks are: then the guess stays.
     #[must_use]
-    pub fn seen(object: &[u8], version: Span, kind: &ResourceKind) -> Option<Self> {
+    pub fn seen(object: &[u8], version: ByteSpan, kind: &ResourceKind) -> Option<Self> {
         Some(match kind.encoding {
-            Encoding::Json => Self::Json(JsonShape::seen(object, version)?),
+            Encoding::Json => Self::Json(JsonTemplate::seen(object, version)?),
             Encoding::Protobuf => Self::Protobuf {
                 type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
-                shape: ProtobufShape::seen(object, version)?,
+                shape: ProtobufTemplate::seen(object, version)?,
             },
         })
     }
@@ -76,7 +76,7 @@ impl BookmarkShape {
 /// Typed objects render fields that cannot be left out (a Pod bookmark has `"spec":{"containers":null}`), so the
 /// shape is taken from upstream's own bookmark when one has been seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonShape {
+pub struct JsonTemplate {
     before_version: String,
     /// After the version's closing quote: the rest of metadata follows, then the rest of the object.
     after_metadata: String,
@@ -86,7 +86,7 @@ const ANNOTATION: &str = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true
 
 const SORTED_ANNOTATION: &str = "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},";
 
-impl JsonShape {
+impl JsonTemplate {
     /// What can be told without having seen one: kind, version of the API, metadata.
     #[must_use]
     pub fn guessed(kind: &ResourceKind) -> Self {
@@ -109,7 +109,7 @@ impl JsonShape {
     ///
     /// `None` when the object is not laid out as bookmarks are: then the guess stays.
     #[must_use]
-    pub fn seen(object: &[u8], version: Span) -> Option<Self> {
+    pub fn seen(object: &[u8], version: ByteSpan) -> Option<Self> {
         let text = std::str::from_utf8(object).ok()?;
         let digits =
             std::str::from_utf8(object.get(version.start as usize..version.end as usize)?).ok()?;

@@ -7,15 +7,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::partial::Partial;
-use super::rendition::{Form, ManagedFields, Rendition};
+use super::rendition::{ManagedFields, ObjectFormat, ObjectPart};
 use crate::decode::{ScanError, member, scan_envelope, without_managed_fields};
 use crate::resource::protobuf::{frame_around, type_meta, type_meta_of};
 use crate::resource::wire::{WireError, field_len, put_bytes};
-use crate::resource::{Encoding, Layout, Object, ResourceKind, Span};
+use crate::resource::{ByteSpan, Encoding, Layout, Object, ResourceKind};
 
 /// A frame or an object that cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CutError {
+pub enum ProjectionError {
     /// It is no JSON.
     #[error(transparent)]
     Json(#[from] ScanError),
@@ -32,19 +32,19 @@ pub enum CutError {
 
 /// What is done to each object of a resource before a client gets it. Two watchers with equal cuts can share all frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cut {
-    rendition: Rendition,
+pub struct Projection {
+    rendition: ObjectFormat,
     /// How the cache's objects are written.
     source: Encoding,
     /// And laid out, in JSON.
     layout: Layout,
 }
 
-impl Cut {
+impl Projection {
     /// What turns the objects of `kind` into `rendition`; `None` if they are so already.
     #[must_use]
-    pub fn new(rendition: Rendition, kind: &ResourceKind) -> Option<Self> {
-        (rendition != Rendition::whole(kind.encoding)).then_some(Self {
+    pub fn new(rendition: ObjectFormat, kind: &ResourceKind) -> Option<Self> {
+        (rendition != ObjectFormat::whole(kind.encoding)).then_some(Self {
             rendition,
             source: kind.encoding,
             layout: kind.layout,
@@ -53,7 +53,7 @@ impl Cut {
 
     /// What comes out.
     #[must_use]
-    pub const fn rendition(&self) -> Rendition {
+    pub const fn rendition(&self) -> ObjectFormat {
         self.rendition
     }
 
@@ -62,15 +62,15 @@ impl Cut {
     ///
     /// # Errors
     /// The bytes are not the frame of a scanned event.
-    pub fn frame(&self, frame: &[u8]) -> Result<Bytes, CutError> {
+    pub fn frame(&self, frame: &[u8]) -> Result<Bytes, ProjectionError> {
         if self.rendition.encoding == Encoding::Json {
             return Ok(self.line(frame)?.into());
         }
         let event = scan_envelope(self.source, frame)?;
         let raw = self.raw(event.object.of(frame))?;
         let type_meta = match self.rendition.form {
-            Form::Metadata(version) => type_meta(version.api_version(), PARTIAL).into(),
-            Form::Whole => Cow::Borrowed(type_meta_of(frame)?),
+            ObjectPart::Metadata(version) => type_meta(version.api_version(), PARTIAL).into(),
+            ObjectPart::Whole => Cow::Borrowed(type_meta_of(frame)?),
         };
         let (frame, _) = frame_around(event.kind.as_str(), &type_meta, &raw);
         Ok(frame.into())
@@ -80,7 +80,7 @@ impl Cut {
     ///
     /// # Errors
     /// The object's bytes cannot be read. Those in a cache have been.
-    pub fn list_item(&self, object: &Object) -> Result<Bytes, CutError> {
+    pub fn list_item(&self, object: &Object) -> Result<Bytes, ProjectionError> {
         if self.rendition.encoding == Encoding::Json {
             return self.json_item(object);
         }
@@ -94,7 +94,7 @@ impl Cut {
     /// What a list item begins with, where this, the object's metadata as it stands and a closing brace are all of it.
     #[must_use]
     pub fn before_metadata(&self) -> Option<String> {
-        let Form::Metadata(version) = self.rendition.form else {
+        let ObjectPart::Metadata(version) = self.rendition.form else {
             return None;
         };
         let layout = self.layout;
@@ -107,23 +107,23 @@ impl Cut {
 
     /// Where an object's metadata stands in its JSON; `None` also where it is not JSON.
     #[must_use]
-    pub fn metadata_of(object: &Object) -> Option<Span> {
+    pub fn metadata_of(object: &Object) -> Option<ByteSpan> {
         member(object.bytes(), "metadata").ok().flatten()
     }
 
     /// The message of an object, whole or cut.
-    fn raw(&self, object: &[u8]) -> Result<Vec<u8>, CutError> {
+    fn raw(&self, object: &[u8]) -> Result<Vec<u8>, ProjectionError> {
         let raw = match (self.source, self.rendition.form) {
-            (Encoding::Protobuf, Form::Whole) => object.to_vec(),
-            (Encoding::Protobuf, Form::Metadata(_)) => protobuf::partial(object)?,
-            (Encoding::Json, Form::Metadata(_)) => {
+            (Encoding::Protobuf, ObjectPart::Whole) => object.to_vec(),
+            (Encoding::Protobuf, ObjectPart::Metadata(_)) => protobuf::partial(object)?,
+            (Encoding::Json, ObjectPart::Metadata(_)) => {
                 let metadata = member(object, "metadata")?;
                 let metadata = metadata.map_or(b"{}".as_slice(), |span| span.of(object));
                 let mut raw = Vec::new();
                 put_bytes(&mut raw, 1, &protobuf::metadata_of_json(metadata)?);
                 raw
             }
-            (Encoding::Json, Form::Whole) => return Err(CutError::Untranslatable),
+            (Encoding::Json, ObjectPart::Whole) => return Err(ProjectionError::Untranslatable),
         };
         Ok(match self.rendition.managed_fields {
             ManagedFields::Kept => raw,
@@ -131,14 +131,14 @@ impl Cut {
         })
     }
 
-    fn line(&self, line: &[u8]) -> Result<Vec<u8>, CutError> {
+    fn line(&self, line: &[u8]) -> Result<Vec<u8>, ProjectionError> {
         if self.source != Encoding::Json {
-            return Err(CutError::Untranslatable);
+            return Err(ProjectionError::Untranslatable);
         }
         let layout = self.layout;
         let cut = match self.rendition.form {
-            Form::Metadata(version) => Partial { version, layout }.event_line(line)?,
-            Form::Whole => line.to_vec(),
+            ObjectPart::Metadata(version) => Partial { version, layout }.event_line(line)?,
+            ObjectPart::Whole => line.to_vec(),
         };
         match self.rendition.managed_fields {
             ManagedFields::Kept => Ok(cut),
@@ -146,14 +146,14 @@ impl Cut {
         }
     }
 
-    fn json_item(&self, object: &Object) -> Result<Bytes, CutError> {
+    fn json_item(&self, object: &Object) -> Result<Bytes, ProjectionError> {
         if self.source != Encoding::Json {
-            return Err(CutError::Untranslatable);
+            return Err(ProjectionError::Untranslatable);
         }
         let layout = self.layout;
         let item = match self.rendition.form {
-            Form::Metadata(version) => Partial { version, layout }.object(object.bytes())?,
-            Form::Whole => [b"{", &*object.list_item(layout)].concat(),
+            ObjectPart::Metadata(version) => Partial { version, layout }.object(object.bytes())?,
+            ObjectPart::Whole => [b"{", &*object.list_item(layout)].concat(),
         };
         let item = match self.rendition.managed_fields {
             ManagedFields::Kept => item,
@@ -165,7 +165,7 @@ impl Cut {
 
 const PARTIAL: &str = "PartialObjectMetadata";
 
-fn dropped_in_line(line: &[u8]) -> Result<Vec<u8>, CutError> {
+fn dropped_in_line(line: &[u8]) -> Result<Vec<u8>, ProjectionError> {
     let Some(span) = member(line, "object")? else {
         return Ok(line.to_vec());
     };

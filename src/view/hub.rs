@@ -7,22 +7,22 @@ use std::time::Instant;
 mod directory;
 mod roster;
 
-use super::bookmark::BookmarkShape;
-use super::cut::Cut;
-use super::interest::{Crowded, Hasher};
+use super::bookmark::BookmarkTemplate;
+use super::cut::Projection;
+use super::interest::{Hasher, TooManyViews};
 use super::log::{View, ViewCore};
-use super::rendition::Rendition;
+use super::rendition::ObjectFormat;
 use super::selector::Selector;
-use super::wake::{Seat, WakeList};
-use crate::cache::{Dispatched, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
+use super::wake::{WaiterList, WatchWaiter};
+use crate::cache::{DispatchOutcome, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
 use crate::fairness::Peer;
 use crate::resource::{ResourceKind, ResourceVersion};
-use directory::{Directory, Room, Wish};
-use roster::Roster;
+use directory::{ViewDirectory, ViewKey, ViewRoom};
+use roster::ViewTable;
 
 /// How far a resource's views have come. All of it moves together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct HubPosition {
     /// Events with a lower sequence are in the views.
     pub through: Sequence,
     /// The version that comes with it: bookmarks may speak of it once its events are delivered.
@@ -32,21 +32,21 @@ pub struct Reached {
 /// Where a watcher enters a view: history below `reached.through`, then the view's batches from `cursor` on. The first of
 /// them may hold events from below `reached.through` once more.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ViewSubscription {
     /// The shared view.
     pub view: Arc<View>,
     /// The first batch to read.
     pub cursor: Sequence,
     /// How far the history has to be read. Batches before `cursor` hold nothing beyond it.
-    pub reached: Reached,
+    pub reached: HubPosition,
     /// The watcher's place among those who wait for batches.
-    pub seat: Seat,
+    pub seat: WatchWaiter,
 }
 
 /// The right to dispatch, one batch at a time, and what that takes.
 #[derive(Debug)]
-struct Turn {
-    roster: Roster,
+struct DispatchState {
+    roster: ViewTable,
     /// Views that show something of the batch.
     shown: Vec<Arc<ViewCore>>,
     wakers: Vec<Waker>,
@@ -62,12 +62,12 @@ struct Turn {
 #[derive(Debug)]
 pub struct Hub {
     kind: ResourceKind,
-    directory: Mutex<Directory>,
+    directory: Mutex<ViewDirectory>,
     /// Taken before the directory. Joining only tries to take it.
-    turn: Mutex<Turn>,
+    turn: Mutex<DispatchState>,
     /// Woken when the resource reaches a new version.
-    progress: Arc<WakeList>,
-    bookmark: RwLock<BookmarkShape>,
+    progress: Arc<WaiterList>,
+    bookmark: RwLock<BookmarkTemplate>,
 }
 
 impl Hub {
@@ -77,18 +77,18 @@ impl Hub {
         let hasher = Hasher::default();
         Self {
             kind: kind.clone(),
-            directory: Mutex::new(Directory::new(&hasher)),
-            turn: Mutex::new(Turn {
-                roster: Roster::new(hasher),
+            directory: Mutex::new(ViewDirectory::new(&hasher)),
+            turn: Mutex::new(DispatchState {
+                roster: ViewTable::new(hasher),
                 shown: Vec::new(),
                 wakers: Vec::new(),
             }),
             progress: Arc::default(),
-            bookmark: RwLock::new(BookmarkShape::guessed(kind)),
+            bookmark: RwLock::new(BookmarkTemplate::guessed(kind)),
         }
     }
 
-    fn directory(&self) -> MutexGuard<'_, Directory> {
+    fn directory(&self) -> MutexGuard<'_, ViewDirectory> {
         // Nothing under this lock panics halfway.
         self.directory
             .lock()
@@ -97,9 +97,9 @@ impl Hub {
 
     /// Enters the view of whole objects that `selector` lets pass, which is made if nobody has it, whatever it costs.
     #[must_use]
-    pub fn join(&self, selector: &Selector) -> Entry {
-        let rendition = Rendition::whole(self.kind.encoding);
-        let entered = self.enter(selector, rendition, Room::Unbounded);
+    pub fn join(&self, selector: &Selector) -> ViewSubscription {
+        let rendition = ObjectFormat::whole(self.kind.encoding);
+        let entered = self.enter(selector, rendition, ViewRoom::Unbounded);
         #[expect(clippy::expect_used, reason = "nothing is refused without a bound")]
         entered.expect("there is room for everything")
     }
@@ -107,24 +107,24 @@ impl Hub {
     /// Enters the view of `selector` in this form, for the client `peer`.
     ///
     /// # Errors
-    /// [`Crowded`] if the view would be new, and its selector costs more than the views that are open leave to this client.
+    /// [`TooManyViews`] if the view would be new, and its selector costs more than the views that are open leave to this client.
     pub fn join_as(
         &self,
         selector: &Selector,
-        rendition: Rendition,
+        rendition: ObjectFormat,
         peer: Peer,
-    ) -> Result<Entry, Crowded> {
-        self.enter(selector, rendition, Room::Bounded(peer))
+    ) -> Result<ViewSubscription, TooManyViews> {
+        self.enter(selector, rendition, ViewRoom::Bounded(peer))
     }
 
     fn enter(
         &self,
         selector: &Selector,
-        rendition: Rendition,
-        room: Room,
-    ) -> Result<Entry, Crowded> {
-        let cut = Cut::new(rendition, &self.kind);
-        let wish = Wish { selector, cut };
+        rendition: ObjectFormat,
+        room: ViewRoom,
+    ) -> Result<ViewSubscription, TooManyViews> {
+        let cut = Projection::new(rendition, &self.kind);
+        let wish = ViewKey { selector, cut };
         let entry = {
             let mut directory = self.directory();
             let view = directory.enter(wish, self.kind.encoding, room)?;
@@ -132,7 +132,7 @@ impl Hub {
             if directory.closed {
                 view.close();
             }
-            Entry {
+            ViewSubscription {
                 cursor: view.head(),
                 seat: view.seat(directory.seats),
                 view,
@@ -160,26 +160,26 @@ impl Hub {
     /// The place of a watcher who enters `view` again because it overran the batches: the first batch to read, and how far
     /// the history has to be read before. Its seat stays, and stays armed.
     #[must_use]
-    pub fn place_in(&self, view: &View) -> (Sequence, Reached) {
+    pub fn place_in(&self, view: &View) -> (Sequence, HubPosition) {
         let directory = self.directory();
         (view.head(), directory.published)
     }
 
     /// How far the views have come.
     #[must_use]
-    pub fn reached(&self) -> Reached {
+    pub fn reached(&self) -> HubPosition {
         self.directory().reached
     }
 
     /// A place among those who wait for the resource to reach a version.
     #[must_use]
-    pub fn progress_seat(&self) -> Seat {
+    pub fn progress_seat(&self) -> WatchWaiter {
         self.progress.seat(0)
     }
 
     /// How bookmarks of the resource look.
     #[must_use]
-    pub fn bookmark(&self) -> BookmarkShape {
+    pub fn bookmark(&self) -> BookmarkTemplate {
         self.bookmark
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -187,7 +187,7 @@ impl Hub {
     }
 
     /// Takes the look of bookmarks from one that upstream sent.
-    pub fn learn_bookmark(&self, shape: BookmarkShape) {
+    pub fn learn_bookmark(&self, shape: BookmarkTemplate) {
         *self
             .bookmark
             .write()
@@ -259,16 +259,16 @@ impl Observer for Hub {
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Turn {
+        let DispatchState {
             roster,
             shown,
             wakers,
         } = &mut *turn;
         let changes = {
             let mut directory = self.directory();
-            directory.published = Reached { through, version };
+            directory.published = HubPosition { through, version };
             directory.take_changes()
         };
         roster.settle(changes);
@@ -280,14 +280,14 @@ impl Observer for Hub {
             closed.iter().for_each(|core| directory.forget(core));
             directory.laid_out += laid_out.lines as u64;
             match events.get(laid_out.events) {
-                None => directory.reached = Reached { through, version },
+                None => directory.reached = HubPosition { through, version },
                 // Nobody may be told of a version before all of its events.
                 Some(next) => directory.reached.through = next.sequence(),
             }
         }
         let woken = shown.drain(..).map(|core| core.wake_all(wakers)).sum();
         self.progress.wake_all(wakers);
-        Dispatched {
+        DispatchOutcome {
             events: laid_out.events,
             woken,
         }
@@ -296,7 +296,7 @@ impl Observer for Hub {
 
 /// A resource as it is served: its cache and its views.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedResource {
     /// Snapshot and history.
     pub cache: Arc<WatchCache>,
     /// The views on it.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::cache::Event;
 use crate::resource::Object;
-pub use placement::Crowded;
+pub use placement::TooManyViews;
 pub(super) use placement::{Placement, weight};
 
 /// A view's number.
@@ -22,7 +22,7 @@ pub(super) type Number = u32;
 
 /// What a value is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// Namespace and name.
     Object,
     Name,
@@ -36,21 +36,21 @@ pub(super) enum Kind {
 
 /// A value that objects carry; of an object's own name its namespace too, of a label its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Value<'a> {
-    kind: Kind,
+struct IndexedValue<'a> {
+    kind: ValueKind,
     text: &'a str,
     second: &'a str,
 }
 
-impl<'a> Value<'a> {
-    const fn new(kind: Kind, text: &'a str) -> Self {
+impl<'a> IndexedValue<'a> {
+    const fn new(kind: ValueKind, text: &'a str) -> Self {
         let second = "";
         Self { kind, text, second }
     }
 
     const fn object(namespace: &'a str, name: &'a str) -> Self {
         Self {
-            kind: Kind::Object,
+            kind: ValueKind::Object,
             text: name,
             second: namespace,
         }
@@ -58,7 +58,7 @@ impl<'a> Value<'a> {
 
     const fn label(key: &'a str, value: &'a str) -> Self {
         Self {
-            kind: Kind::Label,
+            kind: ValueKind::Label,
             text: value,
             second: key,
         }
@@ -74,24 +74,24 @@ struct Bucket {
 }
 
 /// Where a view stands, for it to keep: kind and hash of its values; among the views without one if there is none.
-pub(super) type Place = SmallVec<[(Kind, u64); 1]>;
+pub(super) type IndexPosition = SmallVec<[(ValueKind, u64); 1]>;
 
 /// How values are hashed, alike by who places views and by who looks them up.
 pub(super) type Hasher = foldhash::fast::RandomState;
 
 /// The index of one resource's views.
 #[derive(Debug)]
-pub(super) struct Interest {
+pub(super) struct SelectorIndex {
     buckets: HashTable<Bucket>,
     hasher: Hasher,
     /// Views under each kind of value: what nobody asks for is not looked up.
-    counts: Counts,
+    counts: IndexCounts,
     /// Views that any event may concern.
     everything: Vec<Number>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct IndexCounts {
     objects: usize,
     names: usize,
     namespaces: usize,
@@ -101,15 +101,15 @@ struct Counts {
     fields: SmallVec<[usize; 4]>,
 }
 
-impl Counts {
-    fn of(&mut self, kind: Kind) -> &mut usize {
+impl IndexCounts {
+    fn of(&mut self, kind: ValueKind) -> &mut usize {
         match kind {
-            Kind::Object => &mut self.objects,
-            Kind::Name => &mut self.names,
-            Kind::Namespace => &mut self.namespaces,
-            Kind::Label => &mut self.labels,
-            Kind::Key => &mut self.keys,
-            Kind::Field(index) => {
+            ValueKind::Object => &mut self.objects,
+            ValueKind::Name => &mut self.names,
+            ValueKind::Namespace => &mut self.namespaces,
+            ValueKind::Label => &mut self.labels,
+            ValueKind::Key => &mut self.keys,
+            ValueKind::Field(index) => {
                 if self.fields.len() <= index {
                     self.fields.resize(index + 1, 0);
                 }
@@ -119,15 +119,15 @@ impl Counts {
     }
 
     /// The values of an object that some view stands under, perhaps; all but labels.
-    fn values<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = Value<'a>> {
+    fn values<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = IndexedValue<'a>> {
         let key = object.key();
-        let named = || Value::new(Kind::Name, key.name());
-        let placed = || Value::new(Kind::Namespace, key.namespace());
-        let exact = || Value::object(key.namespace(), key.name());
+        let named = || IndexedValue::new(ValueKind::Name, key.name());
+        let placed = || IndexedValue::new(ValueKind::Namespace, key.namespace());
+        let exact = || IndexedValue::object(key.namespace(), key.name());
         let fields = self.fields.iter().enumerate();
         let fields = fields
             .filter(|(_, count)| **count > 0)
-            .map(|(index, _)| Value::new(Kind::Field(index), object.field(index)));
+            .map(|(index, _)| IndexedValue::new(ValueKind::Field(index), object.field(index)));
         (self.objects > 0)
             .then(exact)
             .into_iter()
@@ -137,13 +137,13 @@ impl Counts {
     }
 }
 
-impl Interest {
+impl SelectorIndex {
     /// An index without views.
     pub(super) fn new(hasher: Hasher) -> Self {
         Self {
             buckets: HashTable::new(),
             hasher,
-            counts: Counts::default(),
+            counts: IndexCounts::default(),
             everything: Vec::new(),
         }
     }
@@ -154,7 +154,7 @@ impl Interest {
     }
 
     /// Takes a view in.
-    pub(super) fn insert(&mut self, number: Number, place: &Place) {
+    pub(super) fn insert(&mut self, number: Number, place: &IndexPosition) {
         for stand in place {
             self.put(number, *stand);
         }
@@ -163,7 +163,7 @@ impl Interest {
         }
     }
 
-    fn put(&mut self, number: Number, (kind, hash): (Kind, u64)) {
+    fn put(&mut self, number: Number, (kind, hash): (ValueKind, u64)) {
         *self.counts.of(kind) += 1;
         let same = |bucket: &Bucket| bucket.hash == hash;
         let bucket = self.buckets.entry(hash, same, |bucket| bucket.hash);
@@ -175,7 +175,7 @@ impl Interest {
     }
 
     /// Lets a view go from its place. It is looked for among those that stand with it; returns how many these are.
-    pub(super) fn remove(&mut self, number: Number, place: &Place) -> usize {
+    pub(super) fn remove(&mut self, number: Number, place: &IndexPosition) -> usize {
         let mut searched = 0;
         if place.is_empty() {
             searched += self.everything.len();
@@ -220,8 +220,8 @@ impl Interest {
                 .into_iter()
                 .flat_map(|previous| lost_labels(previous, object));
             for (key, value) in object.labels().chain(earlier) {
-                let of_value = (self.counts.labels > 0).then(|| Value::label(key, value));
-                let of_key = (self.counts.keys > 0).then(|| Value::new(Kind::Key, key));
+                let of_value = (self.counts.labels > 0).then(|| IndexedValue::label(key, value));
+                let of_key = (self.counts.keys > 0).then(|| IndexedValue::new(ValueKind::Key, key));
                 for value in of_value.into_iter().chain(of_key) {
                     self.views_of(value).iter().copied().for_each(&mut visit);
                 }
@@ -229,7 +229,7 @@ impl Interest {
         }
     }
 
-    fn views_of(&self, value: Value<'_>) -> &[Number] {
+    fn views_of(&self, value: IndexedValue<'_>) -> &[Number] {
         let hash = self.hasher.hash_one(value);
         let bucket = self.buckets.find(hash, |bucket| bucket.hash == hash);
         bucket.map_or(&[], |bucket| &bucket.views)

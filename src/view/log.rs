@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::bookmark::{BookmarkShape, Marker};
-use super::cut::{Cut, CutError};
-use super::interest::{Number, Place};
+use super::bookmark::{BookmarkTemplate, Marker};
+use super::cut::{Projection, ProjectionError};
+use super::interest::{IndexPosition, Number};
 use super::selector::Selector;
 use super::transition::seen_as;
-use super::wake::{Seat, WakeList};
+use super::wake::{WaiterList, WatchWaiter};
 use crate::cache::{Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
-pub(super) use cuts::Cuts;
-use firsts::Firsts;
+pub(super) use cuts::Projections;
+use firsts::BatchStarts;
 
 /// Events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ const RETENTION: Retention = Retention {
 #[derive(Debug)]
 pub struct View {
     core: Arc<ViewCore>,
-    departures: Arc<Departures>,
+    departures: Arc<EmptyViews>,
 }
 
 /// What watchers and writer of a view share.
@@ -64,11 +64,11 @@ pub struct View {
 pub(super) struct ViewCore {
     selector: Selector,
     /// What is done to each frame; nothing to whole objects in the cache's own encoding.
-    cut: Option<Cut>,
+    cut: Option<Projection>,
     /// How the cache's own frames are written.
     source: Encoding,
     /// Where the index has it.
-    place: Place,
+    place: IndexPosition,
     /// What it adds to the cost of an event that reaches it.
     weight: usize,
     /// The client in whose share that is, for as long as the view lasts.
@@ -76,8 +76,8 @@ pub(super) struct ViewCore {
     batches: Arc<Ring<Batch>>,
     /// Where batches began: a watcher who overran them needs to know from where to read the history. Only such a watcher
     /// and the writer take the lock.
-    firsts: Mutex<Firsts>,
-    waiting: Arc<WakeList>,
+    firsts: Mutex<BatchStarts>,
+    waiting: Arc<WaiterList>,
     closed: Flag,
     /// Set when the last watcher is gone.
     left: OnceLock<()>,
@@ -87,9 +87,9 @@ pub(super) struct ViewCore {
 
 /// Views whose last watcher is gone, until the hub lets go of them.
 #[derive(Debug, Default)]
-pub(super) struct Departures(Mutex<Vec<Arc<ViewCore>>>);
+pub(super) struct EmptyViews(Mutex<Vec<Arc<ViewCore>>>);
 
-impl Departures {
+impl EmptyViews {
     fn push(&self, core: Arc<ViewCore>) {
         self.locked().push(core);
     }
@@ -133,7 +133,7 @@ impl View {
 
     /// The form that its watchers get; `None` for objects as the cache holds them.
     #[must_use]
-    pub fn cut(&self) -> Option<Cut> {
+    pub fn cut(&self) -> Option<Projection> {
         self.core.cut
     }
 
@@ -148,7 +148,7 @@ impl View {
     ///
     /// # Errors
     /// It cannot be cut.
-    pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
+    pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, ProjectionError> {
         self.core.frame(event, kind)
     }
 
@@ -158,10 +158,10 @@ impl View {
     /// It cannot be cut.
     pub fn bookmark(
         &self,
-        shape: &BookmarkShape,
+        shape: &BookmarkTemplate,
         version: ResourceVersion,
         marker: Marker,
-    ) -> Result<Bytes, CutError> {
+    ) -> Result<Bytes, ProjectionError> {
         let whole = shape.frame(version, marker);
         self.core
             .cut
@@ -206,7 +206,7 @@ impl View {
         self.core.firsts().at_or_before(cursor)
     }
 
-    pub(super) fn seat(&self, spread: usize) -> Seat {
+    pub(super) fn seat(&self, spread: usize) -> WatchWaiter {
         self.core.waiting.seat(spread)
     }
 }
@@ -216,11 +216,11 @@ impl ViewCore {
         &self.selector
     }
 
-    pub(super) const fn cut(&self) -> Option<Cut> {
+    pub(super) const fn cut(&self) -> Option<Projection> {
         self.cut
     }
 
-    pub(super) const fn place(&self) -> &Place {
+    pub(super) const fn place(&self) -> &IndexPosition {
         &self.place
     }
 
@@ -237,13 +237,13 @@ impl ViewCore {
         self.closed.set();
     }
 
-    fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, CutError> {
+    fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, ProjectionError> {
         let whole = event.frame(kind);
         self.cut
             .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
     }
 
-    fn firsts(&self) -> MutexGuard<'_, Firsts> {
+    fn firsts(&self) -> MutexGuard<'_, BatchStarts> {
         // Pushing and looking cannot panic halfway.
         self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,9 +279,9 @@ pub(super) type Draft = Vec<(Sequence, ResourceVersion, Bytes)>;
 #[derive(Debug)]
 pub(super) struct ViewParts {
     pub(super) selector: Selector,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<Projection>,
     pub(super) source: Encoding,
-    pub(super) place: Place,
+    pub(super) place: IndexPosition,
     pub(super) weight: usize,
     pub(super) opener: Peer,
     /// Its watchers read events below from the history.
@@ -290,7 +290,7 @@ pub(super) struct ViewParts {
 
 /// What an event came to in a view.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferOutcome {
     /// The first of a batch: [`ViewWriter::finish`] has to follow, after the last.
     pub(super) is_first: bool,
     /// What the look cost, in terms.
@@ -304,7 +304,7 @@ const CUT_PER_TERM: usize = 64;
 
 impl ViewWriter {
     /// A view with one watcher, and its writer.
-    pub(super) fn new(parts: ViewParts, departures: &Arc<Departures>) -> (Self, Arc<View>) {
+    pub(super) fn new(parts: ViewParts, departures: &Arc<EmptyViews>) -> (Self, Arc<View>) {
         let batches = RingWriter::new(RETENTION);
         let core = Arc::new(ViewCore {
             selector: parts.selector,
@@ -349,10 +349,10 @@ impl ViewWriter {
         &mut self,
         event: &Event,
         spare: &mut Vec<Draft>,
-        cuts: &mut Cuts,
-    ) -> Offered {
+        cuts: &mut Projections,
+    ) -> OfferOutcome {
         let core = &self.core;
-        let mut offered = Offered {
+        let mut offered = OfferOutcome {
             is_first: false,
             cost: 1,
         };

@@ -17,18 +17,18 @@ pub struct Partial {
 }
 
 /// One field of a Go struct.
-struct Field {
+struct StructField {
     name: &'static str,
     /// The fields of its items, if it is a list of structs.
     items: &'static [Self],
 }
 
-const fn leaf(name: &'static str) -> Field {
-    Field { name, items: &[] }
+const fn leaf(name: &'static str) -> StructField {
+    StructField { name, items: &[] }
 }
 
 /// Go's `ObjectMeta`, in its order (protocol.md §5.5).
-const METADATA: &[Field] = &[
+const METADATA: &[StructField] = &[
     leaf("name"),
     leaf("generateName"),
     leaf("namespace"),
@@ -41,7 +41,7 @@ const METADATA: &[Field] = &[
     leaf("deletionGracePeriodSeconds"),
     leaf("labels"),
     leaf("annotations"),
-    Field {
+    StructField {
         name: "ownerReferences",
         items: &[
             leaf("apiVersion"),
@@ -53,7 +53,7 @@ const METADATA: &[Field] = &[
         ],
     },
     leaf("finalizers"),
-    Field {
+    StructField {
         name: "managedFields",
         items: &[
             leaf("manager"),
@@ -120,7 +120,7 @@ impl Partial {
 }
 
 /// Writes an object's members in the order of `fields`; others, and `null`, are left out, as Go's encoder does it.
-fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+fn put_in_order(object: &[u8], fields: &[StructField], out: &mut Vec<u8>) -> Result<(), ScanError> {
     let members = members(object)?;
     let mut before = b'{';
     for field in fields {
@@ -149,7 +149,7 @@ fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-fn put_items(array: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+fn put_items(array: &[u8], fields: &[StructField], out: &mut Vec<u8>) -> Result<(), ScanError> {
     out.push(b'[');
     for (index, span) in elements(array)?.into_iter().enumerate() {
         if index > 0 {

@@ -4,7 +4,7 @@ use crate::resource::Encoding;
 
 /// Which part of an object is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ObjectPart {
     /// All of it.
     #[default]
     Whole,
@@ -12,7 +12,7 @@ pub enum Form {
     Metadata(MetaVersion),
 }
 
-impl Form {
+impl ObjectPart {
     /// Of a list in protobuf, the numbers of its metadata and of its items.
     #[must_use]
     pub const fn list_fields(self) -> (u32, u32) {
@@ -74,22 +74,22 @@ pub enum ManagedFields {
 
 /// What a client gets. The default is what upstream sends in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rendition {
+pub struct ObjectFormat {
     /// How it is written.
     pub encoding: Encoding,
     /// Which part.
-    pub form: Form,
+    pub form: ObjectPart,
     /// Whether with managed fields.
     pub managed_fields: ManagedFields,
 }
 
-impl Rendition {
+impl ObjectFormat {
     /// Whole objects.
     #[must_use]
     pub const fn whole(encoding: Encoding) -> Self {
         Self {
             encoding,
-            form: Form::Whole,
+            form: ObjectPart::Whole,
             managed_fields: ManagedFields::Kept,
         }
     }
@@ -105,11 +105,14 @@ mod tests {
         let fields = |name: &str| {
             let version = MetaVersion::named(name).unwrap();
             assert_eq!(version.api_version(), format!("meta.k8s.io/{name}"));
-            assert_eq!(Form::Metadata(version).list_fields(), version.list_fields());
+            assert_eq!(
+                ObjectPart::Metadata(version).list_fields(),
+                version.list_fields()
+            );
             version.list_fields()
         };
         assert_eq!([fields("v1"), fields("v1beta1")], [(1, 2), (2, 1)]);
-        assert_eq!(Form::Whole.list_fields(), (1, 2));
+        assert_eq!(ObjectPart::Whole.list_fields(), (1, 2));
         assert_eq!(MetaVersion::named("v2"), None);
     }
 }

@@ -10,7 +10,7 @@ mod shard;
 pub use field::{FieldSelector, FieldSelectorError, pinned_in};
 #[cfg(test)]
 pub(crate) use label::EVALUATED;
-pub use label::{LabelSelector, SelectorError, Values};
+pub use label::{LabelSelector, LabelValues, SelectorError};
 pub use shard::ShardSelector;
 
 /// Everything that narrows a list or watch of one resource. Equal selectors share a view, however they were written.

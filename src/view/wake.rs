@@ -24,7 +24,7 @@ type Shard = Slab<Option<(Waker, u32)>>;
 
 /// One waiting list.
 #[derive(Debug, Default)]
-pub struct WakeList {
+pub struct WaiterList {
     few: Mutex<Shard>,
     /// Of those beyond the first few.
     many: OnceLock<Box<[CachePadded<Mutex<Shard>>; SHARDS]>>,
@@ -35,15 +35,15 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl WakeList {
+impl WaiterList {
     /// A place in the list, not armed. `spread` chooses the shard if there are many.
     #[must_use]
-    pub fn seat(self: &Arc<Self>, spread: usize) -> Seat {
+    pub fn seat(self: &Arc<Self>, spread: usize) -> WatchWaiter {
         let list = Arc::clone(self);
         let mut few = locked(&self.few);
         if few.len() < FEW {
             let key = few.insert(None);
-            return Seat {
+            return WatchWaiter {
                 list,
                 shard: None,
                 key,
@@ -54,7 +54,7 @@ impl WakeList {
         drop(few);
         let shard = spread % SHARDS;
         let key = locked(&many[shard]).insert(None);
-        Seat {
+        WatchWaiter {
             list,
             shard: Some(shard),
             key,
@@ -94,14 +94,14 @@ fn wake(shard: &Mutex<Shard>, scratch: &mut Vec<Waker>) -> usize {
 
 /// A watcher's place among those who wait; given up when dropped.
 #[derive(Debug)]
-pub struct Seat {
-    list: Arc<WakeList>,
+pub struct WatchWaiter {
+    list: Arc<WaiterList>,
     /// `None` among the few.
     shard: Option<usize>,
     key: usize,
 }
 
-impl Seat {
+impl WatchWaiter {
     /// Asks to be woken with the next batch. Look at the view once more afterwards: a batch that came just
     /// before has woken nobody.
     pub fn arm(&self, waker: &Waker) {
@@ -123,7 +123,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for WatchWaiter {
     fn drop(&mut self) {
         locked(self.list.shard(self.shard)).try_remove(self.key);
     }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Chunk, ObjectMap, Place};
+use crate::cache::{Chunk, MapPosition, ObjectMap};
 use crate::resource::{Object, ResourceKind};
 use crate::view::selector::Selector;
 
 /// Where a walk is. Valid for one map; the map is given to each step.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
-    place: Place,
-    scope: Scope,
+    place: MapPosition,
+    scope: WalkScope,
 }
 
 #[derive(Clone, Debug)]
-enum Scope {
+enum WalkScope {
     /// The object with this key, not looked at yet.
     One(String),
     /// All keys that start so.
@@ -34,37 +34,37 @@ impl Walk {
         let scoped = selector.namespace.is_some() || !kind.namespaced;
         if let (Some(name), true, None) = (selector.fields.pinned_name(), scoped, start) {
             return Self {
-                place: Place::default(),
-                scope: Scope::One(format!("{prefix}{name}")),
+                place: MapPosition::default(),
+                scope: WalkScope::One(format!("{prefix}{name}")),
             };
         }
         let place = objects.place_from(&format!("{prefix}{}", start.unwrap_or_default()));
         Self {
             place,
-            scope: Scope::Prefixed(prefix),
+            scope: WalkScope::Prefixed(prefix),
         }
     }
 
     /// The next object in scope, whether it matches or not.
     pub(crate) fn next<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Object> {
         match &self.scope {
-            Scope::One(key) => {
+            WalkScope::One(key) => {
                 let object = objects.object(key);
-                self.scope = Scope::Done;
+                self.scope = WalkScope::Done;
                 object
             }
-            Scope::Prefixed(prefix) => objects
+            WalkScope::Prefixed(prefix) => objects
                 .next(&mut self.place)
                 .filter(|object| object.key().starts_with(prefix)),
-            Scope::Done => None,
+            WalkScope::Done => None,
         }
     }
 
     /// The chunk that comes next, if it lies wholly in scope.
     pub(crate) fn next_chunk<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Arc<Chunk>> {
         match &self.scope {
-            Scope::Prefixed(prefix) => objects.next_chunk(&mut self.place, prefix),
-            Scope::One(_) | Scope::Done => None,
+            WalkScope::Prefixed(prefix) => objects.next_chunk(&mut self.place, prefix),
+            WalkScope::One(_) | WalkScope::Done => None,
         }
     }
 
@@ -76,9 +76,9 @@ impl Walk {
     /// How many objects in scope lie ahead.
     pub(crate) fn count_ahead(&self, objects: &ObjectMap) -> usize {
         match &self.scope {
-            Scope::One(key) => usize::from(objects.object(key).is_some()),
-            Scope::Prefixed(prefix) => objects.count_prefixed(self.place, prefix),
-            Scope::Done => 0,
+            WalkScope::One(key) => usize::from(objects.object(key).is_some()),
+            WalkScope::Prefixed(prefix) => objects.count_prefixed(self.place, prefix),
+            WalkScope::Done => 0,
         }
     }
 }

@@ -11,13 +11,13 @@ const PERIOD: Duration = Duration::from_secs(60);
 const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) struct Bookmarks {
+pub(super) struct BookmarkSchedule {
     pub(super) next_at: Instant,
     /// Bookmarks must speak of something later than the watch began with.
     pub(super) beyond: ResourceVersion,
 }
 
-impl Bookmarks {
+impl BookmarkSchedule {
     pub(super) fn new(started: Instant, deadline: Instant, beyond: ResourceVersion) -> Self {
         let next_at = next_at(started, deadline);
         Self { next_at, beyond }

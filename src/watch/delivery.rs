@@ -26,14 +26,14 @@ use tokio::task::JoinSet;
 
 use self::inbox::Inbox;
 use self::supervisor::Supervisor;
-use self::worker::{Arrival, Worker};
-use crate::metrics::{ByLabel, Task};
+use self::worker::{DeliveryWorker, NewStream};
+use crate::metrics::{ByLabel, TaskKind};
 use crate::transport::Transport;
 use crate::watch::WatchBody;
 
 /// How much is done before others have their turn.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct TurnLimits {
     /// Bytes of a chunk that clients share, framing left out, and one batch at least. Up to this length a chunk is one piece;
     /// longer ones are not copied.
     chunk_len: usize,
@@ -46,7 +46,7 @@ struct Limits {
 }
 
 /// Tests have smaller ones.
-const LIMITS: Limits = Limits {
+const LIMITS: TurnLimits = TurnLimits {
     chunk_len: 64 << 10,
     chunks: 4,
     stream_turn: 8,
@@ -68,11 +68,11 @@ struct Workers {
 
 impl Delivery {
     /// Starts `count` workers on the present runtime. Their ends, which are panics, are counted in `ends`.
-    pub(crate) fn start(count: usize, ends: Option<&ByLabel<Task>>) -> Self {
+    pub(crate) fn start(count: usize, ends: Option<&ByLabel<TaskKind>>) -> Self {
         let mut tasks = JoinSet::new();
         let inboxes = (0..count.max(1)).map(|_| {
             let inbox = Arc::<Inbox>::default();
-            let worker = Worker::new(Arc::clone(&inbox), LIMITS);
+            let worker = DeliveryWorker::new(Arc::clone(&inbox), LIMITS);
             let supervisor = Supervisor::new(worker, ends.cloned());
             // The worker gives way by itself after some dozens of writes; tokio's own budget would cut each of them short.
             tasks.spawn(tokio::task::unconstrained(supervisor));
@@ -97,7 +97,7 @@ impl Delivery {
     ) -> Option<Transport> {
         let (done, is_done) = oneshot::channel();
         let (follower, seat) = watch.into_parts();
-        self.inbox().arrives(Box::new(Arrival {
+        self.inbox().arrives(Box::new(NewStream {
             transport,
             head,
             follower,

@@ -9,29 +9,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::bookmarks::Bookmarks;
-use super::initial::Initial;
-use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchTally, WatchTotals};
-use crate::admission::{ListPlace, WatchPlace};
-use crate::audit::Trail;
+use super::bookmarks::BookmarkSchedule;
+use super::initial::InitialEvents;
+use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
+use crate::admission::{ListPermit, WatchPermit};
+use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::view::selector::Selector;
-use crate::view::{Marker, Reached, Seat, Served, View, filtered};
+use crate::view::{HubPosition, Marker, ServedResource, View, WatchWaiter, filtered};
 
 /// One client's place.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    served: Served,
-    tally: Arc<dyn WatchTally>,
+pub(crate) struct WatchCursor {
+    served: ServedResource,
+    tally: Arc<dyn WatchRecorder>,
     pub(super) limits: &'static FrameLimits,
     view: Arc<View>,
     /// The next of the view's batches.
     cursor: Sequence,
-    initial: Option<Initial>,
+    initial: Option<InitialEvents>,
     /// Events below are delivered or not for this client.
     position: Sequence,
     /// Up to here the history is read; from here on the view's batches.
@@ -41,8 +41,8 @@ pub(crate) struct Follower {
     /// Held while the version that the client came with is still to come: nothing is sent until then. A relist may pass over
     /// it, and then the difference that is published does not hold what this client needs: objects made and gone again
     /// since the last version served.
-    ahead: Option<Box<Seat>>,
-    pub(super) bookmarks: Option<Bookmarks>,
+    ahead: Option<Box<WatchWaiter>>,
+    pub(super) bookmarks: Option<BookmarkSchedule>,
     /// What was published before is no measure of our delay.
     opened_at: std::time::Instant,
     deadline: Instant,
@@ -50,18 +50,18 @@ pub(crate) struct Follower {
     events: u64,
     bytes: u64,
     /// The right to be there.
-    place: Option<WatchPlace>,
+    place: Option<WatchPermit>,
     /// The client's permission, which may be revoked.
     pub(super) lease: Option<LeaseHold>,
     /// Of the audit log; held, and never looked at.
-    pub(super) trail: Option<Trail>,
+    pub(super) trail: Option<AuditTrail>,
 }
 
 /// What there is for a client.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum CursorStep {
     /// To be sent.
-    Frame(Pieces),
+    Frame(BufList),
     /// Nothing until it is woken.
     Nothing,
     /// Nothing so far. There is more to look through, after others had their turn; nobody wakes it for that.
@@ -72,7 +72,7 @@ pub(crate) enum Next {
 
 /// What is to be done at a time that was waited for.
 #[derive(Debug)]
-pub(crate) enum Timed {
+pub(crate) enum TimerAction {
     /// Its time is up; the stream has ended.
     Ended,
     /// A bookmark is to be sent.
@@ -81,15 +81,15 @@ pub(crate) enum Timed {
     Nothing,
 }
 
-impl Follower {
+impl WatchCursor {
     /// The place of a client who has joined `view` at `cursor`, when its batches had `reached` so far, and whose stream
     /// begins at `start`, decided afterwards.
     pub(super) fn new(
-        served: Served,
-        (view, cursor, reached): (Arc<View>, Sequence, Reached),
+        served: ServedResource,
+        (view, cursor, reached): (Arc<View>, Sequence, HubPosition),
         start: Start,
         timing: Timing,
-        tally: Arc<dyn WatchTally>,
+        tally: Arc<dyn WatchRecorder>,
     ) -> Self {
         let (initial, position, known) = match start {
             Start::Initial {
@@ -98,7 +98,7 @@ impl Follower {
                 marker,
             } => {
                 let sequence = snapshot.sequence;
-                let initial = Initial::new(snapshot, version, marker);
+                let initial = InitialEvents::new(snapshot, version, marker);
                 (Some(initial), sequence, version)
             }
             Start::After { sequence, version } => (None, sequence, version),
@@ -106,7 +106,8 @@ impl Follower {
         let is_ahead = initial.is_none() && known > reached.version;
         let ahead = is_ahead.then(|| Box::new(served.hub.progress_seat()));
         let deadline = timing.started + timing.timeout;
-        let bookmarks = (timing.bookmarks).then(|| Bookmarks::new(timing.started, deadline, known));
+        let bookmarks =
+            (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
         Self {
             served,
             tally,
@@ -131,7 +132,7 @@ impl Follower {
     }
 
     /// Holds its right to be there, and that to send initial events until they are sent.
-    pub(super) fn hold(&mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) {
+    pub(super) fn hold(&mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) {
         self.place = watch;
         if let Some(initial) = &mut self.initial {
             initial.hold(list);
@@ -144,7 +145,7 @@ impl Follower {
     }
 
     /// Who is told of what is delivered.
-    pub(crate) fn tally(&self) -> &Arc<dyn WatchTally> {
+    pub(crate) fn tally(&self) -> &Arc<dyn WatchRecorder> {
         &self.tally
     }
 
@@ -196,12 +197,12 @@ impl Follower {
     }
 
     /// Ends it because its view is closed, with an event for a client that must list again.
-    fn close(&mut self) -> Next {
+    fn close(&mut self) -> CursorStep {
         self.end_as(WatchEnd::Closed);
         if self.served.hub.is_expired() {
-            Next::Frame(self.expired())
+            CursorStep::Frame(self.expired())
         } else {
-            Next::Over
+            CursorStep::Over
         }
     }
 
@@ -221,11 +222,12 @@ impl Follower {
     }
 
     /// Does what is due.
-    pub(crate) fn on_time(&mut self, now: Instant) -> Timed {
+    pub(crate) fn on_time(&mut self, now: Instant) -> TimerAction {
         if self.is_overdue(now) {
-            return Timed::Ended;
+            return TimerAction::Ended;
         }
-        self.bookmark(now).map_or(Timed::Nothing, Timed::Bookmark)
+        self.bookmark(now)
+            .map_or(TimerAction::Nothing, TimerAction::Bookmark)
     }
 
     /// Asks to be woken when the version is reached that the client came with, if it is still to come: no batch need come with
@@ -241,25 +243,25 @@ impl Follower {
     }
 
     /// What can be sent now.
-    pub(crate) fn next(&mut self) -> Next {
+    pub(crate) fn next(&mut self) -> CursorStep {
         if self.end.is_some() {
-            return Next::Over;
+            return CursorStep::Over;
         }
         // Asked before looking: what came before the end is still shown.
         let is_closed = self.view.is_closed();
         let next = self.gather();
-        if is_closed && matches!(next, Next::Nothing) {
+        if is_closed && matches!(next, CursorStep::Nothing) {
             return self.close();
         }
         next
     }
 
-    fn gather(&mut self) -> Next {
+    fn gather(&mut self) -> CursorStep {
         if self.ahead.is_some() {
             match self.level() {
                 Ok(true) => {}
-                Ok(false) => return Next::Nothing,
-                Err(error) => return Next::Frame(error),
+                Ok(false) => return CursorStep::Nothing,
+                Err(error) => return CursorStep::Frame(error),
             }
         }
         loop {
@@ -267,7 +269,7 @@ impl Follower {
                 match initial.next_frame(&self.view, &self.served, self.limits) {
                     Ok((Some(pieces), count)) => return self.counted(pieces, count),
                     Ok((None, _)) if initial.is_done() => self.initial = None,
-                    Ok((None, _)) => return Next::Unfinished,
+                    Ok((None, _)) => return CursorStep::Unfinished,
                     Err(_) => return self.unfit(),
                 }
             }
@@ -286,7 +288,7 @@ impl Follower {
     ///
     /// # Errors
     /// The client's last event, when the history after its version is not known.
-    fn level(&mut self) -> Result<bool, Pieces> {
+    fn level(&mut self) -> Result<bool, BufList> {
         // What has been reached is in the snapshot, with its gaps.
         if self.served.hub.reached().version < self.known {
             return Ok(false);
@@ -300,8 +302,8 @@ impl Follower {
     }
 
     /// Reads this client's own way through the history. `None` once it is where the view goes on.
-    fn gather_history(&mut self) -> Option<Next> {
-        let (mut pieces, mut count, mut cost) = (Pieces::default(), 0, 0);
+    fn gather_history(&mut self) -> Option<CursorStep> {
+        let (mut pieces, mut count, mut cost) = (BufList::default(), 0, 0);
         let (known, limits) = (self.known, self.limits);
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
@@ -333,7 +335,7 @@ impl Follower {
         );
         match read {
             Ok(next) => self.position = unfit.unwrap_or(next),
-            Err(_) => return Some(Next::Frame(self.lagged())),
+            Err(_) => return Some(CursorStep::Frame(self.lagged())),
         }
         if let Some(oldest) = oldest {
             self.tally.delayed(since(oldest), 1);
@@ -343,14 +345,14 @@ impl Follower {
         }
         if unfit.is_some() {
             // A client that resumed here would meet the same event again and again; after a list it resumes behind it.
-            return Some(Next::Frame(self.lagged()));
+            return Some(CursorStep::Frame(self.lagged()));
         }
-        (self.position < self.history_end).then_some(Next::Unfinished)
+        (self.position < self.history_end).then_some(CursorStep::Unfinished)
     }
 
     /// Takes the batches that wait in the view, shared with all its watchers. `None` if the history has to be read first.
-    fn gather_batches(&mut self) -> Option<Next> {
-        let (mut pieces, mut count) = (Pieces::default(), 0);
+    fn gather_batches(&mut self) -> Option<CursorStep> {
+        let (mut pieces, mut count) = (BufList::default(), 0);
         let (mut position, mut detour) = (self.position, None);
         let (known, tally, limits) = (self.known, &self.tally, self.limits);
         let mut now = None;
@@ -391,7 +393,7 @@ impl Follower {
         match (pieces.is_empty(), detour) {
             (false, _) => Some(self.counted(pieces, count as u64)),
             (true, Some(_)) => None,
-            (true, None) => Some(Next::Nothing),
+            (true, None) => Some(CursorStep::Nothing),
         }
     }
 
@@ -407,27 +409,27 @@ impl Follower {
         self.history_end = reached.through;
     }
 
-    fn counted(&mut self, pieces: Pieces, events: u64) -> Next {
+    fn counted(&mut self, pieces: BufList, events: u64) -> CursorStep {
         let bytes = pieces.len() as u64;
         self.events += events;
         self.bytes += bytes;
         self.tally.delivered(events, bytes);
-        Next::Frame(pieces)
+        CursorStep::Frame(pieces)
     }
 
     /// Ends the stream where an event cannot be made fit for it, as upstream does.
-    fn unfit(&mut self) -> Next {
+    fn unfit(&mut self) -> CursorStep {
         self.end = Some(WatchEnd::Closed);
-        Next::Over
+        CursorStep::Over
     }
 
     /// The last event of a client that fell out of the history.
-    fn lagged(&mut self) -> Pieces {
+    fn lagged(&mut self) -> BufList {
         self.end = Some(WatchEnd::Lagged);
         self.expired()
     }
 
-    fn expired(&self) -> Pieces {
+    fn expired(&self) -> BufList {
         let cache = &self.served.cache;
         let floor = cache.snapshot().map_or(self.known, |snapshot| {
             crate::cache::floor(&snapshot, cache.history())
@@ -476,7 +478,7 @@ fn since(moment: std::time::Instant) -> Duration {
     Instant::now().into_std().saturating_duration_since(moment)
 }
 
-impl Drop for Follower {
+impl Drop for WatchCursor {
     fn drop(&mut self) {
         let end = self.end.unwrap_or(WatchEnd::Client);
         self.tally.ended(WatchTotals {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::FrameLimits;
-use crate::admission::ListPlace;
+use crate::admission::ListPermit;
 use crate::cache::{Chunk, Snapshot};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::walk::Walk;
-use crate::view::{CutError, Marker, Served, View};
+use crate::view::{Marker, ProjectionError, ServedResource, View};
 
 /// How far a client's initial events have come.
 #[derive(Debug)]
-pub(super) struct Initial {
+pub(super) struct InitialEvents {
     snapshot: Arc<Snapshot>,
     /// Begun with the first frame.
     walk: Option<Walk>,
@@ -21,10 +21,10 @@ pub(super) struct Initial {
     version: ResourceVersion,
     marker: Marker,
     done: bool,
-    place: Option<ListPlace>,
+    place: Option<ListPermit>,
 }
 
-impl Initial {
+impl InitialEvents {
     pub(super) fn new(snapshot: Arc<Snapshot>, version: ResourceVersion, marker: Marker) -> Self {
         Self {
             snapshot,
@@ -38,7 +38,7 @@ impl Initial {
     }
 
     /// Holds the right to be sent, until all is.
-    pub(super) fn hold(&mut self, place: Option<ListPlace>) {
+    pub(super) fn hold(&mut self, place: Option<ListPermit>) {
         self.place = place;
     }
 
@@ -54,9 +54,9 @@ impl Initial {
     pub(super) fn next_frame(
         &mut self,
         view: &View,
-        served: &Served,
+        served: &ServedResource,
         limits: &FrameLimits,
-    ) -> Result<(Option<Pieces>, u64), CutError> {
+    ) -> Result<(Option<BufList>, u64), ProjectionError> {
         if self.done {
             return Ok((None, 0));
         }
@@ -68,7 +68,7 @@ impl Initial {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
         let shows_all = view.cut().is_none() && selector.is_scope();
-        let (mut pieces, mut count, mut cost) = (Pieces::default(), 0, 0);
+        let (mut pieces, mut count, mut cost) = (BufList::default(), 0, 0);
         while pieces.len() < limits.initial_len
             && pieces.count() < limits.slices
             && cost < limits.cost
@@ -112,7 +112,7 @@ impl Initial {
     }
 }
 
-fn push_added(pieces: &mut Pieces, object: &Object, view: &View) -> Result<(), CutError> {
+fn push_added(pieces: &mut BufList, object: &Object, view: &View) -> Result<(), ProjectionError> {
     if let Some(cut) = view.cut() {
         pieces.push(cut.frame(&object.frame(EventKind::Added))?);
     } else if let Some(frame) = object.frame_of(EventKind::Added) {

@@ -17,7 +17,7 @@ use crate::view::selector::Selector;
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -31,16 +31,16 @@ fn timing() -> Timing {
     }
 }
 
-fn start(served: &Served) -> Start {
+fn start(served: &ServedResource) -> Start {
     let version = ResourceVersion(10);
     let sequence = served.cache.resume_after(version).unwrap();
     Start::After { sequence, version }
 }
 
-fn follower(served: Served, entry: Entry) -> Follower {
+fn follower(served: ServedResource, entry: ViewSubscription) -> WatchCursor {
     let start = start(&served);
     let place = (entry.view, entry.cursor, entry.reached);
-    Follower::new(served, place, start, timing(), Arc::new(Untold))
+    WatchCursor::new(served, place, start, timing(), Arc::new(Untold))
 }
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
         let mut world = World::new(1, 100, Arc::clone(&hub) as _);
         let cache = Arc::clone(world.writer.cache());
         let entry = hub.join(&Selector::default());
-        let served = Served {
+        let served = ServedResource {
             cache,
             hub: Arc::clone(&hub),
         };
@@ -70,9 +70,9 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
             let mut frames = 0;
             for _ in 0..3 {
                 match follower.next() {
-                    Next::Frame(_) => frames += 1,
-                    Next::Over => return Some(frames),
-                    Next::Nothing | Next::Unfinished => {}
+                    CursorStep::Frame(_) => frames += 1,
+                    CursorStep::Over => return Some(frames),
+                    CursorStep::Nothing | CursorStep::Unfinished => {}
                 }
             }
             None
@@ -98,7 +98,7 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
     builder.check(|| {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
         let mut world = World::new(1, 100, Arc::clone(&hub) as _);
-        let served = Served {
+        let served = ServedResource {
             cache: Arc::clone(world.writer.cache()),
             hub: Arc::clone(&hub),
         };

@@ -2,10 +2,10 @@
 
 use std::task::Waker;
 
-use super::{Follower, WatchEnd};
+use super::{WatchCursor, WatchEnd};
 use crate::auth::lease::LeaseHold;
 
-impl Follower {
+impl WatchCursor {
     /// Wakes `waker` when the permission is revoked.
     pub(crate) fn arm_lease(&mut self, waker: &Waker) {
         if let Some(lease) = &mut self.lease {

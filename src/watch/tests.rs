@@ -17,7 +17,7 @@ use crate::view::selector::{LabelSelector, Selector};
 #[derive(Debug, Default)]
 struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
 
-impl WatchTally for Tally {
+impl WatchRecorder for Tally {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn delayed(&self, by: Duration, _: u64) {
@@ -102,7 +102,7 @@ impl Client {
 
 struct Scene {
     world: World,
-    served: Served,
+    served: ServedResource,
 }
 
 const WIDE: usize = 1 << 20;
@@ -115,7 +115,7 @@ impl Scene {
         let cache = Arc::clone(world.writer.cache());
         Self {
             world,
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
         }
     }
 
@@ -124,7 +124,7 @@ impl Scene {
         self.enter(entry, start, timeout)
     }
 
-    fn enter(&self, entry: Entry, start: Start, timeout: u64) -> Client {
+    fn enter(&self, entry: ViewSubscription, start: Start, timeout: u64) -> Client {
         let timing = Timing {
             started: Instant::now(),
             timeout: Duration::from_secs(timeout),
@@ -472,10 +472,13 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
         assert_eq!(client.poll(), Polled::Waits);
         advance(Duration::from_secs(60)).await;
         let follower = &mut client.body.follower;
-        assert!(matches!(follower.next(), Next::Nothing));
+        assert!(matches!(follower.next(), CursorStep::Nothing));
         let word = if version == 10 { "ADDED" } else { "MODIFIED" };
         version = scene.put("a/x", None);
-        assert!(matches!(follower.on_time(Instant::now()), Timed::Nothing));
+        assert!(matches!(
+            follower.on_time(Instant::now()),
+            TimerAction::Nothing
+        ));
         let told = [
             format!("{word} a/x {version} -"),
             format!("BOOKMARK {version}"),
@@ -741,7 +744,7 @@ async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_agai
 
 /// Follows everything through breaks of its own making; each version is one more than the last. Returns how often it
 /// had to list again.
-async fn follow(served: Served, last: u64, breaks_after: u64) -> usize {
+async fn follow(served: ServedResource, last: u64, breaks_after: u64) -> usize {
     let (mut known, mut lists) = (10, 0);
     while known < last {
         let entry = served.hub.join(&everything());

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use http::HeaderMap;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::config::{AuditLog, AuditSettings, AuthMode};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::config::{AuditOutput, AuditSettings, AuthMode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -36,7 +36,7 @@ impl Files {
     fn settings(&self) -> Option<AuditSettings> {
         Some(AuditSettings {
             policy: self.policy.clone(),
-            log: AuditLog::File {
+            log: AuditOutput::File {
                 path: self.log.clone(),
                 len_max: 1 << 30,
                 backups_max: 0,
@@ -180,7 +180,7 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
         let files = Files::new(&format!("failed-{mode:?}"), POLICY);
         let stage = files.stage(mode).await;
         stage.user("secret-of-ann", "ann", &[]);
-        let order = Order {
+        let order = FaultOrder {
             fault: Fault::Refuse {
                 code: 503,
                 retry_after_seconds: 1,
@@ -356,7 +356,7 @@ async fn a_gateway_does_not_start_with_an_audit_log_that_it_cannot_use() {
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Meta\n",
     );
     let mut unusable = good.settings().unwrap();
-    unusable.log = AuditLog::File {
+    unusable.log = AuditOutput::File {
         path: "/proc/nowhere/audit.log".into(),
         len_max: 1,
         backups_max: 0,

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
-use kube_fanout::config::{AuthMode, Transport};
+use kube_fanout::config::{AuthMode, ListenTransport};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
@@ -108,7 +108,7 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     let (first, second) = (Authority::new("clients"), Authority::new("clients"));
     fs::write(&paths[2], first.0.pem()).unwrap();
     let stage = AuthStage::with(AuthMode::SelfCheck, |settings| {
-        settings.transport = Transport::Tls {
+        settings.transport = ListenTransport::Tls {
             cert: paths[0].clone(),
             key: paths[1].clone(),
             sni: Vec::new(),

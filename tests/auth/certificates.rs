@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kube_fanout::config::{AuthMode, Transport};
+use kube_fanout::config::{AuthMode, ListenTransport};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
@@ -113,7 +113,7 @@ async fn staged(mode: AuthMode, authority: &Authority) -> AuthStage {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let transport = Transport::Tls {
+    let transport = ListenTransport::Tls {
         cert: write("tls.crt", certificate.pem()),
         key: write("tls.key", key.serialize_pem()),
         sni: Vec::new(),

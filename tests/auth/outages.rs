@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::AuthMode;
 use serde_json::json;
 
@@ -43,12 +43,12 @@ fn order(stage: &AuthStage, mode: AuthMode, fault: &serde_json::Value) {
         AuthMode::Rbac | AuthMode::None => unreachable!("no access reviews are sent"),
     };
     let order = json!({"fault": fault, "resource": resource, "count": u32::MAX});
-    let order: Order = serde_json::from_value(order).unwrap();
+    let order: FaultOrder = serde_json::from_value(order).unwrap();
     stage.apiserver.order(order).unwrap();
 }
 
 fn clear(stage: &AuthStage) {
-    let order = Order {
+    let order = FaultOrder {
         fault: Fault::Clear,
         verb: None,
         resource: None,
@@ -118,7 +118,7 @@ async fn tokens_that_cannot_be_reviewed_are_refused() {
             json!({"nonsense": "notJson"}),
         ] {
             let order = json!({"fault": fault, "resource": "reviews", "count": u32::MAX});
-            let order: Order = serde_json::from_value(order).unwrap();
+            let order: FaultOrder = serde_json::from_value(order).unwrap();
             stage.apiserver.order(order).unwrap();
             let refused = stage.get("janes-token", PODS).await;
             assert_eq!(refused.status(), 401, "{mode:?} {fault}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use kube_fanout::apiserver::faults::nonsense::Nonsense;
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::config::AuthMode;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ async fn staged(mode: AuthMode, grace: Duration) -> AuthStage {
 }
 
 fn order(stage: &AuthStage, fault: Fault, resource: &str) {
-    let order = Order {
+    let order = FaultOrder {
         fault,
         verb: None,
         resource: Some(resource.to_owned()),

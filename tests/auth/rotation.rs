@@ -12,7 +12,7 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::apiserver::auth::TokenUser;
-use kube_fanout::config::{AuthMode, Transport, UpstreamSource};
+use kube_fanout::config::{AuthMode, ListenTransport, UpstreamSource};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -144,7 +144,7 @@ async fn a_rotated_certificate_is_for_new_connections_and_breaks_no_stream() {
     // Expired, as if rotation had failed for a while: nobody who verifies it connects.
     let (old, cert, key) = made(2021);
     mounted.put("..expired", &cert, &key);
-    let transport = Transport::Tls {
+    let transport = ListenTransport::Tls {
         cert: mounted.file("tls.crt"),
         key: mounted.file("tls.key"),
         sni: Vec::new(),

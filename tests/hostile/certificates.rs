@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderName;
-use kube_fanout::config::{AuthMode, FrontProxySettings, ServeSettings, Transport};
+use kube_fanout::config::{AuthMode, FrontProxySettings, ListenTransport, ServeSettings};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
@@ -54,7 +54,7 @@ impl CertificateStage {
             recorder = Some(record(settings));
             // As at the API server.
             settings.auth.anonymous = true;
-            settings.transport = Transport::Tls {
+            settings.transport = ListenTransport::Tls {
                 cert: written(&folder, "server.crt", &server.cert.pem()),
                 key: written(&folder, "server.key", &server.signing_key.serialize_pem()),
                 sni: Vec::new(),

@@ -13,7 +13,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
 use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -182,7 +182,7 @@ fn knock(gateway: &Gateway) -> JoinSet<()> {
 }
 
 fn end_watches(apiserver: &Apiserver) {
-    let order = Order {
+    let order = FaultOrder {
         fault: Fault::EndWatches,
         verb: None,
         resource: Some("configmaps".to_owned()),

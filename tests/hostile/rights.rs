@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::apiserver::{self, Options};
 use kube_fanout::resource::Gvr;
 use tokio::net::TcpListener;
@@ -73,7 +73,7 @@ async fn rights_that_are_lost_end_open_watches_and_forward_what_follows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pinned_resource_that_may_not_be_read_holds_up_readiness_until_it_may() {
     let apiserver = crate::stage::apiserver().await;
-    let order = |fault| Order {
+    let order = |fault| FaultOrder {
         fault,
         verb: None,
         resource: Some("nodes".to_owned()),

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
 use kube_fanout::shutdown::Drain;
@@ -182,7 +182,7 @@ impl Stage {
     }
 
     pub(crate) fn order(&self, fault: Fault, resource: &str, count: u32) {
-        let order = Order {
+        let order = FaultOrder {
             fault,
             verb: None,
             resource: Some(resource.to_owned()),

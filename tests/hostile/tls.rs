@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kube_fanout::config::Transport;
+use kube_fanout::config::ListenTransport;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -45,8 +45,8 @@ impl Serving {
         }
     }
 
-    pub(crate) fn transport(&self) -> Transport {
-        Transport::Tls {
+    pub(crate) fn transport(&self) -> ListenTransport {
+        ListenTransport::Tls {
             cert: self.cert.clone(),
             key: self.key.clone(),
             sni: Vec::new(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
 use kube_fanout::resource::Gvr;
@@ -115,12 +115,12 @@ async fn refusals_are_lived_through() {
     for code in [429, 500, 503, 410] {
         for resource in BOTH {
             let struck = stage.apiserver.fault_counts().refused;
-            let order = Order {
+            let order = FaultOrder {
                 fault: Fault::Refuse {
                     code,
                     retry_after_seconds: 1,
                 },
-                verb: Some(Verb::Watch),
+                verb: Some(ResourceVerb::Watch),
                 resource: Some(resource.to_owned()),
                 count: 1,
             };

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::upstream::client::{Client, ConnectSource};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ impl Stage {
     pub(crate) async fn set() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = apiserver::start(listener, Options::default()).unwrap();
-        let source = UpstreamSource::url(&format!("http://{}/", server.address())).unwrap();
+        let source = ConnectSource::url(&format!("http://{}/", server.address())).unwrap();
         Self {
             client: Arc::new(Client::connect(source).await.unwrap()),
             server,

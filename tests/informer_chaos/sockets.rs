@@ -14,15 +14,15 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
-use kube_fanout::apiserver::storage::{Mode, Part, Preconditions, Target};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::apiserver::route::ResourceVerb;
+use kube_fanout::apiserver::storage::{Preconditions, WritablePart, WriteMode, WriteTarget};
 use kube_fanout::apiserver::{self, Apiserver, Options, patch::Patch};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::informer::ListWatch;
 use kube_fanout::resource::{Encoding, Gvr, ObjectKey};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::upstream::driver::{Fetch, FetchError, Purpose};
+use kube_fanout::upstream::driver::{Fetch, FetchError, RequestPurpose};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -87,13 +87,13 @@ impl Fetch for Way {
     async fn get(
         &self,
         path: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         _: Encoding,
     ) -> Result<Response<Incoming>, FetchError> {
         let accept = match purpose {
-            Purpose::Read | Purpose::Watch => "application/json",
-            Purpose::ReadMetadata | Purpose::ReadVersions => METADATA_LIST,
-            Purpose::WatchMetadata => METADATA,
+            RequestPurpose::Read | RequestPurpose::Watch => "application/json",
+            RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => METADATA_LIST,
+            RequestPurpose::WatchMetadata => METADATA,
         };
         self.ask(&path, accept).await
     }
@@ -199,9 +199,9 @@ impl Stage {
         stage
     }
 
-    fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
+    fn order(&self, fault: Fault, verb: Option<ResourceVerb>, count: u32) {
         let resource = Some("configmaps".to_owned());
-        let order = Order {
+        let order = FaultOrder {
             fault,
             verb,
             resource,
@@ -216,11 +216,11 @@ impl Stage {
         let number = self.dice.below(KEY_COUNT);
         let key = ObjectKey::new("default", &format!("o{number:02}"));
         let n = self.dice.number() >> 16;
-        let target = Target {
+        let target = WriteTarget {
             kind_index: self.kind_index,
             key,
-            part: Part::Whole,
-            mode: Mode::Keep,
+            part: WritablePart::Whole,
+            mode: WriteMode::Keep,
         };
         let content = json!({"metadata": {"name": target.key.name(), "annotations": {"n": n.to_string()}}, "data": {"n": n.to_string(), "padding": "x".repeat(padding)}});
         let held = self
@@ -265,8 +265,8 @@ impl Stage {
         match self.dice.below(28) {
             0 => self.order(Fault::CutWatch { after_bytes }, None, 2),
             1 => self.order(Fault::GarbageFrame, None, 1),
-            2 => self.order(refuse, Some(Verb::Watch), 2),
-            3 => self.order(refuse, Some(Verb::List), 2),
+            2 => self.order(refuse, Some(ResourceVerb::Watch), 2),
+            3 => self.order(refuse, Some(ResourceVerb::List), 2),
             4 => self.order(Fault::CloseConnection, None, 1),
             5 | 6 => self.order(Fault::EndWatches, None, 1),
             7 => self.order(Fault::Compact, None, 1),
@@ -280,7 +280,7 @@ impl Stage {
             code: 503,
             retry_after_seconds: 1,
         };
-        self.order(refuse, Some(Verb::Watch), 1_000);
+        self.order(refuse, Some(ResourceVerb::Watch), 1_000);
         self.order(Fault::EndWatches, None, 1);
         for _ in 0..20 {
             self.write(0);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use kube_fanout::resource::Encoding;
-use kube_fanout::upstream::driver::{Fetch, FetchError, Purpose};
+use kube_fanout::upstream::driver::{Fetch, FetchError, RequestPurpose};
 
 use crate::model::{Cut, Model, Mood, bookmark, event};
 
@@ -32,7 +32,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(path: &'a str, purpose: Purpose) -> Self {
+    fn of(path: &'a str, purpose: RequestPurpose) -> Self {
         let query = path.split_once('?').map_or("", |(_, query)| query);
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -48,10 +48,10 @@ impl<'a> Asked<'a> {
             token: value("continue"),
             limit: value("limit").map(|limit| limit.parse().unwrap()),
             cut: match purpose {
-                Purpose::Read | Purpose::Watch => Cut::Whole,
-                Purpose::ReadMetadata | Purpose::ReadVersions | Purpose::WatchMetadata => {
-                    Cut::Metadata
-                }
+                RequestPurpose::Read | RequestPurpose::Watch => Cut::Whole,
+                RequestPurpose::ReadMetadata
+                | RequestPurpose::ReadVersions
+                | RequestPurpose::WatchMetadata => Cut::Metadata,
             },
         }
     }
@@ -63,7 +63,7 @@ impl Fetch for Server {
     async fn get(
         &self,
         path: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         _: Encoding,
     ) -> Result<Response<Answer>, FetchError> {
         let asked = Asked::of(&path, purpose);

@@ -2,7 +2,7 @@
 //! the other gateway notice nothing and have everything.
 
 use kube_fanout::apiserver::faults::Fault;
-use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::route::ResourceVerb;
 
 use crate::follower::Follower;
 use crate::history::{order, until};
@@ -57,7 +57,7 @@ async fn faults_of_the_api_server_reach_no_client_of_the_second_gateway() {
         refusal(503),
         refusal(410),
     ] {
-        order(&stage.server, fault, Some(Verb::Watch), count);
+        order(&stage.server, fault, Some(ResourceVerb::Watch), count);
         order(&stage.server, Fault::EndWatches, None, 1);
         stage.churn(10).await;
         converge(&mut followers).await;

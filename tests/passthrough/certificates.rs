@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use kube_fanout::upstream::client::{Client, Identity, RequestBody, UpstreamSource};
+use kube_fanout::upstream::client::{Client, ConnectSource, ForwardIdentity, RequestBody};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -30,7 +30,7 @@ impl Drop for Files {
 }
 
 /// A server that asks for client certificates, and a kubeconfig with one.
-async fn stage(name: &str) -> (peer::Peer, Files, UpstreamSource) {
+async fn stage(name: &str) -> (peer::Peer, Files, ConnectSource) {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -72,7 +72,7 @@ users: [{{name: gateway, user: {{client-certificate: tls.crt, client-key: tls.ke
 "
         ),
     );
-    let source = UpstreamSource::kubeconfig(files.0.join("config"));
+    let source = ConnectSource::kubeconfig(files.0.join("config"));
     (peer, files, source)
 }
 
@@ -88,7 +88,7 @@ async fn callers_never_travel_under_the_gateways_certificate() {
     let client = Client::connect(source).await.unwrap();
     // The second round could resume sessions of the first, or use its connections; the third follows new credentials.
     for round in 0..3 {
-        for identity in [Identity::Gateway, Identity::Caller] {
+        for identity in [ForwardIdentity::Gateway, ForwardIdentity::Caller] {
             let request = own_request;
             for (way, answer) in [
                 ("forward", client.forward(identity, request()).await),
@@ -101,7 +101,7 @@ async fn callers_never_travel_under_the_gateways_certificate() {
                 let is_shown = text.contains(SHOWN);
                 assert_eq!(
                     is_shown,
-                    identity == Identity::Gateway,
+                    identity == ForwardIdentity::Gateway,
                     "{round} {way}: {text}"
                 );
             }
@@ -124,16 +124,20 @@ async fn callers_never_travel_under_the_gateways_certificate() {
 #[tokio::test]
 async fn what_passes_through_for_callers_shows_no_certificate() {
     for (down, identity) in [
-        (Http::One, Identity::Caller),
-        (Http::Two, Identity::Caller),
-        (Http::One, Identity::Gateway),
+        (Http::One, ForwardIdentity::Caller),
+        (Http::Two, ForwardIdentity::Caller),
+        (Http::One, ForwardIdentity::Gateway),
     ] {
         let (peer, _files, source) = stage(&format!("{down:?}-{identity:?}")).await;
         let row = Row::before(peer, source, identity, down).await;
         for target in ["/any", "/any?long", "/any?watch"] {
             let (_, text) = row.get(target, &[]).await;
             let is_shown = text.contains(SHOWN);
-            assert_eq!(is_shown, identity == Identity::Gateway, "{target}: {text}");
+            assert_eq!(
+                is_shown,
+                identity == ForwardIdentity::Gateway,
+                "{target}: {text}"
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube_fanout::metrics::PassthroughError;
-use kube_fanout::upstream::client::Identity;
+use kube_fanout::upstream::client::ForwardIdentity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::front::{Http, Row, empty};
@@ -23,7 +23,7 @@ async fn an_answer_that_goes_on_is_cut_at_its_limit() {
             "/silent?limited&watch",
             "/silent?limited",
         ] {
-            let mut row = Row::new(down, up, Identity::Caller).await;
+            let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
             let request = Request::get(row.uri(target)).body(empty()).unwrap();
             let mut body = row.send(request).await.into_body();
             assert_eq!(next_data(&mut body).await, "first");
@@ -42,7 +42,7 @@ async fn an_answer_that_goes_on_is_cut_at_its_limit() {
 #[tokio::test]
 async fn it_is_given_up_though_its_client_reads_nothing() {
     for (down, up) in ALL {
-        let mut row = Row::new(down, up, Identity::Caller).await;
+        let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
         let target = row.uri("/endless?limited&long");
         let request = Request::get(target).body(empty()).unwrap();
         let unread = row.send(request).await;
@@ -57,7 +57,7 @@ async fn it_is_given_up_though_its_client_reads_nothing() {
 #[tokio::test]
 async fn a_request_that_is_not_answered_yet_is_answered_401() {
     for (down, up) in ALL {
-        let mut row = Row::new(down, up, Identity::Caller).await;
+        let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
         let request = Request::get(row.uri("/hang?limited&long"));
         let answer = tokio::spawn(row.client.request(request.body(empty()).unwrap()));
         assert_eq!(row.peer.seen.recv().await, Some("hanging"));
@@ -71,7 +71,7 @@ async fn a_request_that_is_not_answered_yet_is_answered_401() {
 #[tokio::test]
 async fn an_upload_goes_on_no_longer_than_its_request() {
     for (down, up) in ALL {
-        let mut row = Row::new(down, up, Identity::Caller).await;
+        let mut row = Row::new(down, up, ForwardIdentity::Caller).await;
         let (pieces, body) = peer::fed();
         pieces.send(Bytes::from_static(b"first")).await.unwrap();
         let request = Request::post(row.uri("/swallow?limited&long"));
@@ -88,7 +88,7 @@ async fn an_upload_goes_on_no_longer_than_its_request() {
 #[tokio::test]
 async fn a_tunnel_is_closed_at_its_limit() {
     for up in [Http::One, Http::Two] {
-        let mut row = Row::new(Http::One, up, Identity::Caller).await;
+        let mut row = Row::new(Http::One, up, ForwardIdentity::Caller).await;
         let request = Request::post(row.uri("/upgrade?limited"))
             .header("connection", "Upgrade")
             .header("upgrade", "SPDY/3.1");

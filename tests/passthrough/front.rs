@@ -20,8 +20,8 @@ use kube_fanout::auth::lease::Lease;
 use kube_fanout::auth::user::User;
 use kube_fanout::config::{ForwardLimits, OpenFiles};
 use kube_fanout::metrics::{Metrics, PassthroughMetrics};
-use kube_fanout::passthrough::{Ends, Passthrough, PassthroughBody};
-use kube_fanout::upstream::client::{Client, Identity, UpstreamSource};
+use kube_fanout::passthrough::{ForwardDeadlines, Passthrough, PassthroughBody};
+use kube_fanout::upstream::client::{Client, ConnectSource, ForwardIdentity};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -37,11 +37,11 @@ pub(crate) enum Http {
 }
 
 /// A peer that speaks HTTP/2 over TLS, and how to reach it.
-pub(crate) async fn peer_of_http2() -> (Peer, UpstreamSource) {
+pub(crate) async fn peer_of_http2() -> (Peer, ConnectSource) {
     let (acceptor, ca_file) = certificate();
     let peer = peer::start(Some(acceptor)).await;
     let url = format!("https://localhost:{}", peer.address.port());
-    let source = UpstreamSource::Url {
+    let source = ConnectSource::Url {
         url: url.parse().unwrap(),
         ca_file: Some(ca_file),
     };
@@ -61,7 +61,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Upstream speaks HTTP/2 over TLS or HTTP/1.1 in clear text; the client either in clear text.
-    pub(crate) async fn new(down: Http, up: Http, identity: Identity) -> Self {
+    pub(crate) async fn new(down: Http, up: Http, identity: ForwardIdentity) -> Self {
         let (peer, source) = match up {
             Http::One => {
                 let peer = peer::start(None).await;
@@ -76,8 +76,8 @@ impl Row {
     /// A row to any place, which may be no server at all.
     pub(crate) async fn before(
         peer: Peer,
-        source: UpstreamSource,
-        identity: Identity,
+        source: ConnectSource,
+        identity: ForwardIdentity,
         down: Http,
     ) -> Self {
         Self::made(peer, source, down, |client, metrics| {
@@ -105,8 +105,8 @@ impl Row {
         std::fs::write(&path, text).unwrap();
         Self::before(
             peer,
-            UpstreamSource::kubeconfig(path),
-            Identity::Caller,
+            ConnectSource::kubeconfig(path),
+            ForwardIdentity::Caller,
             down,
         )
         .await
@@ -120,14 +120,14 @@ impl Row {
             ..OpenFiles::of_process(0)
         };
         Self::made(peer, source, Http::One, |client, metrics| {
-            let passthrough = Passthrough::new(client, Identity::Caller, metrics);
+            let passthrough = Passthrough::new(client, ForwardIdentity::Caller, metrics);
             passthrough.bounded(ForwardLimits::default(), files)
         })
         .await
     }
 
     /// A row whose pass-through waits so long for answers.
-    pub(crate) async fn answered_within(limit: Duration, identity: Identity) -> Self {
+    pub(crate) async fn answered_within(limit: Duration, identity: ForwardIdentity) -> Self {
         let peer = peer::start(None).await;
         let source = clear_text(peer.address);
         Self::made(peer, source, Http::One, |client, metrics| {
@@ -138,7 +138,7 @@ impl Row {
 
     async fn made(
         peer: Peer,
-        source: UpstreamSource,
+        source: ConnectSource,
         down: Http,
         make: impl FnOnce(Client, PassthroughMetrics) -> Passthrough,
     ) -> Self {
@@ -193,8 +193,8 @@ impl Row {
     }
 }
 
-pub(crate) fn clear_text(address: SocketAddr) -> UpstreamSource {
-    UpstreamSource::Url {
+pub(crate) fn clear_text(address: SocketAddr) -> ConnectSource {
+    ConnectSource::Url {
         url: format!("http://{address}").parse().unwrap(),
         ca_file: None,
     }
@@ -290,7 +290,7 @@ async fn forward(
             lease: Lease::new(),
         });
     }
-    let mut ends = Ends::default();
+    let mut ends = ForwardDeadlines::default();
     if says(LIMITED) {
         // Until the sender is dropped.
         ends = ends.limited_by(async move { while limited.changed().await.is_ok() {} });

@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use kube_fanout::fairness::Shortage;
-use kube_fanout::metrics::Place;
-use kube_fanout::upstream::client::Identity;
+use kube_fanout::metrics::PermitKind;
+use kube_fanout::upstream::client::ForwardIdentity;
 
 use crate::ALL;
 use crate::front::{AS_JANE, Http, Row, empty};
@@ -142,7 +142,7 @@ async fn upgrades_travel_under_the_same_names() {
 /// Without authentication everybody is the gateway, and nobody can be more.
 #[tokio::test]
 async fn where_callers_are_not_told_apart_no_token_of_theirs_travels() {
-    let row = Row::new(Http::One, Http::One, Identity::Gateway).await;
+    let row = Row::new(Http::One, Http::One, ForwardIdentity::Gateway).await;
     let sent = [
         ("authorization", "Bearer caller"),
         ("x-remote-user", "root"),
@@ -232,7 +232,7 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
         let open = [status("a").await, status("b").await];
         assert!(open.iter().all(|answer| answer.status() == StatusCode::OK));
         assert_eq!(status("c").await.status(), StatusCode::TOO_MANY_REQUESTS);
-        let place = (Place::ForwardedWatches, Shortage::Total);
+        let place = (PermitKind::ForwardedWatches, Shortage::Total);
         assert_eq!(row.metrics.shortages.count(place.0, place.1), 1);
         // Who has been taken shares a connection of HTTP/2, and takes no file of its own.
         assert_eq!(status("a").await.status(), StatusCode::OK, "{target}");
@@ -248,7 +248,7 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
 /// Go's server may take in the rest of a request before it says that it refuses it.
 #[tokio::test]
 async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_for_a_while() {
-    let mut row = Row::answered_within(Duration::from_millis(100), Identity::Caller).await;
+    let mut row = Row::answered_within(Duration::from_millis(100), ForwardIdentity::Caller).await;
     for headers in [&[][..], &[("authorization", "Bearer bad")]] {
         let mut request = Request::post(row.uri("/hang?long"));
         for (name, value) in headers {

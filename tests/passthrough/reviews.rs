@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use kube_fanout::auth::access::Access;
 use kube_fanout::auth::authorizer::UpstreamAuthorizer;
-use kube_fanout::auth::caller::Token;
+use kube_fanout::auth::caller::BearerToken;
 use kube_fanout::auth::decisions::Authorizer as _;
 use kube_fanout::auth::digest::CredentialHasher;
-use kube_fanout::auth::question::{Asker, Question, QuestionKey};
+use kube_fanout::auth::question::{AccessQuestion, QuestionIdentity, QuestionKey};
 use kube_fanout::auth::token_review::{TokenAuthenticator as _, TokenReviewMethod, UpstreamTokens};
 use kube_fanout::auth::upstream::{ReviewPurpose, Reviewer};
 use kube_fanout::fairness::Peer;
@@ -25,10 +25,10 @@ async fn a_new_token_is_reviewed_over_a_connection_that_no_other_review_shares()
     let metrics = Metrics::new().unwrap().authentication();
     let method = TokenReviewMethod::SelfSubjectReview;
     let tokens = UpstreamTokens::new(Arc::clone(&reviewer), method, metrics);
-    let token = Token::new("of-somebody").unwrap();
+    let token = BearerToken::new("of-somebody").unwrap();
     let authorizer = UpstreamAuthorizer::new(reviewer);
-    let question = Question {
-        asker: Asker::Caller {
+    let question = AccessQuestion {
+        asker: QuestionIdentity::Caller {
             token: token.clone(),
             impersonation: Arc::default(),
         },

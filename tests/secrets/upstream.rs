@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use kube_fanout::apiserver::auth::{AuthOptions, TokenUser};
 use kube_fanout::apiserver::faults::nonsense::Nonsense;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -64,7 +64,7 @@ pub(crate) async fn upstream(serving: &Serving, credentials: &Credentials) -> Ap
 }
 
 fn order(server: &Apiserver, fault: Fault, resource: Option<&str>, count: u32) {
-    let order = Order {
+    let order = FaultOrder {
         fault,
         verb: None,
         resource: resource.map(Into::into),
@@ -109,9 +109,9 @@ pub(crate) async fn stuck(
 ) -> impl Future<Output = ()> + use<> {
     let gateway = TokenUser::new("gateway", &["system:masters"]);
     server.tokens().put(&credentials.gateway, gateway);
-    let delay = Order {
+    let delay = FaultOrder {
         fault: Fault::Delay { delay_ms: 60_000 },
-        verb: Some(Verb::Get),
+        verb: Some(ResourceVerb::Get),
         resource: Some("nodes".into()),
         count: 1,
     };

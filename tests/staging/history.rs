@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::faults::{Fault, Order};
-use kube_fanout::apiserver::route::Verb;
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::apiserver::route::ResourceVerb;
 use tokio::time::Instant;
 
 /// So long a condition may take.
@@ -12,8 +12,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
 
 /// Orders a fault for the first `count` requests of a verb.
-pub(crate) fn order(server: &Apiserver, fault: Fault, verb: Option<Verb>, count: u32) {
-    let order = Order {
+pub(crate) fn order(server: &Apiserver, fault: Fault, verb: Option<ResourceVerb>, count: u32) {
+    let order = FaultOrder {
         fault,
         verb,
         resource: None,
@@ -28,7 +28,7 @@ pub(crate) async fn unseen(server: &Apiserver, writes: impl Future<Output = ()>)
         code: 503,
         retry_after_seconds: 1,
     };
-    order(server, refuse, Some(Verb::Watch), 1000);
+    order(server, refuse, Some(ResourceVerb::Watch), 1000);
     order(server, Fault::EndWatches, None, 1);
     let refused = server.fault_counts().refused;
     until("a watch refused", || {

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::super::body::syntax;
-use super::super::route::Verb;
-use super::super::storage::{Mode, Preconditions};
+use super::super::route::ResourceVerb;
+use super::super::storage::{Preconditions, WriteMode};
 use crate::protocol::request::Query;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
 /// `DeleteOptions`, as far as it is looked at.
 #[derive(Default, Deserialize)]
@@ -29,7 +29,10 @@ struct WirePreconditions {
 ///
 /// # Errors
 /// 400 for a body that is no `DeleteOptions`.
-pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, Mode), Status> {
+pub(super) fn delete_options(
+    body: &[u8],
+    mode: WriteMode,
+) -> Result<(Preconditions, WriteMode), Status> {
     if body.is_empty() {
         return Ok((Preconditions::default(), mode));
     }
@@ -47,7 +50,7 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
     }
     let mode = match options.dry_run.unwrap_or_default().as_slice() {
         [] => mode,
-        words => dry_run_words(Verb::Delete, words)?,
+        words => dry_run_words(ResourceVerb::Delete, words)?,
     };
     let wanted = options.preconditions.unwrap_or_default();
     let preconditions = Preconditions {
@@ -61,34 +64,36 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
 ///
 /// # Errors
 /// 422 for another word than `All`.
-pub(super) fn dry_run(verb: Verb, query: &Query) -> Result<Mode, Status> {
+pub(super) fn dry_run(verb: ResourceVerb, query: &Query) -> Result<WriteMode, Status> {
     let given = query.all("dryRun").filter(|word| !word.is_empty());
     let words: Vec<String> = given.map(str::to_owned).collect();
     if words.is_empty() {
-        Ok(Mode::Keep)
+        Ok(WriteMode::Keep)
     } else {
         dry_run_words(verb, &words)
     }
 }
 
-fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Status> {
+fn dry_run_words(verb: ResourceVerb, words: &[String]) -> Result<WriteMode, Status> {
     if words.iter().all(|word| word == "All") {
-        return Ok(Mode::DryRun);
+        return Ok(WriteMode::DryRun);
     }
     let kind = match verb {
-        Verb::Create => "CreateOptions",
-        Verb::Update => "UpdateOptions",
-        Verb::Patch => "PatchOptions",
-        Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => {
-            "DeleteOptions"
-        }
+        ResourceVerb::Create => "CreateOptions",
+        ResourceVerb::Update => "UpdateOptions",
+        ResourceVerb::Patch => "PatchOptions",
+        ResourceVerb::Get
+        | ResourceVerb::List
+        | ResourceVerb::Watch
+        | ResourceVerb::Delete
+        | ResourceVerb::DeleteCollection => "DeleteOptions",
     };
     let given = format!("{words:?}");
-    let details = Details {
+    let details = StatusDetails {
         group: "meta.k8s.io".to_owned(),
         kind: kind.to_owned(),
-        causes: vec![Cause::unsupported("dryRun", &given, "\"All\"")],
-        ..Details::default()
+        causes: vec![StatusCause::unsupported("dryRun", &given, "\"All\"")],
+        ..StatusDetails::default()
     };
     Err(Status::invalid(&format!("{kind}.meta.k8s.io"), details))
 }
@@ -104,17 +109,20 @@ mod tests {
             uid: Some("u".into()),
             resource_version: None,
         };
-        assert_eq!(delete_options(body, Mode::Keep), Ok((wanted, Mode::DryRun)));
         assert_eq!(
-            delete_options(b"", Mode::Keep),
-            Ok((Preconditions::default(), Mode::Keep))
+            delete_options(body, WriteMode::Keep),
+            Ok((wanted, WriteMode::DryRun))
+        );
+        assert_eq!(
+            delete_options(b"", WriteMode::Keep),
+            Ok((Preconditions::default(), WriteMode::Keep))
         );
     }
 
     #[test]
     fn another_kind_is_refused_as_a_real_server_does() {
         let refusal =
-            delete_options(br#"{"kind":"Foo","apiVersion":"v1"}"#, Mode::Keep).unwrap_err();
+            delete_options(br#"{"kind":"Foo","apiVersion":"v1"}"#, WriteMode::Keep).unwrap_err();
         assert_eq!(
             refusal.message,
             r#"no kind "Foo" is registered for version "v1" in scheme "pkg/apis/meta/internalversion/scheme/register.go:27""#
@@ -123,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_all_or_refused() {
-        let create = |query| dry_run(Verb::Create, &Query::parse(Some(query)));
-        assert_eq!(create("fieldManager=x&dryRun=All"), Ok(Mode::DryRun));
-        assert_eq!(create("pretty=0"), Ok(Mode::Keep));
+        let create = |query| dry_run(ResourceVerb::Create, &Query::parse(Some(query)));
+        assert_eq!(create("fieldManager=x&dryRun=All"), Ok(WriteMode::DryRun));
+        assert_eq!(create("pretty=0"), Ok(WriteMode::Keep));
         assert_eq!(
             create("dryRun=foo").unwrap_err().message,
             r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported values: "All""#

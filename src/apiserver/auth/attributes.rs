@@ -5,9 +5,9 @@ use http::{Method, Uri};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::user::User;
 use crate::protocol::request::{
-    PathForm, Query, ResourcePath, Target, Verb, authorized_name, decoded_path, verb,
+    PathForm, Query, RequestTarget, ResourcePath, Verb, authorized_name, decoded_path, verb,
 };
-use crate::protocol::status::{Denied, PlainText, Status};
+use crate::protocol::status::{ForbiddenAccess, PlainText, Status};
 use crate::resource::Gvr;
 
 /// What a request asks for (protocol.md §1.1).
@@ -15,9 +15,9 @@ use crate::resource::Gvr;
 /// # Errors
 /// The plain text for a path that ends after its verb.
 pub(super) fn access(method: &Method, uri: &Uri) -> Result<Access, PlainText> {
-    Ok(match Target::parse(uri)? {
-        Target::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
-        Target::NonResource => Access::Path {
+    Ok(match RequestTarget::parse(uri)? {
+        RequestTarget::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
+        RequestTarget::NonResource => Access::Path {
             verb: method.as_str().to_ascii_lowercase(),
             path: decoded_path(uri).unwrap_or_default(),
         },
@@ -56,7 +56,7 @@ fn resource(method: &Method, path: &ResourcePath, query: Option<&str>) -> Resour
 pub(super) fn denied(user: &User, access: &Access, reason: &str) -> Status {
     match access {
         Access::Path { verb, path } => Status::forbidden_path(&user.name, verb, path, reason),
-        Access::Resource(asked) => Status::forbidden(&Denied {
+        Access::Resource(asked) => Status::forbidden(&ForbiddenAccess {
             user: &user.name,
             verb: &asked.verb,
             resource: &Gvr::new(&asked.group, &asked.version, &asked.resource),

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::roles::GROUP;
 use crate::apiserver::kinds::Catalogue;
-use crate::apiserver::storage::{Mode, Part, Stamp, Storage, Target, Written};
+use crate::apiserver::storage::{
+    Stamp, Storage, WritablePart, WriteMode, WriteOutcome, WriteTarget,
+};
 use crate::apiserver::store::Store;
 use crate::auth::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use crate::protocol::status::Status;
@@ -35,12 +37,12 @@ fn created(
     kind_index: usize,
     object: Value,
     stamp: Stamp<'_>,
-) -> Result<Written, Status> {
-    let target = Target {
+) -> Result<WriteOutcome, Status> {
+    let target = WriteTarget {
         kind_index,
         key: ObjectKey::new("", ""),
-        part: Part::Whole,
-        mode: Mode::Keep,
+        part: WritablePart::Whole,
+        mode: WriteMode::Keep,
     };
     storage.create(&target, object, stamp)
 }

@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthError;
-use super::authentication::Attempt;
+use super::authentication::CredentialCheck;
 use crate::auth::user::User;
 
 /// Go's name for a user's uid in a certificate's subject.
@@ -30,15 +30,15 @@ pub struct FrontProxy {
 }
 
 /// Holds certificate chains against authorities, each time anew: a certificate expires while its connection lasts.
-pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+pub(super) struct CertificateAuthorities(Arc<dyn ClientCertVerifier>);
 
-impl fmt::Debug for Authorities {
+impl fmt::Debug for CertificateAuthorities {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Authorities(..)")
     }
 }
 
-impl Authorities {
+impl CertificateAuthorities {
     pub(super) fn new(certificates: &[CertificateDer<'static>]) -> Result<Self, AuthError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
@@ -58,15 +58,15 @@ impl Authorities {
     }
 
     /// The holder of a certificate, as kube-apiserver reads it: the common name is the user's, organizations are groups.
-    pub(super) fn holder(&self, chain: &[CertificateDer<'static>]) -> Attempt {
+    pub(super) fn holder(&self, chain: &[CertificateDer<'static>]) -> CredentialCheck {
         let Some(leaf) = chain.first() else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
         if !self.vouch_for(chain) {
-            return Attempt::Failed;
+            return CredentialCheck::Failed;
         }
         let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
-            return Attempt::Failed;
+            return CredentialCheck::Failed;
         };
         let subject = certificate.subject();
         let uids = subject.iter_attributes();
@@ -75,16 +75,16 @@ impl Authorities {
         let uid = match uids.as_slice() {
             [] => "",
             [Some(uid)] if !uid.is_empty() => uid,
-            [..] => return Attempt::Failed,
+            [..] => return CredentialCheck::Failed,
         };
         let texts = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             part.as_str().map(str::to_owned).unwrap_or_default()
         };
         let Some(name) = subject.iter_common_name().last().map(texts) else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
         if name.is_empty() {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         }
         let hash = digest(&SHA256, leaf);
         let hash: String = hash
@@ -93,7 +93,7 @@ impl Authorities {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let id = vec![format!("X509SHA256={hash}")];
-        Attempt::Succeeded(User {
+        CredentialCheck::Succeeded(User {
             name,
             uid: uid.to_owned(),
             groups: subject.iter_organization().map(texts).collect(),
@@ -105,22 +105,26 @@ impl Authorities {
 /// Trusted front proxies.
 #[derive(Debug)]
 pub(super) struct FrontProxies {
-    authorities: Authorities,
+    authorities: CertificateAuthorities,
     allowed_names: Vec<String>,
 }
 
 impl FrontProxies {
     pub(super) fn new(options: &FrontProxy) -> Result<Self, AuthError> {
         Ok(Self {
-            authorities: Authorities::new(&options.client_ca)?,
+            authorities: CertificateAuthorities::new(&options.client_ca)?,
             allowed_names: options.allowed_names.clone(),
         })
     }
 
     /// The user whom a trusted proxy names in the headers.
-    pub(super) fn user(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Attempt {
+    pub(super) fn user(
+        &self,
+        chain: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> CredentialCheck {
         let Some(leaf) = chain.first() else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
         let name = X509Certificate::from_der(leaf).ok().and_then(|(_, one)| {
             let name = one.subject().iter_common_name().last()?;
@@ -129,13 +133,13 @@ impl FrontProxies {
         let is_allowed = self.allowed_names.is_empty()
             || name.is_some_and(|name| self.allowed_names.contains(&name));
         if !is_allowed || !self.authorities.vouch_for(chain) {
-            return Attempt::Failed;
+            return CredentialCheck::Failed;
         }
         named(headers)
     }
 }
 
-fn named(headers: &HeaderMap) -> Attempt {
+fn named(headers: &HeaderMap) -> CredentialCheck {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values
@@ -160,7 +164,7 @@ fn named(headers: &HeaderMap) -> Attempt {
         }
     }
     if user.name.is_empty() {
-        return Attempt::Absent;
+        return CredentialCheck::Absent;
     }
-    Attempt::Succeeded(user)
+    CredentialCheck::Succeeded(user)
 }

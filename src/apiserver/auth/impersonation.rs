@@ -10,7 +10,7 @@ use super::Auth;
 use super::attributes::denied;
 use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::Decision;
+use crate::auth::rbac::RbacDecision;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::protocol::status::Status;
 use crate::view::selector::quoted;
@@ -30,7 +30,7 @@ const REMEMBERED_MAX: usize = 10_000;
 
 /// How a user is impersonated; the verbs and who may be meant differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ImpersonationMode {
     /// A service account's own node.
     AssociatedNode,
     ArbitraryNode,
@@ -42,25 +42,25 @@ enum Mode {
 }
 
 /// In the order in which they are tried.
-const MODES: [Mode; 5] = [
-    Mode::AssociatedNode,
-    Mode::ArbitraryNode,
-    Mode::ServiceAccount,
-    Mode::UserInfo,
-    Mode::Legacy,
+const MODES: [ImpersonationMode; 5] = [
+    ImpersonationMode::AssociatedNode,
+    ImpersonationMode::ArbitraryNode,
+    ImpersonationMode::ServiceAccount,
+    ImpersonationMode::UserInfo,
+    ImpersonationMode::Legacy,
 ];
 
 /// The mode by which each user last succeeded: it is tried first, and its refusal is the one that is told.
 #[derive(Debug, Default)]
-pub(super) struct LastModes(Mutex<HashMap<String, Mode>>);
+pub(super) struct LastModes(Mutex<HashMap<String, ImpersonationMode>>);
 
 impl LastModes {
-    fn of(&self, user: &User) -> Option<Mode> {
+    fn of(&self, user: &User) -> Option<ImpersonationMode> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.get(&user.name).copied()
     }
 
-    fn put(&self, user: &User, mode: Mode) {
+    fn put(&self, user: &User, mode: ImpersonationMode) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() >= REMEMBERED_MAX {
             last.clear();
@@ -87,7 +87,7 @@ impl Auth {
         let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut first_refusal = None;
         for mode in last.into_iter().chain(others) {
-            let attempt = Attempt {
+            let attempt = ImpersonationAttempt {
                 auth: self,
                 sender,
                 wanted: &wanted,
@@ -205,38 +205,40 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
 
 /// One way to impersonate a user.
 #[derive(Clone, Copy)]
-struct Attempt<'a> {
+struct ImpersonationAttempt<'a> {
     auth: &'a Auth,
     sender: &'a User,
     wanted: &'a User,
-    mode: Mode,
+    mode: ImpersonationMode,
 }
 
-impl Attempt<'_> {
+impl ImpersonationAttempt<'_> {
     /// Whether such a user may be meant in this mode at all.
     fn applies(self) -> bool {
         let name = &self.wanted.name;
         match self.mode {
-            Mode::AssociatedNode => {
+            ImpersonationMode::AssociatedNode => {
                 let own = self.sender.extra.get(NODE_NAME).map(Vec::as_slice);
                 let is_own = matches!((own, node(name)), (Some([own]), Some(node)) if own == node);
                 only_name(self.wanted) && is_own && service_account(&self.sender.name).is_some()
             }
-            Mode::ArbitraryNode => only_name(self.wanted) && node(name).is_some(),
-            Mode::ServiceAccount => only_name(self.wanted) && service_account(name).is_some(),
-            Mode::UserInfo => node(name).is_none() && service_account(name).is_none(),
-            Mode::Legacy => true,
+            ImpersonationMode::ArbitraryNode => only_name(self.wanted) && node(name).is_some(),
+            ImpersonationMode::ServiceAccount => {
+                only_name(self.wanted) && service_account(name).is_some()
+            }
+            ImpersonationMode::UserInfo => node(name).is_none() && service_account(name).is_none(),
+            ImpersonationMode::Legacy => true,
         }
     }
 
     /// The name of a mode that is bound to requests.
     const fn constraint(self) -> Option<&'static str> {
         match self.mode {
-            Mode::AssociatedNode => Some("associated-node"),
-            Mode::ArbitraryNode => Some("arbitrary-node"),
-            Mode::ServiceAccount => Some("serviceaccount"),
-            Mode::UserInfo => Some("user-info"),
-            Mode::Legacy => None,
+            ImpersonationMode::AssociatedNode => Some("associated-node"),
+            ImpersonationMode::ArbitraryNode => Some("arbitrary-node"),
+            ImpersonationMode::ServiceAccount => Some("serviceaccount"),
+            ImpersonationMode::UserInfo => Some("user-info"),
+            ImpersonationMode::Legacy => None,
         }
     }
 
@@ -278,7 +280,7 @@ impl Attempt<'_> {
         match node(name).filter(|_| constrained) {
             Some(node) => {
                 user.groups = vec![NODES.to_owned()];
-                let any = self.mode == Mode::AssociatedNode;
+                let any = self.mode == ImpersonationMode::AssociatedNode;
                 self.check_part(self.group(), "nodes", "", if any { "*" } else { node })
             }
             None => self.check_part(self.group(), "users", "", name),
@@ -330,10 +332,11 @@ impl Attempt<'_> {
     /// Users, groups and service accounts are of the core group in the general mode.
     const fn group(self) -> &'static str {
         match self.mode {
-            Mode::Legacy => "",
-            Mode::AssociatedNode | Mode::ArbitraryNode | Mode::ServiceAccount | Mode::UserInfo => {
-                "authentication.k8s.io"
-            }
+            ImpersonationMode::Legacy => "",
+            ImpersonationMode::AssociatedNode
+            | ImpersonationMode::ArbitraryNode
+            | ImpersonationMode::ServiceAccount
+            | ImpersonationMode::UserInfo => "authentication.k8s.io",
         }
     }
 
@@ -371,8 +374,8 @@ impl Attempt<'_> {
 
     fn check(self, access: &Access) -> Result<(), Status> {
         match self.auth.authorize(self.sender, access) {
-            Decision::Allowed(_) => Ok(()),
-            Decision::NotAllowed(reason) => Err(denied(self.sender, access, &reason)),
+            RbacDecision::Allowed(_) => Ok(()),
+            RbacDecision::NotAllowed(reason) => Err(denied(self.sender, access, &reason)),
         }
     }
 }

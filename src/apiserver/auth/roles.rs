@@ -6,9 +6,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use serde::de::DeserializeOwned;
 
 use crate::apiserver::kinds::Catalogue;
-use crate::apiserver::storage::Change;
+use crate::apiserver::storage::StoredChange;
 use crate::apiserver::store::Publisher;
-use crate::auth::rbac::Policy;
+use crate::auth::rbac::RbacPolicy;
 use crate::resource::{EventKind, ResourceVersion};
 
 /// The API group of roles.
@@ -17,7 +17,7 @@ pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Takes changes of roles and bindings over into a policy.
 #[derive(Debug)]
 pub(super) struct Roles {
-    policy: Arc<RwLock<Policy>>,
+    policy: Arc<RwLock<RbacPolicy>>,
     kinds: Vec<(usize, RoleKind)>,
 }
 
@@ -31,7 +31,7 @@ enum RoleKind {
 }
 
 impl Roles {
-    pub(super) fn new(catalogue: &Catalogue, policy: Arc<RwLock<Policy>>) -> Self {
+    pub(super) fn new(catalogue: &Catalogue, policy: Arc<RwLock<RbacPolicy>>) -> Self {
         let kinds = [
             ("clusterroles", RoleKind::ClusterRole),
             ("clusterrolebindings", RoleKind::ClusterRoleBinding),
@@ -50,7 +50,7 @@ impl Roles {
 }
 
 impl Publisher for Roles {
-    fn publish(&mut self, changes: &[Change]) {
+    fn publish(&mut self, changes: &[StoredChange]) {
         for change in changes {
             let mut kinds = self.kinds.iter();
             let Some((_, kind)) = kinds.find(|(index, _)| *index == change.kind_index) else {
@@ -70,7 +70,7 @@ impl Publisher for Roles {
 }
 
 /// Takes an object over; says whether it could be read.
-fn put(policy: &mut Policy, kind: RoleKind, object: &[u8]) -> bool {
+fn put(policy: &mut RbacPolicy, kind: RoleKind, object: &[u8]) -> bool {
     match kind {
         RoleKind::ClusterRole => {
             read::<ClusterRole>(object).map(|role| policy.put_cluster_role(role))
@@ -91,7 +91,7 @@ fn read<T: DeserializeOwned>(object: &[u8]) -> Option<T> {
         .ok()
 }
 
-fn remove(policy: &mut Policy, kind: RoleKind, change: &Change) {
+fn remove(policy: &mut RbacPolicy, kind: RoleKind, change: &StoredChange) {
     let (namespace, name) = (change.key.namespace(), change.key.name());
     match kind {
         RoleKind::ClusterRole | RoleKind::Role => policy.remove_role(namespace, name),

@@ -18,11 +18,11 @@ const PADDING: &str = "kube-fanout.dev/padding";
 
 /// How to make objects of one kind.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub(super) struct ObjectTemplate {
     kind: ServedKind,
 }
 
-impl Shape {
+impl ObjectTemplate {
     pub(super) fn of(kind: &ServedKind) -> Self {
         Self { kind: kind.clone() }
     }

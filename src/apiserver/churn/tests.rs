@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::patch::Patch;
-use super::super::storage::{Mode, Part, Preconditions, Stamp, Storage, Target};
+use super::super::storage::{Preconditions, Stamp, Storage, WritablePart, WriteMode, WriteTarget};
 use super::*;
 
 const STAMP: Stamp<'static> = Stamp {
@@ -20,21 +20,21 @@ fn catalogue() -> Arc<Catalogue> {
 }
 
 fn churn(counts: &[&str], object_len: usize) -> Churn {
-    let counts: Vec<ObjectCount> = counts.iter().map(|text| text.parse().unwrap()).collect();
+    let counts: Vec<InitialCount> = counts.iter().map(|text| text.parse().unwrap()).collect();
     Churn::new(&catalogue(), &counts, object_len, 1).unwrap()
 }
 
-fn take(storage: &mut Storage, step: Step) {
-    let target = Target {
+fn take(storage: &mut Storage, step: ChurnStep) {
+    let target = WriteTarget {
         kind_index: step.kind_index,
         key: step.key,
-        part: Part::Whole,
-        mode: Mode::Keep,
+        part: WritablePart::Whole,
+        mode: WriteMode::Keep,
     };
     let written = match step.act {
-        Act::Create(object) => storage.create(&target, object, STAMP),
-        Act::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
-        Act::Delete => storage.delete(&target, &Preconditions::default(), STAMP),
+        ChurnWrite::Create(object) => storage.create(&target, object, STAMP),
+        ChurnWrite::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
+        ChurnWrite::Delete => storage.delete(&target, &Preconditions::default(), STAMP),
     };
     let change = written
         .unwrap()
@@ -89,7 +89,7 @@ fn objects_are_about_as_long_as_asked() {
 fn the_same_seed_gives_the_same_steps() {
     let steps = || {
         let mut churn = churn(&["pods=10"], 500);
-        let mut steps: Vec<Step> = std::iter::from_fn(|| churn.seed(1)).collect();
+        let mut steps: Vec<ChurnStep> = std::iter::from_fn(|| churn.seed(1)).collect();
         steps.extend((0..100).filter_map(|now| churn.step(now)));
         steps
     };
@@ -100,9 +100,9 @@ fn the_same_seed_gives_the_same_steps() {
 fn pods_are_spread_over_namespaces_and_nodes() {
     let mut churn = churn(&["pods=400"], 0);
     let (mut namespaces, mut nodes) = (BTreeSet::new(), BTreeSet::new());
-    while let Some(Step {
+    while let Some(ChurnStep {
         key,
-        act: Act::Create(pod),
+        act: ChurnWrite::Create(pod),
         ..
     }) = churn.seed(0)
     {
@@ -116,13 +116,13 @@ fn pods_are_spread_over_namespaces_and_nodes() {
 fn counts_are_read_from_flags() {
     assert_eq!(
         "pods=10".parse(),
-        Ok(ObjectCount {
+        Ok(InitialCount {
             resource: "pods".into(),
             count: 10
         })
     );
     for text in ["pods", "=1", "pods=-1", "pods=1000000"] {
-        assert!(text.parse::<ObjectCount>().is_err(), "{text}");
+        assert!(text.parse::<InitialCount>().is_err(), "{text}");
     }
     let counts = ["nopes=1".parse().unwrap()];
     assert_eq!(

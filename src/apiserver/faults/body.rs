@@ -11,15 +11,15 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::{Injected, StreamFate};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 
 /// Resolves when the stream is to end cleanly.
-pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type CleanEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A body with a fate.
 pub struct FaultyBody<B> {
     inner: B,
-    end: End,
+    end: CleanEnd,
     /// Bytes until the break.
     left: Option<u64>,
     inject: Injection,
@@ -37,7 +37,7 @@ enum Injection {
 
 impl<B> FaultyBody<B> {
     /// Gives `inner` a fate; `end` ends it cleanly at any time.
-    pub fn new(inner: B, fate: &StreamFate, end: End) -> Self {
+    pub fn new(inner: B, fate: &StreamFate, end: CleanEnd) -> Self {
         Self {
             inner,
             end,
@@ -51,7 +51,7 @@ impl<B> FaultyBody<B> {
     }
 
     /// The frame, cut where the stream breaks.
-    fn within_bound(&mut self, mut data: Pieces) -> Pieces {
+    fn within_bound(&mut self, mut data: BufList) -> BufList {
         let Some(left) = &mut self.left else {
             return data;
         };
@@ -63,16 +63,16 @@ impl<B> FaultyBody<B> {
 
 impl<B> Body for FaultyBody<B>
 where
-    B: Body<Data = Pieces> + Unpin,
+    B: Body<Data = BufList> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, io::Error>>> {
         let this = self.get_mut();
         if this.ended {
             return Poll::Ready(None);
@@ -146,18 +146,18 @@ mod tests {
     struct Frames(VecDeque<Bytes>);
 
     impl Body for Frames {
-        type Data = Pieces;
+        type Data = BufList;
         type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+        ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
             Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data.into()))))
         }
     }
 
-    async fn outcome(fate: StreamFate, end: End) -> (Vec<u8>, bool) {
+    async fn outcome(fate: StreamFate, end: CleanEnd) -> (Vec<u8>, bool) {
         let frames = ["one\n", "two\n"].map(Bytes::from).into();
         let mut body = FaultyBody::new(Frames(frames), &fate, end);
         let mut seen = Vec::new();

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::apiserver::answer::{AnswerBody, whole_body};
+use crate::apiserver::answer::{ApiBody, whole_body};
 use crate::apiserver::render;
 use crate::apiserver::reviews::Review;
 
@@ -48,9 +48,9 @@ impl Nonsense {
     /// The nonsense that stands in for an answer; a refusal stays as it is.
     pub(in crate::apiserver) async fn instead_of(
         self,
-        answer: Response<AnswerBody>,
+        answer: Response<ApiBody>,
         review: Review,
-    ) -> Response<AnswerBody> {
+    ) -> Response<ApiBody> {
         if !answer.status().is_success() {
             return answer;
         }

@@ -8,8 +8,14 @@ fn a_deleted_collection_is_cut_and_without_items_has_null() {
     let catalogue = Catalogue::new(&[]);
     let pods = catalogue.kind(catalogue.index_of_plural("pods").unwrap());
     let cut = |list: &'static str| {
-        let wish = Wish::MetadataList(MetaVersion::V1);
-        let cut = in_form(wish, Shape::List, pods, Bytes::from_static(list.as_bytes())).unwrap();
+        let wish = JsonChoice::MetadataList(MetaVersion::V1);
+        let cut = in_form(
+            wish,
+            ResultShape::List,
+            pods,
+            Bytes::from_static(list.as_bytes()),
+        )
+        .unwrap();
         String::from_utf8(cut.to_vec()).unwrap()
     };
     assert_eq!(

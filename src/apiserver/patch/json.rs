@@ -18,17 +18,17 @@ const SHIFTED_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// Puts a value at a path, before an existing list item.
-    Add(Pointer, Value),
+    Add(PointerTokens, Value),
     /// Takes away what is at a path.
-    Remove(Pointer),
+    Remove(PointerTokens),
     /// Puts a value where there is one.
-    Replace(Pointer, Value),
+    Replace(PointerTokens, Value),
     /// Takes the first path's value to the second.
-    Move(Pointer, Pointer),
+    Move(PointerTokens, PointerTokens),
     /// Puts a copy of the first path's value at the second.
-    Copy(Pointer, Pointer),
+    Copy(PointerTokens, PointerTokens),
     /// Holds the patch back unless the value at a path is this one.
-    Test(Pointer, Value),
+    Test(PointerTokens, Value),
 }
 
 impl Operation {
@@ -46,7 +46,7 @@ impl Operation {
 }
 
 /// A split JSON pointer, or `None` for text that is no pointer, which fails only when it is followed.
-pub type Pointer = Option<Vec<String>>;
+pub type PointerTokens = Option<Vec<String>>;
 
 /// Why an operation does not apply. The API server keeps the reason to itself; tests and logs do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,7 +172,7 @@ fn operation(step: &Value) -> Result<Operation, Status> {
 
 /// Splits a JSON pointer; `""` is the whole document. As in the API server's library, what stands before the first slash does not
 /// count, though RFC 6901 has nothing there.
-fn split(text: &str) -> Pointer {
+fn split(text: &str) -> PointerTokens {
     if text.is_empty() {
         return Some(Vec::new());
     }
@@ -185,7 +185,7 @@ fn split(text: &str) -> Pointer {
 }
 
 /// What one patch may cost.
-struct Document<'a> {
+struct PatchDocument<'a> {
     root: &'a mut Value,
     /// At least as deep as the document is nested.
     depth: usize,
@@ -201,7 +201,7 @@ struct Document<'a> {
 /// The first operation's that does not apply.
 pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), ApplyError> {
     let depth = nesting::depth(document);
-    let mut document = Document {
+    let mut document = PatchDocument {
         root: document,
         depth,
         copied: 0,
@@ -212,7 +212,7 @@ pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), Apply
         .try_for_each(|operation| document.apply(operation))
 }
 
-impl Document<'_> {
+impl PatchDocument<'_> {
     fn apply(&mut self, operation: &Operation) -> Result<(), ApplyError> {
         match operation {
             Operation::Add(path, value) => {
@@ -347,7 +347,7 @@ impl Document<'_> {
     }
 }
 
-fn followed(pointer: &Pointer) -> Result<&[String], ApplyError> {
+fn followed(pointer: &PointerTokens) -> Result<&[String], ApplyError> {
     pointer.as_deref().ok_or(ApplyError::Pointer)
 }
 

@@ -51,14 +51,14 @@ pub enum StrategicError {
 /// # Errors
 /// See [`StrategicError`].
 pub fn apply(target: &mut Value, patch: &Value) -> Result<(), StrategicError> {
-    merge(target, patch, &mut Comparisons::default())
+    merge(target, patch, &mut ComparisonBudget::default())
 }
 
 /// What was compared so far.
 #[derive(Default)]
-struct Comparisons(usize);
+struct ComparisonBudget(usize);
 
-impl Comparisons {
+impl ComparisonBudget {
     /// Each of so many is compared with each of so many others.
     fn add(&mut self, count: usize, with: usize) -> Result<(), StrategicError> {
         self.0 = self.0.saturating_add(count.saturating_mul(with));
@@ -72,7 +72,7 @@ impl Comparisons {
 fn merge(
     target: &mut Value,
     patch: &Value,
-    compared: &mut Comparisons,
+    compared: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);
@@ -109,7 +109,7 @@ fn merge(
 fn member(
     target: &mut Map<String, Value>,
     (key, value): (&str, &Value),
-    compared: &mut Comparisons,
+    compared: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
     if let Some(list) = key.strip_prefix(DELETE_FROM) {
         if let (Some(Value::Array(items)), Value::Array(gone)) = (target.get_mut(list), value) {
@@ -152,7 +152,7 @@ fn member(
 fn keyed(
     target: &mut Vec<Value>,
     (items, key): (&[Value], &str),
-    compared: &mut Comparisons,
+    compared: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
     let replaces = |item: &Value| {
         item.get(DIRECTIVE).is_some_and(|word| word == "replace") && item.get(key).is_none()

@@ -7,12 +7,12 @@ use k8s_openapi::api::authorization::v1::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Question, Review};
+use super::{Review, ReviewInput};
 use crate::apiserver::render;
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::Decision;
+use crate::auth::rbac::RbacDecision;
 use crate::auth::user::User;
-use crate::protocol::status::{Cause, Status};
+use crate::protocol::status::{Status, StatusCause};
 use crate::resource::FieldTable;
 use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector};
 
@@ -27,15 +27,15 @@ struct AccessStatus {
 }
 
 /// The two ways to ask, of which one must be chosen.
-struct Attributes {
+struct ReviewAttributes {
     resource: Option<ResourceAttributes>,
     path: Option<NonResourceAttributes>,
 }
 
-impl Question<'_> {
+impl ReviewInput<'_> {
     pub(super) fn self_subject_access(&self) -> Result<Bytes, Status> {
         let spec: SelfSubjectAccessReviewSpec = self.spec()?;
-        let attributes = Attributes {
+        let attributes = ReviewAttributes {
             resource: spec.resource_attributes,
             path: spec.non_resource_attributes,
         };
@@ -52,7 +52,7 @@ impl Question<'_> {
             groups: spec.groups.unwrap_or_default(),
             extra: spec.extra.unwrap_or_default(),
         };
-        let attributes = Attributes {
+        let attributes = ReviewAttributes {
             resource: spec.resource_attributes,
             path: spec.non_resource_attributes,
         };
@@ -66,8 +66,8 @@ impl Question<'_> {
     fn decided(
         &self,
         user: &User,
-        attributes: Attributes,
-        faults: Vec<Cause>,
+        attributes: ReviewAttributes,
+        faults: Vec<StatusCause>,
     ) -> Result<Bytes, Status> {
         if !faults.is_empty() {
             return Err(self.invalid(faults));
@@ -78,7 +78,7 @@ impl Question<'_> {
         self.counts.served(self.place.review, subject);
         let decision = self.auth.authorize(user, &access);
         let allowed = decision.is_allowed();
-        let (Decision::Allowed(reason) | Decision::NotAllowed(reason)) = decision;
+        let (RbacDecision::Allowed(reason) | RbacDecision::NotAllowed(reason)) = decision;
         Ok(self.answered(AccessStatus {
             allowed,
             reason,
@@ -87,7 +87,7 @@ impl Question<'_> {
     }
 
     /// What is wrong with a question; `user` is whom it is about, unless it is the asker.
-    fn faults(&self, attributes: &Attributes, user: Option<&User>) -> Vec<Cause> {
+    fn faults(&self, attributes: &ReviewAttributes, user: Option<&User>) -> Vec<StatusCause> {
         let mut faults = Vec::new();
         let both_or_none = attributes.resource.is_some() == attributes.path.is_some();
         if both_or_none {
@@ -97,11 +97,11 @@ impl Question<'_> {
             );
             let rule =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            faults.push(Cause::invalid("spec", &given, rule));
+            faults.push(StatusCause::invalid("spec", &given, rule));
         }
         if user.is_some_and(|user| user.name.is_empty() && user.groups.is_empty()) {
             let rule = "at least one of user or group must be specified";
-            faults.push(Cause::invalid("spec.user", "\"\"", rule));
+            faults.push(StatusCause::invalid("spec.user", "\"\"", rule));
         }
         if let Some(resource) = &attributes.resource {
             faults.extend(selector_faults(resource));
@@ -111,7 +111,7 @@ impl Question<'_> {
     }
 
     /// Reviews have no metadata; those of one namespace may name it.
-    fn metadata_fault(&self) -> Option<Cause> {
+    fn metadata_fault(&self) -> Option<StatusCause> {
         let local = self.place.review == Review::LocalSubjectAccess;
         let metadata = self.object.get("metadata")?.as_object()?;
         let allowed = |key: &str| key == "managedFields" || (local && key == "namespace");
@@ -123,17 +123,17 @@ impl Question<'_> {
             "must be empty"
         };
         let given = shown(&Value::Object(metadata.clone()));
-        Some(Cause::invalid("metadata", &given, rule))
+        Some(StatusCause::invalid("metadata", &given, rule))
     }
 
-    fn local_faults(&self, attributes: &Attributes) -> Vec<Cause> {
+    fn local_faults(&self, attributes: &ReviewAttributes) -> Vec<StatusCause> {
         let mut faults = Vec::new();
         if let Some(resource) = &attributes.resource {
             let namespace = resource.namespace.as_deref().unwrap_or_default();
             if namespace != self.place.namespace {
                 let given = format!("{namespace:?}");
                 let field = "spec.resourceAttributes.namespace";
-                faults.push(Cause::invalid(
+                faults.push(StatusCause::invalid(
                     field,
                     &given,
                     "must match metadata.namespace",
@@ -143,7 +143,11 @@ impl Question<'_> {
         if let Some(path) = &attributes.path {
             let given = shown(&serde_json::to_value(path).unwrap_or_default());
             let rule = "disallowed on this kind of request";
-            faults.push(Cause::invalid("spec.nonResourceAttributes", &given, rule));
+            faults.push(StatusCause::invalid(
+                "spec.nonResourceAttributes",
+                &given,
+                rule,
+            ));
         }
         faults
     }
@@ -181,7 +185,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// A selector is given as text or as requirements.
-fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
+fn selector_faults(resource: &ResourceAttributes) -> Vec<StatusCause> {
     let given = |raw: &Option<String>, count: Option<usize>| {
         (raw.clone().unwrap_or_default(), count.unwrap_or_default())
     };
@@ -214,11 +218,11 @@ fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
         match given {
             Some((raw, count)) if !raw.is_empty() && count > 0 => {
                 let rule = "may not specified at the same time as requirements";
-                faults.push(Cause::invalid(raw_field, &format!("{raw:?}"), rule));
+                faults.push(StatusCause::invalid(raw_field, &format!("{raw:?}"), rule));
             }
             Some((raw, 0)) if raw.is_empty() => {
                 let rule = "when a selector is specified, requirements or rawSelector is required";
-                faults.push(Cause::invalid(field, "null", rule));
+                faults.push(StatusCause::invalid(field, "null", rule));
             }
             Some(_) | None => {}
         }
@@ -251,7 +255,7 @@ fn field_fault(selector: &str) -> Option<String> {
     }
 }
 
-fn access(attributes: Attributes) -> Access {
+fn access(attributes: ReviewAttributes) -> Access {
     let Some(asked) = attributes.resource else {
         let path = attributes.path.unwrap_or_default();
         return Access::Path {

@@ -13,10 +13,10 @@ const SUBJECTS_MAX: usize = 100_000;
 
 /// Reviews served since the start, or since the last reset. Never shows tokens.
 #[derive(Default)]
-pub struct ReviewCounts(Mutex<Counts>);
+pub struct ReviewCounts(Mutex<ReviewTable>);
 
 #[derive(Default)]
-struct Counts {
+struct ReviewTable {
     totals: ReviewTotals,
     /// By token, user, or user and question.
     subjects: HashMap<(Review, String), u64>,
@@ -70,7 +70,7 @@ impl ReviewCounts {
 
     /// Begins anew.
     pub fn reset(&self) {
-        *self.locked() = Counts::default();
+        *self.locked() = ReviewTable::default();
     }
 
     pub(super) fn served(&self, review: Review, subject: String) {
@@ -90,7 +90,7 @@ impl ReviewCounts {
     }
 
     // Nothing under the lock panics half way.
-    fn locked(&self) -> MutexGuard<'_, Counts> {
+    fn locked(&self) -> MutexGuard<'_, ReviewTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

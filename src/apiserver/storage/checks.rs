@@ -6,7 +6,7 @@ use super::super::kinds::ServedKind;
 use super::super::refusal;
 use super::Preconditions;
 use super::metadata::metadata_text;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 const MODIFIED: &str =
@@ -78,12 +78,12 @@ pub(super) fn check_update_preconditions(
         if kind.resource.layout == Layout::Typed {
             return Ok(());
         }
-        let cause = Cause::invalid(
+        let cause = StatusCause::invalid(
             "metadata.resourceVersion",
             "0",
             "must be specified for an update",
         );
-        let details = Details {
+        let details = StatusDetails {
             causes: vec![cause],
             ..kind.resource_details(key.name())
         };
@@ -105,7 +105,7 @@ pub(super) fn check_patch_conflict(
     }
     let uid = metadata_text(new, "uid");
     if !uid.is_empty() && uid != metadata_text(old, "uid") {
-        let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
+        let cause = StatusCause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
         return Err(refusal::invalid(kind, key.name(), vec![cause]));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::kinds::ServedKind;
-use super::{Change, Preconditions, Stamp, Storage, Target};
+use super::{Preconditions, Stamp, Storage, StoredChange, WriteTarget};
 use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
@@ -13,10 +13,10 @@ impl Storage {
     /// in order.
     pub fn delete_collection(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         chosen: &dyn Fn(&Bytes) -> bool,
         stamp: Stamp<'_>,
-    ) -> (Result<Bytes, Status>, Vec<Change>) {
+    ) -> (Result<Bytes, Status>, Vec<StoredChange>) {
         let kind_index = target.kind_index;
         let items: Vec<(ObjectKey, Bytes)> = self
             .objects(kind_index, target.key.namespace())
@@ -28,7 +28,7 @@ impl Storage {
             self.revision,
             items.iter().map(|(_, bytes)| bytes),
         );
-        let one = |key| Target {
+        let one = |key| WriteTarget {
             key,
             ..target.clone()
         };

@@ -24,18 +24,18 @@ impl Bench {
         Self(Storage::new(Arc::new(Catalogue::new(&extra))))
     }
 
-    fn target(&self, plural: &str, name: &str) -> Target {
+    fn target(&self, plural: &str, name: &str) -> WriteTarget {
         let kind_index = self.0.catalogue().index_of_plural(plural).unwrap();
         let namespaced = self.0.catalogue().kind(kind_index).resource.namespaced;
-        Target {
+        WriteTarget {
             kind_index,
             key: ObjectKey::new(if namespaced { "default" } else { "" }, name),
-            part: Part::Whole,
-            mode: Mode::Keep,
+            part: WritablePart::Whole,
+            mode: WriteMode::Keep,
         }
     }
 
-    fn create(&mut self, plural: &str, body: Value) -> Result<Written, Status> {
+    fn create(&mut self, plural: &str, body: Value) -> Result<WriteOutcome, Status> {
         let target = self.target(plural, "");
         let mut body = body;
         let kind = self.0.catalogue().kind(target.kind_index);
@@ -45,12 +45,12 @@ impl Bench {
         self.0.create(&target, body, STAMP)
     }
 
-    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<Written, Status> {
+    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<WriteOutcome, Status> {
         self.0
             .patch(&self.target(plural, name), &Patch::Merge(patch))
     }
 
-    fn delete(&mut self, plural: &str, name: &str) -> Result<Written, Status> {
+    fn delete(&mut self, plural: &str, name: &str) -> Result<WriteOutcome, Status> {
         self.0
             .delete(&self.target(plural, name), &Preconditions::default(), STAMP)
     }
@@ -61,7 +61,7 @@ fn text(bytes: &Bytes) -> &str {
 }
 
 #[track_caller]
-fn check_refused(outcome: Result<Written, Status>, code: u16, body: &str) {
+fn check_refused(outcome: Result<WriteOutcome, Status>, code: u16, body: &str) {
     let refusal = outcome.expect_err("refused");
     assert_eq!(
         (refusal.code, text(&refusal.to_json()).trim_end()),
@@ -278,7 +278,7 @@ fn generation_counts_changes_of_the_spec_only() {
         )
         .unwrap();
     let mut generation = |part, patch| {
-        let target = Target {
+        let target = WriteTarget {
             part,
             ..bench.target("deployments", "d")
         };
@@ -288,19 +288,22 @@ fn generation_counts_changes_of_the_spec_only() {
             .unwrap()
     };
     assert_eq!(
-        generation(Part::Whole, json!({"metadata": {"labels": {"a": "b"}}})),
+        generation(
+            WritablePart::Whole,
+            json!({"metadata": {"labels": {"a": "b"}}})
+        ),
         1
     );
     assert_eq!(
         generation(
-            Part::Whole,
+            WritablePart::Whole,
             json!({"spec": {"replicas": 2}, "metadata": {"generation": 9}})
         ),
         2
     );
     assert_eq!(
         generation(
-            Part::Status,
+            WritablePart::Status,
             json!({"status": {"replicas": 2}, "spec": {"replicas": 5}})
         ),
         2
@@ -316,8 +319,8 @@ fn the_status_is_written_through_its_subresource_only() {
             json!({"metadata": {"name": "s"}, "spec": {"v": 1}}),
         )
         .unwrap();
-    let status = Target {
-        part: Part::Status,
+    let status = WriteTarget {
+        part: WritablePart::Status,
         ..bench.target("widgets", "s")
     };
     let patch = json!({"spec": {"v": 7}, "metadata": {"labels": {"z": "1"}}, "status": {"a": 1}});
@@ -525,8 +528,8 @@ fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
 #[test]
 fn a_dry_run_is_answered_and_forgotten() {
     let mut bench = Bench::new();
-    let target = Target {
-        mode: Mode::DryRun,
+    let target = WriteTarget {
+        mode: WriteMode::DryRun,
         ..bench.target("configmaps", "")
     };
     let written = bench
@@ -550,11 +553,11 @@ fn namespaces_are_listed_apart_and_in_key_order() {
     let kind_index = storage.catalogue().index_of_plural("pods").unwrap();
     for namespace in ["a", "a-b", "b"] {
         for name in ["y", "x"] {
-            let target = Target {
+            let target = WriteTarget {
                 kind_index,
                 key: ObjectKey::new(namespace, ""),
-                part: Part::Whole,
-                mode: Mode::Keep,
+                part: WritablePart::Whole,
+                mode: WriteMode::Keep,
             };
             storage
                 .create(&target, json!({"metadata": {"name": name}}), STAMP)

@@ -11,8 +11,8 @@ use super::super::validation::{
 };
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
-use super::{Part, Stamp, Target};
-use crate::protocol::status::{Cause, Status};
+use super::{Stamp, WritablePart, WriteTarget};
+use crate::protocol::status::{Status, StatusCause};
 use crate::resource::{Layout, ObjectKey};
 
 /// How often a generated name that is taken is generated anew, as the API server does.
@@ -45,7 +45,7 @@ const OPTIONAL_FIELDS: &[&str] = &[
 ];
 
 /// A new object and the key it will have.
-pub(super) struct New {
+pub(super) struct NewObject {
     pub(super) key: ObjectKey,
     pub(super) object: Value,
 }
@@ -57,7 +57,7 @@ pub(super) fn created(
     mut object: Value,
     stamp: Stamp<'_>,
     taken: &dyn Fn(&ObjectKey) -> bool,
-) -> Result<New, Status> {
+) -> Result<NewObject, Status> {
     if !metadata_text(&object, "resourceVersion").is_empty() {
         return Err(Status::untyped(
             "resourceVersion should not be set on objects to be created",
@@ -98,7 +98,7 @@ pub(super) fn created(
     if taken(&key) {
         return Err(Status::already_exists(&kind.resource.gvr, &name));
     }
-    Ok(New { key, object })
+    Ok(NewObject { key, object })
 }
 
 fn choose_name(
@@ -113,7 +113,7 @@ fn choose_name(
         return Ok(name.to_owned());
     }
     if base.is_empty() {
-        let cause = Cause::required("metadata.name", "name or generateName is required");
+        let cause = StatusCause::required("metadata.name", "name or generateName is required");
         return Err(refusal::invalid(kind, "", vec![cause]));
     }
     let mut name = String::new();
@@ -143,26 +143,26 @@ fn generated_name(base: &str, entropy: u64) -> String {
 /// The state that an update of `old` to `new` stores, its version still the old one.
 pub(super) fn updated(
     kind: &ServedKind,
-    target: &Target,
+    target: &WriteTarget,
     old: &Value,
     mut new: Value,
 ) -> Result<Value, Status> {
     match (target.part, kind.resource.layout) {
-        (Part::Status, Layout::Dynamic) => {
+        (WritablePart::Status, Layout::Dynamic) => {
             let status = new.get("status").cloned();
             new = old.clone();
             set(&mut new, "status", status);
         }
-        (Part::Status, Layout::Typed) => {
+        (WritablePart::Status, Layout::Typed) => {
             let (status, metadata) = (new.get("status").cloned(), new.get("metadata").cloned());
             new = old.clone();
             set(&mut new, "status", status);
             set(&mut new, "metadata", metadata);
         }
-        (Part::Whole, _) if kind.status == StatusPart::Apart => {
+        (WritablePart::Whole, _) if kind.status == StatusPart::Apart => {
             set(&mut new, "status", old.get("status").cloned())
         }
-        (Part::Whole, _) => {}
+        (WritablePart::Whole, _) => {}
     }
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_mut(&mut new);
@@ -193,7 +193,7 @@ pub(super) fn updated(
 }
 
 /// While an object waits for its deletion, finalizers may only go.
-fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
+fn finalizer_faults(old: &Value, new: &Value) -> Vec<StatusCause> {
     if metadata_text(old, "deletionTimestamp").is_empty() {
         return Vec::new();
     }
@@ -208,7 +208,7 @@ fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
     if added.is_empty() {
         return Vec::new();
     }
-    vec![Cause::forbidden(
+    vec![StatusCause::forbidden(
         "metadata.finalizers",
         &format!(
             "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",

@@ -8,7 +8,7 @@ fn moment(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn line(event: &Event<'_>) -> String {
+fn line(event: &AuditEvent<'_>) -> String {
     String::from_utf8(event.to_line()).unwrap()
 }
 
@@ -40,9 +40,9 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
         details: Some(RawValue::from_string(details.to_owned()).unwrap()),
         code: 403,
     };
-    let event = Event {
+    let event = AuditEvent {
         audit_id: "7a4c",
-        stage: Stage::ResponseComplete,
+        stage: AuditStage::ResponseComplete,
         uri: "/apis/apps/v1/namespaces/prod/deployments?fieldSelector=metadata.name%3Dweb",
         verb: "list",
         user: Some(&user),
@@ -53,7 +53,7 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
         response: Some(&response),
         received_at: moment("2026-11-22T09:08:07.000001Z"),
         stage_at: moment("2026-11-22T09:08:07.5Z"),
-        decision: Some(&Decision::Forbid("no role".to_owned())),
+        decision: Some(&AuditDecision::Forbid("no role".to_owned())),
     };
     let expected = concat!(
         r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"7a4c","stage":"ResponseComplete","#,
@@ -73,9 +73,9 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
 #[test]
 fn what_is_not_known_is_left_out() {
     let at = moment("1970-01-01T00:00:00Z");
-    let event = Event {
+    let event = AuditEvent {
         audit_id: "1",
-        stage: Stage::RequestReceived,
+        stage: AuditStage::RequestReceived,
         uri: "/version",
         verb: "get",
         user: None,
@@ -95,8 +95,8 @@ fn what_is_not_known_is_left_out() {
         "\n"
     );
     assert_eq!(line(&event), expected);
-    let allowed = line(&Event {
-        decision: Some(&Decision::Allow(String::new())),
+    let allowed = line(&AuditEvent {
+        decision: Some(&AuditDecision::Allow(String::new())),
         response: Some(&ResponseStatus::of_code(200)),
         ..event
     });
@@ -106,8 +106,8 @@ fn what_is_not_known_is_left_out() {
     );
     let annotations = r#""annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}"#;
     assert!(allowed.contains(annotations), "{allowed}");
-    let failed = line(&Event {
-        decision: Some(&Decision::Error),
+    let failed = line(&AuditEvent {
+        decision: Some(&AuditDecision::Error),
         ..event
     });
     let annotations = r#""annotations":{"authorization.k8s.io/reason":"internal error"}"#;
@@ -124,9 +124,9 @@ fn whatever_a_client_sends_stays_within_one_line_of_json() {
         extra: BTreeMap::from([(strange.to_owned(), vec![strange.to_owned()])]),
         ..User::default()
     };
-    let text = line(&Event {
+    let text = line(&AuditEvent {
         audit_id: strange,
-        stage: Stage::RequestReceived,
+        stage: AuditStage::RequestReceived,
         uri: strange,
         verb: strange,
         user: Some(&user),

@@ -33,9 +33,9 @@ impl LogFile {
 fn a_file_is_rotated_before_it_grows_too_long() {
     let folder = folder("size");
     let path = folder.join("audit.log");
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 10,
-        ..Retention::default()
+        ..LogRetention::default()
     };
     let mut file = LogFile::open(&path, retention).unwrap();
     for line in [
@@ -88,7 +88,7 @@ fn backups_that_are_too_many_or_too_old_are_removed_and_nothing_else() {
     let put = |name: &str| fs::write(folder.join(name), "x\n").unwrap();
     others.iter().for_each(|name| put(name));
     [1, 2, 3, 9].iter().for_each(|&days| put(&ago(days)));
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 1,
         backups_max: 3,
         age_max: Duration::from_secs(8 * 86_400),
@@ -123,9 +123,9 @@ fn old_backups_go_by_age_alone_if_their_number_is_not_limited() {
     ] {
         fs::write(folder.join(name), "x\n").unwrap();
     }
-    let retention = Retention {
+    let retention = LogRetention {
         age_max: Duration::from_secs(86_400),
-        ..Retention::default()
+        ..LogRetention::default()
     };
     LogFile::open(&folder.join("audit.log"), retention).unwrap();
     assert_eq!(
@@ -139,7 +139,7 @@ fn old_backups_go_by_age_alone_if_their_number_is_not_limited() {
 fn a_file_that_was_moved_away_is_followed_by_a_new_one() {
     let folder = folder("moved");
     let path = folder.join("audit");
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"a\n").unwrap();
     fs::rename(&path, folder.join("audit.1")).unwrap();
     file.look_again();
@@ -164,9 +164,9 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one() {
 fn a_file_that_others_cut_is_not_rotated_early() {
     let folder = folder("cut");
     let path = folder.join("audit.log");
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 10,
-        ..Retention::default()
+        ..LogRetention::default()
     };
     let mut file = LogFile::open(&path, retention).unwrap();
     file.write_line(b"aaaaaaa\n").unwrap();
@@ -189,10 +189,10 @@ fn a_line_that_was_not_ended_does_not_spoil_the_next() {
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join("audit.log");
     fs::write(&path, "{\"kind\":").unwrap();
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"{}\n").unwrap();
     drop(file);
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"{}\n").unwrap();
     assert_eq!(text(&path), "{\"kind\":\n{}\n{}\n");
     fs::remove_dir_all(folder).unwrap();
@@ -200,7 +200,7 @@ fn a_line_that_was_not_ended_does_not_spoil_the_next() {
 
 #[test]
 fn a_full_disk_is_an_error_and_no_device_is_rotated() {
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 1,
         backups_max: 1,
         age_max: Duration::ZERO,

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 
-use super::{GroupResources, Level, Policy, Rule, Stages, Verdict};
-use crate::audit::event::Stage;
+use super::{AuditLevel, AuditPolicy, GroupResources, PolicyVerdict, Rule, StageSet};
+use crate::audit::event::AuditStage;
 
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
@@ -72,7 +72,7 @@ struct GroupResourcesFile {
     resource_names: Option<Vec<String>>,
 }
 
-pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
+pub(super) fn parse(text: &str) -> Result<AuditPolicy, PolicyError> {
     let first = |message: &str| PolicyError {
         line: 1,
         message: message.to_owned(),
@@ -100,13 +100,13 @@ pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
         return Err(first("a policy without rules"));
     }
     let rules = rules.into_iter().map(|rule| self::rule(rule, omitted));
-    Ok(Policy {
+    Ok(AuditPolicy {
         rules: rules.collect::<Result<_, _>>()?,
         omitted,
     })
 }
 
-fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
+fn rule(rule: Spanned<RuleFile>, omitted: StageSet) -> Result<Rule, PolicyError> {
     let missing = PolicyError::at(&rule, "a rule without a level");
     let RuleFile {
         level,
@@ -133,7 +133,7 @@ fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
     }
     let resources = resources.into_iter().map(group_resources);
     Ok(Rule {
-        verdict: Verdict {
+        verdict: PolicyVerdict {
             level,
             omitted: omitted.and(stages(omit_stages)?),
         },
@@ -146,12 +146,12 @@ fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
     })
 }
 
-fn level(text: &Spanned<String>) -> Result<Level, PolicyError> {
+fn level(text: &Spanned<String>) -> Result<AuditLevel, PolicyError> {
     Ok(match text.value.as_str() {
-        "None" => Level::None,
-        "Metadata" => Level::Metadata,
-        "Request" => Level::Request,
-        "RequestResponse" => Level::RequestResponse,
+        "None" => AuditLevel::None,
+        "Metadata" => AuditLevel::Metadata,
+        "Request" => AuditLevel::Request,
+        "RequestResponse" => AuditLevel::RequestResponse,
         "" => return Err(PolicyError::at(text, "a rule without a level")),
         other => {
             let message =
@@ -161,10 +161,10 @@ fn level(text: &Spanned<String>) -> Result<Level, PolicyError> {
     })
 }
 
-fn stages(names: Option<Vec<Spanned<String>>>) -> Result<Stages, PolicyError> {
-    let mut stages = Stages::default();
+fn stages(names: Option<Vec<Spanned<String>>>) -> Result<StageSet, PolicyError> {
+    let mut stages = StageSet::default();
     for name in names.unwrap_or_default() {
-        let known = Stage::ALL
+        let known = AuditStage::ALL
             .into_iter()
             .find(|stage| stage.as_str() == name.value);
         let stage = known.ok_or_else(|| {

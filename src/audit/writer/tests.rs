@@ -24,7 +24,7 @@ impl Output for Gated {
 }
 
 struct Stage {
-    queue: Queue,
+    queue: AuditQueue,
     answers: SyncSender<io::Result<()>>,
     lines: Receiver<Vec<u8>>,
     metrics: AuditMetrics,
@@ -34,7 +34,7 @@ struct Stage {
 fn stage() -> Stage {
     let (answers, gate) = sync_channel(0);
     let (sender, lines) = sync_channel(64);
-    let (queue, metrics) = (Queue::default(), Metrics::new().unwrap().audit());
+    let (queue, metrics) = (AuditQueue::default(), Metrics::new().unwrap().audit());
     let output = Gated {
         answers: gate,
         lines: sender,

@@ -18,7 +18,7 @@ struct OneToken;
 impl TokenAuthenticator for OneToken {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         _purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let user = User {
@@ -52,7 +52,7 @@ fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
 
 fn stage_with(
     client_ca: ClientCa,
-    authorities: Option<Authorities>,
+    authorities: Option<ClientAuthorities>,
     anonymous: bool,
     allowed_names: &[&str],
 ) -> Stage {
@@ -420,7 +420,7 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
     }
     // The address has its share, and is told so.
     let refused = flood.join_next().await.unwrap().unwrap();
-    assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Unauthorized);
     assert_eq!(stage.who(&[GOOD], &from(2)).await, "by-token Token");
 }
 

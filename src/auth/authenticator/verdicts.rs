@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use moka::future::Cache;
 use rustls_pki_types::CertificateDer;
 
-use crate::auth::certificate::{Authorities, CertificateError, VerifiedCertificate};
+use crate::auth::certificate::{CertificateError, ClientAuthorities, VerifiedCertificate};
 
 /// Verifies certificates by authorities that may change, and remembers what came of it: a connection shows the same chain with each of
 /// its requests.
@@ -17,7 +17,7 @@ pub(super) struct CertificateVerifier {
 }
 
 struct VerifierState {
-    authorities: Authorities,
+    authorities: ClientAuthorities,
     verdicts: Cache<[u8; 32], CertificateVerdict>,
 }
 
@@ -28,7 +28,7 @@ struct CertificateVerdict {
 }
 
 impl CertificateVerifier {
-    pub(super) fn new(authorities: Option<Authorities>) -> Self {
+    pub(super) fn new(authorities: Option<ClientAuthorities>) -> Self {
         let verifier = Self {
             state: ArcSwapOption::empty(),
         };
@@ -39,7 +39,7 @@ impl CertificateVerifier {
     }
 
     /// What was verified by others is forgotten.
-    pub(super) fn set(&self, authorities: Authorities) {
+    pub(super) fn set(&self, authorities: ClientAuthorities) {
         self.state.store(Some(Arc::new(VerifierState {
             authorities,
             verdicts: Cache::new(VERDICTS_MAX),

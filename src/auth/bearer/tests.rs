@@ -14,7 +14,7 @@ fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
 }
 
 fn token(secret: &str) -> TokenHeader {
-    TokenHeader::Token(Token::new(secret).unwrap())
+    TokenHeader::Token(BearerToken::new(secret).unwrap())
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn a_websocket_client_may_send_its_token_as_a_subprotocol() {
     }
 }
 
-fn jwt(claims: &str) -> Token {
+fn jwt(claims: &str) -> BearerToken {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
-    Token::new(&format!("{}.{}.signature", part("{}"), part(claims))).unwrap()
+    BearerToken::new(&format!("{}.{}.signature", part("{}"), part(claims))).unwrap()
 }
 
 #[test]
@@ -158,13 +158,17 @@ fn a_token_says_when_it_expires() {
         format!("a.{exp}.c.d"),
         format!("a.{exp}=.c"),
     ] {
-        assert_eq!(expiry(&Token::new(&secret).unwrap()), None, "{secret:.60}");
+        assert_eq!(
+            expiry(&BearerToken::new(&secret).unwrap()),
+            None,
+            "{secret:.60}"
+        );
     }
 }
 
 #[test]
 fn a_token_is_never_shown() {
-    let token = Token::new("very-secret").unwrap();
+    let token = BearerToken::new("very-secret").unwrap();
     assert_eq!(token.secret(), "very-secret");
     let shown = format!(
         "{token:?} {:?} {:?}",

@@ -285,7 +285,7 @@ fn authorities_expire_too() {
     let mut params = authority("old");
     params.not_after = date_time_ymd(2026, 12, 1);
     let (old, new) = (ClientCa::with(&params), ClientCa::new("new"));
-    let authorities = Authorities::from_pem((old.pem() + &new.pem()).as_bytes()).unwrap();
+    let authorities = ClientAuthorities::from_pem((old.pem() + &new.pem()).as_bytes()).unwrap();
     let by_old = [old.sign(&client("alice", &[]))];
     let by_new = [new.sign(&client("bob", &[]))];
     let verified = authorities.verify(&by_old, today()).unwrap();
@@ -339,7 +339,7 @@ fn chains_are_bounded_and_must_be_certificates() {
 fn files_of_authorities_are_taken_whole_or_not_at_all() {
     let ca = ClientCa::new("ca").pem();
     let no_der = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
-    let unusable = Authorities::from_pem((ca.clone() + no_der).as_bytes()).unwrap_err();
+    let unusable = ClientAuthorities::from_pem((ca.clone() + no_der).as_bytes()).unwrap_err();
     assert!(
         unusable
             .to_string()
@@ -358,12 +358,12 @@ fn files_of_authorities_are_taken_whole_or_not_at_all() {
         ),
     ] {
         assert_eq!(
-            Authorities::from_pem(pem.as_bytes()).unwrap_err(),
+            ClientAuthorities::from_pem(pem.as_bytes()).unwrap_err(),
             expected,
             "{pem}"
         );
     }
-    let two = Authorities::from_pem((ca.clone() + "text between\n" + &ca).as_bytes());
+    let two = ClientAuthorities::from_pem((ca.clone() + "text between\n" + &ca).as_bytes());
     assert_eq!(
         format!("{:?}", two.unwrap()),
         "Authorities { anchors: 2, .. }"

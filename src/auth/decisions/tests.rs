@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use super::super::access::{Access, ResourceAccess};
-use super::super::caller::Token;
+use super::super::caller::BearerToken;
 use super::super::changes::RoleScope;
 use super::super::digest::CredentialHasher;
 use super::*;
@@ -19,7 +19,7 @@ pub(in crate::auth) struct Script {
     gate: watch::Sender<bool>,
 }
 
-type Answer = Result<Verdict, ReviewError>;
+type Answer = Result<AccessVerdict, ReviewError>;
 
 type AnswerOf = dyn Fn(&QuestionKey) -> Option<Answer> + Send;
 
@@ -37,15 +37,15 @@ struct ScriptState {
     exception: Option<Exception>,
     asked: Vec<(QuestionKey, ReviewPurpose)>,
     /// Used first.
-    next: VecDeque<Result<Verdict, ReviewError>>,
+    next: VecDeque<Result<AccessVerdict, ReviewError>>,
     /// Used then, for each question.
-    always: Result<Verdict, ReviewError>,
+    always: Result<AccessVerdict, ReviewError>,
     in_flight: usize,
     in_flight_max: usize,
 }
 
 impl Script {
-    pub(in crate::auth) fn always(answer: Result<Verdict, ReviewError>) -> Arc<Self> {
+    pub(in crate::auth) fn always(answer: Result<AccessVerdict, ReviewError>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(ScriptState {
                 exception: None,
@@ -59,11 +59,11 @@ impl Script {
         })
     }
 
-    pub(in crate::auth) fn then_always(&self, answer: Result<Verdict, ReviewError>) {
+    pub(in crate::auth) fn then_always(&self, answer: Result<AccessVerdict, ReviewError>) {
         self.state().always = answer;
     }
 
-    pub(in crate::auth) fn next(&self, answer: Result<Verdict, ReviewError>) {
+    pub(in crate::auth) fn next(&self, answer: Result<AccessVerdict, ReviewError>) {
         self.state().next.push_back(answer);
     }
 
@@ -112,9 +112,9 @@ impl Script {
 impl Authorizer for Script {
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
         Box::pin(async move {
             let mut gate = self.gate.subscribe();
             {
@@ -134,21 +134,21 @@ impl Authorizer for Script {
     }
 }
 
-pub(in crate::auth) fn allowed() -> Result<Verdict, ReviewError> {
-    Ok(Verdict {
+pub(in crate::auth) fn allowed() -> Result<AccessVerdict, ReviewError> {
+    Ok(AccessVerdict {
         is_allowed: true,
         reason: String::new(),
     })
 }
 
-pub(in crate::auth) fn denied() -> Result<Verdict, ReviewError> {
-    Ok(Verdict {
+pub(in crate::auth) fn denied() -> Result<AccessVerdict, ReviewError> {
+    Ok(AccessVerdict {
         is_allowed: false,
         reason: "no".to_owned(),
     })
 }
 
-pub(in crate::auth) fn down() -> Result<Verdict, ReviewError> {
+pub(in crate::auth) fn down() -> Result<AccessVerdict, ReviewError> {
     Err(unavailable("down"))
 }
 
@@ -175,9 +175,9 @@ pub(in crate::auth) fn payer(name: &str) -> Peer {
     USERS.known(Peer::UNKNOWN, name, &[])
 }
 
-pub(in crate::auth) fn question(name: &str, access: Access) -> Question {
-    Question {
-        asker: Asker::Gateway,
+pub(in crate::auth) fn question(name: &str, access: Access) -> AccessQuestion {
+    AccessQuestion {
+        asker: QuestionIdentity::Gateway,
         payer: payer(name),
         key: QuestionKey {
             credentials: None,
@@ -209,7 +209,7 @@ pub(in crate::auth) fn decisions(script: &Arc<Script>) -> Arc<Decisions> {
     Arc::new(Decisions::new(Arc::clone(script) as _, TTLS, metrics))
 }
 
-async fn is_allowed(decisions: &Decisions, question: &Question) -> bool {
+async fn is_allowed(decisions: &Decisions, question: &AccessQuestion) -> bool {
     decisions.decide(question).await.unwrap().verdict.is_allowed
 }
 
@@ -369,14 +369,14 @@ async fn nonsense_and_refusals_are_neither_decisions_nor_tried_again() {
     }
 }
 
-fn own_question(name: &str, access: Access) -> Question {
-    Question {
-        asker: Asker::Impersonated,
+fn own_question(name: &str, access: Access) -> AccessQuestion {
+    AccessQuestion {
+        asker: QuestionIdentity::Impersonated,
         ..question(name, access)
     }
 }
 
-fn may_not_ask() -> Result<Verdict, ReviewError> {
+fn may_not_ask() -> Result<AccessVerdict, ReviewError> {
     Err(ReviewError::SelfReviewForbidden)
 }
 
@@ -393,7 +393,7 @@ async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
     // Others are others, and with a credential of its own the same user is, too.
     let mut with_token = of_jane("a");
     with_token.key.credentials =
-        Some(CredentialHasher::new(&[7; 32]).token(&Token::new("t").unwrap()));
+        Some(CredentialHasher::new(&[7; 32]).token(&BearerToken::new("t").unwrap()));
     for question in [own_question("joe", pods("a")), with_token] {
         assert!(decisions.decide(&question).await.is_err());
         assert_eq!(script.asked_count(), 1);
@@ -450,9 +450,9 @@ fn ask_as(
     decisions: &Arc<Decisions>,
     peer: Peer,
     names: impl Iterator<Item = String>,
-) -> Vec<tokio::task::JoinHandle<Outcome>> {
+) -> Vec<tokio::task::JoinHandle<FlightOutcome>> {
     let ask = |name: String| {
-        let question = Question {
+        let question = AccessQuestion {
             payer: peer,
             ..question(&name, pods("a"))
         };
@@ -462,7 +462,7 @@ fn ask_as(
     names.map(ask).collect()
 }
 
-async fn all_allowed(asked: impl IntoIterator<Item = tokio::task::JoinHandle<Outcome>>) {
+async fn all_allowed(asked: impl IntoIterator<Item = tokio::task::JoinHandle<FlightOutcome>>) {
     for one in asked {
         assert!(one.await.unwrap().unwrap().verdict.is_allowed);
     }
@@ -495,7 +495,7 @@ async fn questions_in_flight_and_in_line_are_bounded_however_many_users_ask() {
     script.close();
     let metrics = Metrics::new().unwrap().authorization();
     let mut decisions = Decisions::new(Arc::clone(&script) as _, TTLS, metrics.clone());
-    decisions.places = Places::new(IN_FLIGHT_MAX, 100);
+    decisions.places = ReviewPermits::new(IN_FLIGHT_MAX, 100);
     let decisions = Arc::new(decisions);
     let asked: Vec<_> = (0..300)
         .map(|number| format!("user-{number}"))
@@ -602,10 +602,10 @@ async fn memory_is_bounded_by_the_length_of_questions() {
     for number in 0..8_000 {
         let key = question("jane", pods(&format!("{long}{number}"))).key;
         let verdict = Arc::new(allowed().unwrap());
-        let decision = Decision {
+        let decision = CachedDecision {
             verdict,
             asked_at: Instant::now(),
-            moment: Moment::default(),
+            moment: ChangePoint::default(),
         };
         decisions.shared.remember(key, decision).await;
     }

@@ -66,7 +66,7 @@ fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
     let mut keys = vec![key("jane", "a"), key("jane", "a")];
     keys[0].impersonator = Some(user("root"));
     let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
-    let token = Token::from_authorization(http::HeaderValue::from_static("Bearer x"));
+    let token = BearerToken::from_authorization(http::HeaderValue::from_static("Bearer x"));
     keys[1].credential = Some(hasher.token(&token));
     for key in keys {
         let lease = leases.lease(key, Vec::new, start);

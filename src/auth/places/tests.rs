@@ -10,7 +10,7 @@ fn peer(number: u8) -> Peer {
 
 #[tokio::test]
 async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
-    let places = Places::new(1, 8);
+    let places = ReviewPermits::new(1, 8);
     let place = places.turn(peer(1)).unwrap().come().await.unwrap();
     let left = places.turn(peer(2)).unwrap();
     let waits = places.turn(peer(3)).unwrap();
@@ -30,7 +30,7 @@ async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
 
 #[tokio::test]
 async fn who_has_a_full_line_leaves_places_and_a_line_to_others() {
-    let places = Places::new(10, 10);
+    let places = ReviewPermits::new(10, 10);
     let turns: Vec<_> = (0..100).map_while(|_| places.turn(peer(1))).collect();
     assert_eq!(turns.len(), 8 + 8);
     let other = places.turn(peer(2)).unwrap();

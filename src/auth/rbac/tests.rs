@@ -98,8 +98,8 @@ fn rules_allow_what_they_name() {
 }
 
 /// A policy from objects as `kubectl get -o json` shows them.
-fn policy(objects: &[Value]) -> Policy {
-    let mut policy = Policy::default();
+fn policy(objects: &[Value]) -> RbacPolicy {
+    let mut policy = RbacPolicy::default();
     for object in objects {
         let object = object.clone();
         match object["kind"].as_str().unwrap() {
@@ -208,25 +208,25 @@ fn reasons_are_the_api_servers() {
     let rows = [
         (
             policy.decide(&ann, &access("list - pods")),
-            Decision::Allowed(
+            RbacDecision::Allowed(
                 r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "pods" to User "ann""#.into(),
             ),
         ),
         (
             policy.decide(&user("system:serviceaccount:b:bot", &[]), &access("list - secrets@a")),
-            Decision::Allowed(
+            RbacDecision::Allowed(
                 r#"RBAC: allowed by RoleBinding "robot/a" of Role "own" to ServiceAccount "bot/b""#.into(),
             ),
         ),
         (
             policy.decide(&ann, &access("list - secrets@c")),
-            Decision::NotAllowed(
+            RbacDecision::NotAllowed(
                 r#"RBAC: role.rbac.authorization.k8s.io "absent" not found"#.into(),
             ),
         ),
         (
             policy.decide(&ann, &access("list - secrets@a")),
-            Decision::NotAllowed(String::new()),
+            RbacDecision::NotAllowed(String::new()),
         ),
     ];
     for (decision, expected) in rows {

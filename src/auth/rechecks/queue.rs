@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use tokio::task::{Id, JoinSet};
 
-use super::Check;
+use super::RequirementCheck;
 use crate::fairness::Peer;
-use crate::fairness::line::{Entry, Line};
+use crate::fairness::line::{FairQueue, QueueDecision};
 
 /// See the module. Dropped, all of its checks fail.
 pub(super) struct CheckQueue {
-    line: Line<Check>,
+    line: FairQueue<RequirementCheck>,
     /// They have a place, and are not started yet.
-    admitted: Vec<(Peer, Check)>,
+    admitted: Vec<(Peer, RequirementCheck)>,
     in_flight: JoinSet<()>,
     /// Whose places those in flight have.
     payers: HashMap<Id, Peer>,
@@ -21,7 +21,7 @@ pub(super) struct CheckQueue {
 impl CheckQueue {
     pub(super) fn new() -> Self {
         Self {
-            line: Line::new(IN_FLIGHT_MAX, WAITING_MAX),
+            line: FairQueue::new(IN_FLIGHT_MAX, WAITING_MAX),
             admitted: Vec::new(),
             in_flight: JoinSet::new(),
             payers: HashMap::new(),
@@ -30,13 +30,13 @@ impl CheckQueue {
 
     /// Takes a check for the payer, unless its part of the line is full, or all of it. [`start`](Self::start) is to be called
     /// afterwards: a check that is dropped needs a lock that the caller of this may hold.
-    pub(super) fn accept(&mut self, payer: Peer, check: impl FnOnce() -> Check) -> bool {
+    pub(super) fn accept(&mut self, payer: Peer, check: impl FnOnce() -> RequirementCheck) -> bool {
         match self.line.enter(payer) {
-            Entry::Runs => self.admitted.push((payer, check())),
-            Entry::MayWait(ticket) => {
+            QueueDecision::Runs => self.admitted.push((payer, check())),
+            QueueDecision::MayWait(ticket) => {
                 ticket.wait(check());
             }
-            Entry::Full(_) => return false,
+            QueueDecision::Full(_) => return false,
         }
         true
     }

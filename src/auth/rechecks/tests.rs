@@ -33,14 +33,17 @@ struct Tokens {
 impl CredentialAuthority for Tokens {
     fn review_afresh<'a>(
         &'a self,
-        _token: &'a Token,
+        _token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         self.reviews.fetch_add(1, Ordering::SeqCst);
         let answer = self.answer.lock().unwrap().clone();
         Box::pin(std::future::ready(answer))
     }
 
-    fn forget<'a>(&'a self, _token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn forget<'a>(
+        &'a self,
+        _token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(()))
     }
@@ -97,7 +100,7 @@ impl Stage {
         (lease, hold)
     }
 
-    fn held(&self, question: Question) -> (Lease, LeaseHold) {
+    fn held(&self, question: AccessQuestion) -> (Lease, LeaseHold) {
         let key = LeaseKey {
             credential: None,
             impersonator: None,
@@ -115,14 +118,14 @@ impl Stage {
     }
 }
 
-fn token() -> Token {
-    Token::from_authorization(HeaderValue::from_static("Bearer secret"))
+fn token() -> BearerToken {
+    BearerToken::from_authorization(HeaderValue::from_static("Bearer secret"))
 }
 
-fn own_question() -> Question {
+fn own_question() -> AccessQuestion {
     let mut question = question("jane", pods("a"));
     question.key.credentials = Some(CredentialHasher::new(&[7; 32]).token(&token()));
-    question.asker = Asker::Caller {
+    question.asker = QuestionIdentity::Caller {
         token: token(),
         impersonation: Arc::default(),
     };
@@ -282,8 +285,8 @@ async fn an_authorizer_that_hangs_ends_streams_with_the_grace() {
 async fn a_deleted_token_ends_its_streams_and_no_others() {
     let stage = Stage::new();
     let hasher = CredentialHasher::new(&[7; 32]);
-    let other = Token::from_authorization(HeaderValue::from_static("Bearer other"));
-    let lease_with = |token: &Token| {
+    let other = BearerToken::from_authorization(HeaderValue::from_static("Bearer other"));
+    let lease_with = |token: &BearerToken| {
         let question = question("jane", pods("a"));
         let digest = hasher.token(token);
         let requirement = Requirement::Token {
@@ -363,7 +366,7 @@ async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
 #[tokio::test(start_paused = true)]
 async fn whoever_may_no_longer_ask_has_no_remembered_permission() {
     let stage = Stage::new();
-    let other = Question {
+    let other = AccessQuestion {
         key: QuestionKey {
             access: pods("b"),
             ..own_question().key

@@ -20,7 +20,7 @@ struct Script {
 impl TokenAuthenticator for Script {
     fn authenticate<'a>(
         &'a self,
-        _token: &'a Token,
+        _token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         self.purposes.lock().unwrap().push(purpose);
@@ -88,12 +88,12 @@ fn user(name: &str) -> TokenVerdict {
     })))
 }
 
-fn token(secret: &str) -> Token {
-    Token::new(secret).unwrap()
+fn token(secret: &str) -> BearerToken {
+    BearerToken::new(secret).unwrap()
 }
 
 /// A token that says when it ends, in seconds since 1970.
-fn expiring(exp: i64) -> Token {
+fn expiring(exp: i64) -> BearerToken {
     use base64::Engine as _;
     let claims = format!(r#"{{"exp":{exp}}}"#);
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);

@@ -103,7 +103,7 @@ async fn ask(stage: &Stage, method: TokenReviewMethod) -> TokenVerdict {
         method,
         Metrics::new().unwrap().authentication(),
     );
-    let token = Token::new("of-alice").unwrap();
+    let token = BearerToken::new("of-alice").unwrap();
     tokens
         .authenticate(&token, ReviewPurpose::Authentication)
         .await

@@ -5,7 +5,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 
 use super::*;
 use crate::auth::tests::{Stage, response};
-use crate::upstream::client::UpstreamSource;
+use crate::upstream::client::ConnectSource;
 
 fn review() -> TokenReview {
     TokenReview {
@@ -46,7 +46,7 @@ async fn a_review_is_created_and_comes_back_filled_in() {
 #[tokio::test]
 async fn the_caller_asks_with_its_own_credentials_and_nothing_else_of_its_request() {
     let stage = Stage::new(|_| response("201 Created", YES)).await;
-    let token = Token::from_authorization(HeaderValue::from_static("Bearer mine"));
+    let token = BearerToken::from_authorization(HeaderValue::from_static("Bearer mine"));
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("impersonate-user", "other"),
@@ -135,7 +135,7 @@ async fn a_review_that_is_forbidden_says_whose_right_is_missing() {
         name: "alice".to_owned(),
         ..User::default()
     };
-    let token = Token::new("mine").unwrap();
+    let token = BearerToken::new("mine").unwrap();
     let caller = ReviewIdentity::Caller {
         token: Some(&token),
         impersonation: &HeaderMap::new(),
@@ -223,7 +223,7 @@ async fn a_gateway_that_acts_as_somebody_itself_impersonates_nobody_else() {
         "clusters": [{"name": "own", "cluster": {"server": stage.url}}],
     });
     std::fs::write(&path, text.to_string()).unwrap();
-    let source = UpstreamSource::kubeconfig(&path);
+    let source = ConnectSource::kubeconfig(&path);
     let client = Client::connect(source).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     let reviewer = Reviewer::new(client);

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::resource::{KeyRef, Object, Span};
+use crate::resource::{ByteSpan, KeyRef, Object};
 
 /// Objects of one chunk at most. With 150,000 objects a snapshot then lists under 1,200 chunks, and an update
 /// copies at most 256 pointers.
@@ -20,7 +20,7 @@ const INSERT_RESERVE: usize = 16;
 /// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
 /// refers to nothing before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct DeflateBlock {
     /// The piece.
     pub deflate: Bytes,
     /// Length of what it decodes to, in bytes.
@@ -31,7 +31,7 @@ pub struct Block {
 
 /// The encodings that blocks are kept of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum BlockFormat {
     /// List items as the cache holds them.
     Whole,
     /// Nothing but metadata, version `v1`, in the cache's own encoding.
@@ -40,13 +40,13 @@ pub enum Kept {
     Translated,
 }
 
-impl Kept {
+impl BlockFormat {
     const COUNT: usize = 3;
 }
 
 /// The forms of list items in protobuf whose lengths are kept. Versions of metadata do not differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Measured {
+pub enum LengthForm {
     /// All of an object.
     Whole,
     /// Nothing but metadata.
@@ -57,7 +57,7 @@ pub enum Measured {
     MetadataWithoutManagedFields,
 }
 
-impl Measured {
+impl LengthForm {
     const COUNT: usize = 4;
 }
 
@@ -68,17 +68,17 @@ pub struct Chunk {
     objects: Vec<Object>,
     /// The objects' frames together, in bytes.
     frames_len: usize,
-    made: Made,
+    made: DerivedBytes,
 }
 
 /// What was made of a chunk's objects as they are, each when first wanted: whoever changes the objects empties it.
 #[derive(Debug, Default)]
-struct Made {
-    blocks: [OnceLock<Block>; Kept::COUNT],
+struct DerivedBytes {
+    blocks: [OnceLock<DeflateBlock>; BlockFormat::COUNT],
     /// Where the objects' metadata stands. `None` in it if some has none.
-    metadata: OnceLock<Option<Box<[Span]>>>,
+    metadata: OnceLock<Option<Box<[ByteSpan]>>>,
     /// How long the objects are as items of a list. `None` in it if one cannot be written so.
-    lens: [OnceLock<Option<Box<[u32]>>>; Measured::COUNT],
+    lens: [OnceLock<Option<Box<[u32]>>>; LengthForm::COUNT],
 }
 
 /// The copy is made to be changed: nothing made of the objects goes with it.
@@ -87,7 +87,7 @@ impl Clone for Chunk {
         Self {
             objects: self.objects.clone(),
             frames_len: self.frames_len,
-            made: Made::default(),
+            made: DerivedBytes::default(),
         }
     }
 }
@@ -98,7 +98,7 @@ impl Chunk {
         Self {
             objects,
             frames_len,
-            made: Made::default(),
+            made: DerivedBytes::default(),
         }
     }
 
@@ -116,18 +116,18 @@ impl Chunk {
 
     /// The block of this encoding, if it has been made.
     #[must_use]
-    pub fn block(&self, kept: Kept) -> Option<&Block> {
+    pub fn block(&self, kept: BlockFormat) -> Option<&DeflateBlock> {
         self.made.blocks[kept as usize].get()
     }
 
     /// Keeps a block; of two, the first stays, and is returned.
-    pub fn keep(&self, kept: Kept, block: Block) -> &Block {
+    pub fn keep(&self, kept: BlockFormat, block: DeflateBlock) -> &DeflateBlock {
         self.made.blocks[kept as usize].get_or_init(|| block)
     }
 
     /// Where in its bytes each object's metadata stands, as `find` tells; it is asked once, and who comes meanwhile waits for
     /// it, for some tenths of a millisecond at most. `None` if it did not find all.
-    pub fn metadata(&self, find: impl Fn(&Object) -> Option<Span>) -> Option<&[Span]> {
+    pub fn metadata(&self, find: impl Fn(&Object) -> Option<ByteSpan>) -> Option<&[ByteSpan]> {
         let found = &self.made.metadata;
         let found = found.get_or_init(|| self.objects.iter().map(find).collect());
         found.as_deref()
@@ -141,13 +141,13 @@ impl Chunk {
 
     /// Whether [`Self::lens`] costs nothing any more.
     #[must_use]
-    pub fn is_measured(&self, form: Measured) -> bool {
+    pub fn is_measured(&self, form: LengthForm) -> bool {
         self.made.lens[form as usize].get().is_some()
     }
 
     /// The length of each object as an item of a list, as `len` tells; it is asked once, and who comes meanwhile waits for it,
     /// for a millisecond or two at most. `None` if it did not tell all.
-    pub fn lens(&self, form: Measured, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
+    pub fn lens(&self, form: LengthForm, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
         let lens = &self.made.lens[form as usize];
         let lens = lens.get_or_init(|| self.objects.iter().map(len).collect());
         lens.as_deref()
@@ -207,19 +207,19 @@ impl Chunk {
 
     /// The objects, to be changed: what was made of them is forgotten.
     fn changed(&mut self) -> &mut Vec<Object> {
-        self.made = Made::default();
+        self.made = DerivedBytes::default();
         &mut self.objects
     }
 }
 
 /// How full new chunks are made, at most.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fill {
+pub(super) struct ChunkCapacity {
     object_count: usize,
     frames_len: usize,
 }
 
-impl Fill {
+impl ChunkCapacity {
     /// Three quarters: room for inserts before the first split.
     pub(super) const LOADED: Self = Self {
         object_count: OBJECT_COUNT_MAX / 4 * 3,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ObjectMap;
-use super::chunk::{Chunk, Fill};
+use super::chunk::{Chunk, ChunkCapacity};
 use crate::resource::Object;
 
 /// A map that grows at its end.
@@ -11,7 +11,7 @@ use crate::resource::Object;
 /// All that objects have to be looked at for is done as they come: at the end of a long list the first ones have left the
 /// processor's caches, and who waits for the list would wait for that too.
 #[derive(Debug, Default)]
-pub struct Rising {
+pub struct SortedBuilder {
     chunks: Vec<Arc<Chunk>>,
     count: usize,
     /// What comes behind the chunks: no more than one holds.
@@ -19,7 +19,7 @@ pub struct Rising {
     open_len: usize,
 }
 
-impl Rising {
+impl SortedBuilder {
     /// Puts an object behind all others.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Rising {
             return Err(object);
         }
         let len = object.frame_len();
-        if Fill::LOADED.is_full(self.open.len(), self.open_len, len) {
+        if ChunkCapacity::LOADED.is_full(self.open.len(), self.open_len, len) {
             self.close();
         }
         self.open.push(object);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::resource::{KeyRef, ObjectParts, ResourceVersion, Span};
+use crate::resource::{ByteSpan, KeyRef, ObjectParts, ResourceVersion};
 
 fn object(namespace: &str, name: &str, version: u64) -> Object {
     let parts = ObjectParts {
@@ -211,7 +211,7 @@ fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
     let span = |object: &Object| {
         asked.set(asked.get() + 1);
         let start = u32::try_from(object.resource_version().0).unwrap();
-        Some(Span { start, end: 9 })
+        Some(ByteSpan { start, end: 9 })
     };
     let len = |_: &Object| {
         asked.set(asked.get() + 1);
@@ -219,20 +219,20 @@ fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
     };
     for _ in 0..2 {
         let chunk = &map.chunks[0];
-        assert!(!chunk.has_metadata() && !chunk.is_measured(Measured::Metadata));
+        assert!(!chunk.has_metadata() && !chunk.is_measured(LengthForm::Metadata));
         for _ in 0..2 {
             let starts = chunk.metadata(span).unwrap().iter().map(|span| span.start);
             assert_eq!(starts.collect::<Vec<_>>(), [0, 1]);
-            assert_eq!(chunk.lens(Measured::Metadata, len), Some(&[7, 7][..]));
+            assert_eq!(chunk.lens(LengthForm::Metadata, len), Some(&[7, 7][..]));
         }
         assert_eq!(asked.replace(0), 4);
-        assert!(chunk.has_metadata() && chunk.is_measured(Measured::Metadata));
-        assert!(!chunk.is_measured(Measured::Whole));
+        assert!(chunk.has_metadata() && chunk.is_measured(LengthForm::Metadata));
+        assert!(!chunk.is_measured(LengthForm::Whole));
         map.insert(object("ns", "n0001", 1));
     }
     let chunk = &map.chunks[0];
     assert_eq!(chunk.metadata(|_| None), None);
-    assert_eq!(chunk.lens(Measured::Whole, |_| None), None);
+    assert_eq!(chunk.lens(LengthForm::Whole, |_| None), None);
     assert!(chunk.has_metadata(), "that it cannot be told is known, too");
 }
 
@@ -243,12 +243,12 @@ fn chunks_begin_where_they_do() {
     assert!(begins("") && begins("ns/n0192") && begins("zz"));
     assert!(!begins("ns/n0001") && !begins("ns/n0191"));
     assert!(begins("ns/n0191\0"), "behind the last of a chunk");
-    let place = Place { chunk: 2, index: 1 };
+    let place = MapPosition { chunk: 2, index: 1 };
     assert!(map.is_at_chunk(place), "behind all");
 }
 
-fn block(len: u64) -> Block {
-    Block {
+fn block(len: u64) -> DeflateBlock {
+    DeflateBlock {
         deflate: bytes::Bytes::new(),
         len,
         crc: 0,
@@ -257,7 +257,7 @@ fn block(len: u64) -> Block {
 
 /// Which chunks have a block.
 fn kept(map: &ObjectMap) -> Vec<bool> {
-    let has_block = |chunk: &Arc<Chunk>| chunk.block(Kept::Whole).is_some();
+    let has_block = |chunk: &Arc<Chunk>| chunk.block(BlockFormat::Whole).is_some();
     map.chunks.iter().map(has_block).collect()
 }
 
@@ -286,7 +286,7 @@ fn a_change_forgets_the_block_of_its_chunk_only() {
         for (change, left) in changes {
             let mut map = numbered(500);
             for chunk in &map.chunks {
-                chunk.keep(Kept::Whole, block(1));
+                chunk.keep(BlockFormat::Whole, block(1));
             }
             // Changed in place, or copied first: the block goes either way, but not from who still has the chunk.
             let before = shared.then(|| map.clone());
@@ -301,9 +301,9 @@ fn a_change_forgets_the_block_of_its_chunk_only() {
 fn blocks_are_kept_by_encoding_and_the_first_stays() {
     let map = numbered(1);
     let chunk = &map.chunks[0];
-    assert_eq!(chunk.keep(Kept::Metadata, block(1)).len, 1);
-    assert_eq!(chunk.keep(Kept::Metadata, block(2)).len, 1);
-    assert_eq!(chunk.block(Kept::Whole), None);
+    assert_eq!(chunk.keep(BlockFormat::Metadata, block(1)).len, 1);
+    assert_eq!(chunk.keep(BlockFormat::Metadata, block(2)).len, 1);
+    assert_eq!(chunk.block(BlockFormat::Whole), None);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn objects_that_come_in_order_become_the_map_that_sorting_makes() {
         let objects: Vec<_> = (0..count)
             .map(|i| object("n", &format!("o{i:04}"), i))
             .collect();
-        let mut rising = Rising::default();
+        let mut rising = SortedBuilder::default();
         for object in &objects {
             rising.push(object.clone()).unwrap();
             // The same once more, and one from before, belong elsewhere.
@@ -412,7 +412,7 @@ fn chunks_of_large_objects_are_cut_by_their_bytes_however_they_come() {
         Object::new(parts, json.as_bytes())
     };
     let objects: Vec<_> = (0..10).map(large).collect();
-    let mut rising = Rising::default();
+    let mut rising = SortedBuilder::default();
     objects
         .iter()
         .for_each(|object| rising.push(object.clone()).unwrap());
@@ -438,7 +438,7 @@ proptest! {
             prop_assert_eq!(map.len(), model.len());
         }
         prop_assert_eq!(contents(&map), model.into_iter().collect::<Vec<_>>());
-        let mut place = Place::default();
+        let mut place = MapPosition::default();
         prop_assert_eq!(std::iter::from_fn(|| map.next(&mut place)).count(), map.len());
     }
 }

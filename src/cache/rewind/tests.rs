@@ -4,27 +4,27 @@ use std::time::Instant;
 
 use super::*;
 use crate::cache::tests::samples::{Recorder, Sample, World};
-use crate::cache::{Change, Writer};
+use crate::cache::{CacheWriter, Change};
 
 /// Empty at version 10; then each version writes one object.
-fn written_to(version: u64, events_max: usize) -> Writer {
+fn written_to(version: u64, events_max: usize) -> CacheWriter {
     let mut writer = World::new(1, events_max, Arc::new(Recorder::default())).writer;
     write(&mut writer, 11, version);
     writer
 }
 
-fn write(writer: &mut Writer, from: u64, to: u64) {
+fn write(writer: &mut CacheWriter, from: u64, to: u64) {
     let sample = |version| Sample::new(&format!("a/{version:06}"), version).object();
     writer.apply((from..=to).map(sample).map(Change::Put), Instant::now());
 }
 
 /// The state at this version, from the newest.
-fn state(writer: &Writer, version: u64) -> Arc<Snapshot> {
+fn state(writer: &CacheWriter, version: u64) -> Arc<Snapshot> {
     let rewind = writer.cache().rewind(ResourceVersion(version)).unwrap();
     Arc::new(rewind.finish())
 }
 
-fn is_at_hand(writer: &Writer, version: u64) -> bool {
+fn is_at_hand(writer: &CacheWriter, version: u64) -> bool {
     let found = writer.cache().state_at(ResourceVersion(version));
     assert!(
         found
@@ -83,7 +83,7 @@ fn kept_states_go_with_the_history_that_reaches_them() {
     for version in [15, 17] {
         writer.cache().keep(&state(&writer, version));
     }
-    let floor = |writer: &Writer| {
+    let floor = |writer: &CacheWriter| {
         let cache = writer.cache();
         floor(&cache.snapshot().unwrap(), cache.history()).0
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
+use crate::cache::{CacheWriter, Change, DispatchOutcome, Event, Observer, Retention, Sequence};
 use crate::resource::{
-    Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span,
+    ByteSpan, Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion,
 };
 
 /// Config maps, or widgets where the layout is dynamic.
@@ -55,9 +55,9 @@ impl Observer for Recorder {
         _: Sequence,
         version: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         self.0.lock().unwrap().push((events.to_vec(), version));
-        Dispatched {
+        DispatchOutcome {
             events: events.len(),
             woken: 0,
         }
@@ -166,7 +166,7 @@ impl Sample {
             name: name.into(),
             uid: format!("u{}", self.uid).into(),
             resource_version: ResourceVersion(self.version),
-            version_span: Span {
+            version_span: ByteSpan {
                 start: u32_of(start),
                 end: u32_of(start + len),
             },
@@ -221,7 +221,7 @@ impl Past {
 
 /// A writer with a history of its own making, which is kept whole beside it.
 pub(crate) struct World {
-    pub(crate) writer: Writer,
+    pub(crate) writer: CacheWriter,
     pub(crate) dice: Dice,
     pub(crate) state: BTreeMap<String, Sample>,
     pub(crate) past: Vec<Past>,
@@ -248,7 +248,7 @@ impl World {
         lost: u64,
     ) -> Self {
         let (kind, lost) = (kind(Layout::Typed), ResourceVersion(lost));
-        let mut writer = Writer::after_loss(kind, keep(events_max), observer, lost);
+        let mut writer = CacheWriter::after_loss(kind, keep(events_max), observer, lost);
         let now = Instant::now();
         writer
             .replace(Vec::new(), ResourceVersion(10), now)

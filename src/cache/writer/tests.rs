@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::Recorder;
-use crate::cache::{RewindError, Sequence, TooOld};
-use crate::resource::{Encoding, Gvr, Layout, ObjectParts, Span};
+use crate::cache::{RewindError, Sequence, VersionTooOld};
+use crate::resource::{ByteSpan, Encoding, Gvr, Layout, ObjectParts};
 
-fn writer(events_max: usize) -> Writer {
+fn writer(events_max: usize) -> CacheWriter {
     let kind = ResourceKind {
         gvr: Gvr::new("", "v1", "configmaps"),
         kind: "ConfigMap".into(),
@@ -28,7 +28,7 @@ fn writer(events_max: usize) -> Writer {
         bytes_max: usize::MAX,
         age_min: Duration::MAX,
     };
-    Writer::new(kind, keep, Arc::new(Recorder::default()))
+    CacheWriter::new(kind, keep, Arc::new(Recorder::default()))
 }
 
 fn object(name: &str, uid: &str, version: u64) -> Object {
@@ -39,7 +39,7 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
         name: name.into(),
         uid: uid.into(),
         resource_version: ResourceVersion(version),
-        version_span: Span {
+        version_span: ByteSpan {
             start,
             end: start + u32::try_from(version.to_string().len()).unwrap(),
         },
@@ -52,7 +52,7 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
 fn the_length_of_the_objects_follows_every_change() {
     let mut writer = writer(100);
     let now = Instant::now();
-    let check = |writer: &Writer| {
+    let check = |writer: &CacheWriter| {
         let snapshot = writer.cache().snapshot().unwrap();
         let lines = snapshot.objects.iter().map(|object| object.frame_len());
         assert_eq!(writer.objects_len(), lines.sum::<usize>());
@@ -104,7 +104,7 @@ fn the_history_weighs_what_only_it_holds() {
     weighs(Change::Delete(last), b + last_len);
 }
 
-fn events_from(writer: &Writer, from: Sequence) -> Vec<String> {
+fn events_from(writer: &CacheWriter, from: Sequence) -> Vec<String> {
     let mut seen = Vec::new();
     let read = writer.cache().history().read(from, |_, event| {
         seen.push(format!(
@@ -156,7 +156,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
     let floor = ResourceVersion(6);
     assert_eq!(
         cache.resume_after(ResourceVersion(5)),
-        Err(TooOld { floor })
+        Err(VersionTooOld { floor })
     );
     assert_eq!(cache.resume_after(floor), Ok(3));
     let rewound = |version| cache.rewind(ResourceVersion(version));
@@ -166,7 +166,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
     let floor = ResourceVersion(7);
     assert_eq!(
         writer.cache().resume_after(ResourceVersion(6)),
-        Err(TooOld { floor })
+        Err(VersionTooOld { floor })
     );
 }
 
@@ -187,7 +187,7 @@ fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
     ];
     assert_eq!(
         writer.apply(changes, now),
-        Applied {
+        ApplyOutcome {
             events: 3,
             ignored: 3,
             woken: 0,
@@ -254,7 +254,7 @@ fn an_older_list_changes_nothing() {
             Instant::now(),
         )
         .unwrap();
-    let went_back = WentBack {
+    let went_back = VersionWentBack {
         listed: ResourceVersion(6),
         current: ResourceVersion(7),
     };
@@ -304,7 +304,7 @@ fn a_watch_resumes_where_history_is_certain() {
         .unwrap();
     let resume = |version| writer.cache().resume_after(ResourceVersion(version));
     let too_old = |floor| {
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor),
         })
     };
@@ -338,7 +338,7 @@ fn deletions_found_after_a_proof_lie_above_the_proven_version() {
     assert_eq!(events_from(&writer, 0), ["DELETED gone 16"]);
     let resume = |version| cache.resume_after(ResourceVersion(version));
     let too_old = |floor| {
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor),
         })
     };
@@ -380,7 +380,7 @@ fn a_list_below_a_proven_version_went_back() {
         .unwrap();
     let cache = Arc::clone(writer.cache());
     assert!(cache.prove(&cache.snapshot().unwrap(), ResourceVersion(15)));
-    let went_back = WentBack {
+    let went_back = VersionWentBack {
         listed: ResourceVersion(14),
         current: ResourceVersion(15),
     };
@@ -438,7 +438,7 @@ fn eviction_raises_the_floor() {
     );
     assert_eq!(
         writer.cache().resume_after(ResourceVersion(floor - 1)),
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor)
         })
     );

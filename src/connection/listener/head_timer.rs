@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::transport::Traffic;
-use crate::transport::conduct::Conduct;
+use crate::transport::conduct::AbortLimit;
 use crate::transport::stall::{self, StallTimer};
 
 /// kube-apiserver's patience with a request's head (protocol.md §4.14).
@@ -22,9 +22,9 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Asked after each turn of a connection; see the module.
 pub(super) struct HeadTimer {
-    conduct: Conduct,
+    conduct: AbortLimit,
     traffic: Traffic,
-    phase: Phase,
+    phase: HeadPhase,
     /// Requests that had come when the phase began.
     requests: u64,
     timer: Pin<Box<Sleep>>,
@@ -34,7 +34,7 @@ pub(super) struct HeadTimer {
 
 /// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(super) enum HeadTimeout {
     /// The head of a request.
     Head,
     /// Another request.
@@ -44,7 +44,7 @@ pub(super) enum Overdue {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HeadPhase {
     /// A request is being answered.
     Busy,
     /// All is answered, and nothing has come since.
@@ -55,12 +55,12 @@ enum Phase {
 
 impl HeadTimer {
     /// Of a connection that carries `traffic` and has had the requests that `conduct` has counted.
-    pub(super) fn new(conduct: Conduct, traffic: Traffic) -> Self {
+    pub(super) fn new(conduct: AbortLimit, traffic: Traffic) -> Self {
         let (requests, _) = conduct.requests();
         let (phase, limit) = if requests > 0 {
-            (Phase::Idle, IDLE_TIMEOUT)
+            (HeadPhase::Idle, IDLE_TIMEOUT)
         } else {
-            (Phase::Head, HEAD_TIMEOUT)
+            (HeadPhase::Head, HEAD_TIMEOUT)
         };
         Self {
             conduct,
@@ -74,34 +74,34 @@ impl HeadTimer {
 
     /// Ready when the client has kept the connection waiting for too long. Asked on the thread that the connection has just had its turn
     /// on.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Overdue> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<HeadTimeout> {
         let word = stall::last_word();
         let (requests, in_flight) = self.conduct.requests();
         if self.requests < requests {
             self.stall = StallTimer::default();
         }
         if in_flight > 0 || self.traffic.is_flush_due() {
-            self.phase = Phase::Busy;
-        } else if self.phase == Phase::Busy || self.requests < requests {
+            self.phase = HeadPhase::Busy;
+        } else if self.phase == HeadPhase::Busy || self.requests < requests {
             self.traffic.forget_reads();
-            self.wait(Phase::Idle, IDLE_TIMEOUT);
-        } else if self.phase == Phase::Idle && self.traffic.has_read() {
-            self.wait(Phase::Head, HEAD_TIMEOUT);
+            self.wait(HeadPhase::Idle, IDLE_TIMEOUT);
+        } else if self.phase == HeadPhase::Idle && self.traffic.has_read() {
+            self.wait(HeadPhase::Head, HEAD_TIMEOUT);
         }
         self.requests = requests;
         let overdue = match self.phase {
-            Phase::Busy => {
+            HeadPhase::Busy => {
                 ready!(self.stall.poll(word, context));
-                return Poll::Ready(Overdue::Answer);
+                return Poll::Ready(HeadTimeout::Answer);
             }
-            Phase::Idle => Overdue::Idle,
-            Phase::Head => Overdue::Head,
+            HeadPhase::Idle => HeadTimeout::Idle,
+            HeadPhase::Head => HeadTimeout::Head,
         };
         ready!(self.timer.as_mut().poll(context));
         Poll::Ready(overdue)
     }
 
-    fn wait(&mut self, phase: Phase, limit: Duration) {
+    fn wait(&mut self, phase: HeadPhase, limit: Duration) {
         self.phase = phase;
         self.stall = StallTimer::default();
         self.timer.as_mut().reset(Instant::now() + limit);

@@ -13,19 +13,19 @@ use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
-use crate::serve::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
+use crate::serve::resources::{Availability, FillWait, Latest, RequestOutcome as AnsweredRequest};
 use crate::transport::LINGER_TIME;
-use crate::view::{Hub, Served};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::view::{Hub, ServedResource};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 /// Everything is answered by upstream, at once, but what is in its one cache.
 #[derive(Default)]
-struct Upstream(Option<Served>);
+struct Upstream(Option<ServedResource>);
 
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -41,7 +41,7 @@ impl Resources for Upstream {
         }
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         Latest::Unknown
     }
 
@@ -49,21 +49,21 @@ impl Resources for Upstream {
         Response::new(Full::from("whole"))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
-fn connection() -> Connection<Upstream> {
+fn connection() -> ClientConnection<Upstream> {
     connection_to(Upstream::default())
 }
 
-fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
-    Connection {
+fn connection_to<R: Resources>(upstream: R) -> ClientConnection<R> {
+    ClientConnection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-        standing: Standing::Served,
+        standing: AcceptDecision::Served,
         delivery: Delivery::start(1, None),
         identity: PeerIdentity::default(),
         tls: None,
@@ -193,13 +193,13 @@ async fn a_head_that_begins_on_an_idle_connection_is_waited_for_as_a_first_one()
 
 const WATCH: &str = "GET /api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=90 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-fn world() -> (World, Served) {
+fn world() -> (World, ServedResource) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
     let mut world = World::new(7, 1 << 10, Arc::clone(&hub) as _);
     let change = world.write("a/one", None);
     world.apply(vec![change]);
     let cache = Arc::clone(world.writer.cache());
-    (world, Served { cache, hub })
+    (world, ServedResource { cache, hub })
 }
 
 /// Reads until `end` has come.
@@ -215,7 +215,7 @@ async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String 
 /// Watches, drains, and reads to the end of the connection, which is that of the answer.
 async fn watch_until_drained(
     client: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
-    served: &Served,
+    served: &ServedResource,
     drain: &Drain,
 ) {
     client.write_all(WATCH.as_bytes()).await.unwrap();
@@ -334,7 +334,7 @@ where
         Availability::Forwarded(None)
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         Latest::Unknown
     }
 
@@ -342,7 +342,7 @@ where
         (self.answer)(request)
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
@@ -395,8 +395,8 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     connection.await.unwrap().unwrap();
     running.await.unwrap();
     let ends = metrics.task_ends();
-    assert_eq!(ends.count(Task::Connection), 1);
-    assert_eq!(ends.count(Task::Http2Stream), 1);
+    assert_eq!(ends.count(TaskKind::Connection), 1);
+    assert_eq!(ends.count(TaskKind::Http2Stream), 1);
 }
 
 /// Upstream agrees to every change of protocols, and hands the client's end of the tunnel to the test.
@@ -468,7 +468,7 @@ impl Body for EndlessBody {
 }
 
 /// Answers once, with such a body.
-fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
+fn endless(lasting: ForwardLifetime, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
     let dropped = std::sync::Mutex::new(Some(dropped));
     let answer = move |_: Request<Incoming>| {
         let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
@@ -483,7 +483,11 @@ fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl 
 
 /// How long a client has its endless answer that takes some of it once in each `pace`, if at all; `None` if that is for longer than
 /// an hour.
-async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Option<Duration> {
+async fn kept(
+    version: Version,
+    lasting: ForwardLifetime,
+    pace: Option<Duration>,
+) -> Option<Duration> {
     let (client, server) = tokio::io::duplex(1 << 16);
     let (sender, dropped) = tokio::sync::oneshot::channel();
     let connection = connection_to(endless(lasting, sender));
@@ -538,12 +542,12 @@ async fn forwarded_answers_are_to_be_taken_but_those_of_pods() {
     let slow = Some(Duration::from_secs(1));
     for version in [Version::HTTP_11, Version::HTTP_2] {
         for (lasting, pace, expected) in [
-            (Lasting::Short, None, Some(STALL_TIMEOUT)),
-            (Lasting::Watch, None, Some(STALL_TIMEOUT)),
-            (Lasting::Long, None, None),
-            (Lasting::Short, slow, Some(ANSWER_TIME_MAX)),
-            (Lasting::Watch, slow, None),
-            (Lasting::Long, slow, None),
+            (ForwardLifetime::Short, None, Some(STALL_TIMEOUT)),
+            (ForwardLifetime::Watch, None, Some(STALL_TIMEOUT)),
+            (ForwardLifetime::Long, None, None),
+            (ForwardLifetime::Short, slow, Some(ANSWER_TIME_MAX)),
+            (ForwardLifetime::Watch, slow, None),
+            (ForwardLifetime::Long, slow, None),
         ] {
             let kept = kept(version, lasting, pace).await;
             // Whoever looks at the connection meanwhile lets hyper ask for some frames more, until its buffer is full.
@@ -564,6 +568,6 @@ fn the_task_of_a_connection_is_small() {
     fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
         size_of::<T>()
     }
-    let len = len_of(Connection::<Upstream>::run);
+    let len = len_of(ClientConnection::<Upstream>::run);
     assert!(len <= 2_048, "{len} bytes");
 }

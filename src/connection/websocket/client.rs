@@ -12,7 +12,7 @@ const HEAD_LEN_MAX: usize = 14;
 
 /// What asks for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ControlRequest {
     /// To be sent back in a pong.
     Ping(Bytes),
     /// The client closes; it says nothing more.
@@ -35,7 +35,7 @@ pub struct ClientFrames {
 
 impl ClientFrames {
     /// Takes bytes up to the next thing that asks for an answer; `None` when all are taken.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Received> {
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<ControlRequest> {
         loop {
             if self.over {
                 *bytes = &[];
@@ -48,12 +48,12 @@ impl ClientFrames {
                 self.head_len += 1;
                 if self.head_len == 2 && !self.is_masked() {
                     self.over = true;
-                    return Some(Received::Unmasked);
+                    return Some(ControlRequest::Unmasked);
                 }
             }
             if self.kind() == CLOSE {
                 self.over = true;
-                return Some(Received::Close);
+                return Some(ControlRequest::Close);
             }
             self.take_payload(bytes);
             if self.read < self.payload_len() {
@@ -62,7 +62,7 @@ impl ClientFrames {
             let pinged = self.kind() == PING;
             (self.head_len, self.read) = (0, 0);
             if pinged {
-                return Some(Received::Ping(std::mem::take(&mut self.ping).into()));
+                return Some(ControlRequest::Ping(std::mem::take(&mut self.ping).into()));
             }
         }
     }
@@ -145,7 +145,7 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8], chunk_len: usize) -> Vec<Received> {
+    fn read(bytes: &[u8], chunk_len: usize) -> Vec<ControlRequest> {
         let mut frames = ClientFrames::default();
         let mut received = Vec::new();
         for mut chunk in bytes.chunks(chunk_len) {
@@ -158,15 +158,15 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(frames: &[Vec<u8>], expected: &[Received]) {
+    fn check(frames: &[Vec<u8>], expected: &[ControlRequest]) {
         let bytes = frames.concat();
         for chunk_len in 1..=bytes.len() {
             assert_eq!(read(&bytes, chunk_len), expected, "chunks of {chunk_len}");
         }
     }
 
-    fn ping(payload: &[u8]) -> Received {
-        Received::Ping(Bytes::copy_from_slice(payload))
+    fn ping(payload: &[u8]) -> ControlRequest {
+        ControlRequest::Ping(Bytes::copy_from_slice(payload))
     }
 
     #[test]
@@ -207,12 +207,12 @@ mod tests {
     fn nothing_is_read_after_a_close_or_an_unmasked_frame() {
         check(
             &[frame(CLOSE, b"\x03\xe8"), frame(PING, b"x")],
-            &[Received::Close],
+            &[ControlRequest::Close],
         );
         check(
             &[vec![0x81, 3, 0, 0, 0], frame(PING, b"x")],
-            &[Received::Unmasked],
+            &[ControlRequest::Unmasked],
         );
-        check(&[vec![0x88, 0]], &[Received::Unmasked]);
+        check(&[vec![0x88, 0]], &[ControlRequest::Unmasked]);
     }
 }

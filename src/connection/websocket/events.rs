@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 
 const FIN_TEXT: u8 = 0x81;
 const FIN_BINARY: u8 = 0x82;
@@ -47,14 +47,14 @@ pub(super) enum CloseCode {
 }
 
 /// The last frame.
-pub(super) fn close(code: CloseCode) -> Pieces {
+pub(super) fn close(code: CloseCode) -> BufList {
     let [high, low] = (code as u16).to_be_bytes();
     Bytes::copy_from_slice(&[FIN_CLOSE, 2, high, low]).into()
 }
 
 /// The answer to a ping.
-pub(super) fn pong(payload: Bytes) -> Pieces {
-    let mut frame = Pieces::default();
+pub(super) fn pong(payload: Bytes) -> BufList {
+    let mut frame = BufList::default();
     frame.push(head(FIN_PONG, payload.len()).freeze());
     frame.push(payload);
     frame
@@ -87,8 +87,8 @@ impl EventFrames {
 
     /// The events in `pieces` as frames.
     #[must_use]
-    pub fn framed(&mut self, pieces: Pieces) -> Pieces {
-        let mut frames = Pieces::default();
+    pub fn framed(&mut self, pieces: BufList) -> BufList {
+        let mut frames = BufList::default();
         for part in pieces.into_parts() {
             match self.framing {
                 Framing::Lines => self.add_lines(part, &mut frames),
@@ -98,7 +98,7 @@ impl EventFrames {
         frames
     }
 
-    fn add_lines(&mut self, mut part: Bytes, frames: &mut Pieces) {
+    fn add_lines(&mut self, mut part: Bytes, frames: &mut BufList) {
         while let Some(at) = memchr::memchr(b'\n', &part) {
             let end = part.split_to(at + 1);
             let len = self.held.iter().map(Bytes::len).sum::<usize>() + end.len();
@@ -111,7 +111,7 @@ impl EventFrames {
         }
     }
 
-    fn add_messages(&mut self, mut part: Bytes, frames: &mut Pieces) {
+    fn add_messages(&mut self, mut part: Bytes, frames: &mut BufList) {
         loop {
             if self.left > 0 {
                 let len = self.left.min(part.len());
@@ -163,7 +163,7 @@ mod tests {
         let mut out = Vec::new();
         // Two pieces a time, so that cuts fall between pieces and between calls.
         for pair in stream.chunks(cut * 2) {
-            let mut pieces = Pieces::default();
+            let mut pieces = BufList::default();
             pair.chunks(cut)
                 .for_each(|part| pieces.push(Bytes::copy_from_slice(part)));
             let mut framed = frames.framed(pieces);

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{CONNECTION, HeaderName, ORIGIN, UPGRADE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::origin::{Standing, standing};
+use super::origin::{OriginVerdict, standing};
 
 const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
@@ -28,7 +28,7 @@ pub(super) struct Handshake {
 
 /// What is wrong with a handshake, in the order in which the server looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum HandshakeFault {
     /// No key.
     Key,
     /// Another version than 13.
@@ -41,7 +41,7 @@ pub(super) enum Unfit {
     Unclear,
 }
 
-impl Unfit {
+impl HandshakeFault {
     pub(super) const fn told(self) -> (StatusCode, &'static str) {
         match self {
             Self::Key => (StatusCode::BAD_REQUEST, "mismatch challenge/response"),
@@ -61,24 +61,24 @@ pub(super) fn is_asked(headers: &HeaderMap) -> bool {
 }
 
 /// Judges a handshake.
-pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, Unfit> {
+pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, HandshakeFault> {
     let first = |name: HeaderName| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
     let key = first(KEY);
     if key.is_empty() {
-        return Err(Unfit::Key);
+        return Err(HandshakeFault::Key);
     }
     if first(VERSION) != b"13" {
-        return Err(Unfit::Version);
+        return Err(HandshakeFault::Version);
     }
     match standing(first(ORIGIN)) {
-        Standing::Parses => {}
-        Standing::Fails => return Err(Unfit::Origin),
-        Standing::Unclear => return Err(Unfit::Unclear),
+        OriginVerdict::Parses => {}
+        OriginVerdict::Fails => return Err(HandshakeFault::Origin),
+        OriginVerdict::Unclear => return Err(HandshakeFault::Unclear),
     }
     let protocols = without_token(headers);
     let protocol = protocols.as_deref().unwrap_or_else(|| first(PROTOCOL));
     if protocol.contains(&b',') {
-        return Err(Unfit::Protocols);
+        return Err(HandshakeFault::Protocols);
     }
     let protocol = protocol.trim_ascii();
     Ok(Handshake {
@@ -141,7 +141,10 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(changes: &[(&'static str, &'static str)], expected: Result<Option<&str>, Unfit>) {
+    fn check(
+        changes: &[(&'static str, &'static str)],
+        expected: Result<Option<&str>, HandshakeFault>,
+    ) {
         let read = read(&headers(changes)).map(|handshake| {
             assert_eq!(handshake.accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
             let protocol = handshake.protocol.as_ref();
@@ -159,18 +162,24 @@ mod tests {
         check(&[], Ok(None));
         check(
             &[("sec-websocket-key", ""), ("sec-websocket-version", "8")],
-            Err(Unfit::Key),
+            Err(HandshakeFault::Key),
         );
         check(
             &[("sec-websocket-version", "8"), ("origin", "")],
-            Err(Unfit::Version),
+            Err(HandshakeFault::Version),
         );
         check(
             &[("origin", "null"), ("sec-websocket-protocol", "a, b")],
-            Err(Unfit::Origin),
+            Err(HandshakeFault::Origin),
         );
-        check(&[("sec-websocket-protocol", "a, b")], Err(Unfit::Protocols));
-        check(&[("sec-websocket-protocol", "a,")], Err(Unfit::Protocols));
+        check(
+            &[("sec-websocket-protocol", "a, b")],
+            Err(HandshakeFault::Protocols),
+        );
+        check(
+            &[("sec-websocket-protocol", "a,")],
+            Err(HandshakeFault::Protocols),
+        );
         check(&[("sec-websocket-protocol", " a ")], Ok(Some("a")));
         for (protocols, expected) in [
             (
@@ -184,7 +193,7 @@ mod tests {
             ("base64url.bearer.authorization.k8s.io.dG9rZW4", Ok(None)),
             (
                 "a, base64url.bearer.authorization.k8s.io.x, b",
-                Err(Unfit::Protocols),
+                Err(HandshakeFault::Protocols),
             ),
         ] {
             check(&[("sec-websocket-protocol", protocols)], expected);

@@ -2,7 +2,7 @@
 
 /// What the server would say of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum OriginVerdict {
     /// It is taken.
     Parses,
     /// It is refused.
@@ -11,24 +11,24 @@ pub(super) enum Standing {
     Unclear,
 }
 
-pub(super) fn standing(origin: &[u8]) -> Standing {
+pub(super) fn standing(origin: &[u8]) -> OriginVerdict {
     let has_control = origin.iter().any(|byte| *byte < b' ' || *byte == 0x7f);
     if origin.is_empty() || origin == b"null" || has_control {
-        return Standing::Fails;
+        return OriginVerdict::Fails;
     }
     if origin == b"*" {
-        return Standing::Parses;
+        return OriginVerdict::Parses;
     }
     let Some((scheme, rest)) = split_scheme(origin) else {
-        return Standing::Fails;
+        return OriginVerdict::Fails;
     };
     let rest = before(rest, b'?');
     match rest.strip_prefix(b"//") {
-        _ if !rest.starts_with(b"/") && scheme.is_empty() => Standing::Fails,
-        _ if !rest.starts_with(b"/") => Standing::Parses,
-        _ if rest.contains(&b'%') => Standing::Unclear,
+        _ if !rest.starts_with(b"/") && scheme.is_empty() => OriginVerdict::Fails,
+        _ if !rest.starts_with(b"/") => OriginVerdict::Parses,
+        _ if rest.contains(&b'%') => OriginVerdict::Unclear,
         Some(rest) if !scheme.is_empty() => authority(before(rest, b'/')),
-        _ => Standing::Parses,
+        _ => OriginVerdict::Parses,
     }
 }
 
@@ -50,18 +50,18 @@ fn before(text: &[u8], end: u8) -> &[u8] {
     &text[..memchr::memchr(end, text).unwrap_or(text.len())]
 }
 
-fn authority(text: &[u8]) -> Standing {
+fn authority(text: &[u8]) -> OriginVerdict {
     if text.iter().any(|byte| matches!(byte, b'@' | b'[' | b']')) {
-        return Standing::Unclear;
+        return OriginVerdict::Unclear;
     }
     let port = memchr::memrchr(b':', text).map_or(&[][..], |at| &text[at + 1..]);
     let is_host = |byte: &u8| {
         byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"-_.~!$&'()*+,;=:<>\"".contains(byte)
     };
     if port.iter().all(u8::is_ascii_digit) && text.iter().all(is_host) {
-        Standing::Parses
+        OriginVerdict::Parses
     } else {
-        Standing::Fails
+        OriginVerdict::Fails
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(expected: Standing, origins: &[&str]) {
+    fn check(expected: OriginVerdict, origins: &[&str]) {
         for origin in origins {
             assert_eq!(standing(origin.as_bytes()), expected, "{origin}");
         }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn origins_parse_as_the_server_has_it() {
         check(
-            Standing::Parses,
+            OriginVerdict::Parses,
             &[
                 "http://127.0.0.1",
                 "https://example.com:8443/a?b#c",
@@ -94,7 +94,7 @@ mod tests {
             ],
         );
         check(
-            Standing::Fails,
+            OriginVerdict::Fails,
             &[
                 "",
                 "null",
@@ -108,7 +108,7 @@ mod tests {
             ],
         );
         check(
-            Standing::Unclear,
+            OriginVerdict::Unclear,
             &[
                 "http://[::1",
                 "http://[::1]:80",

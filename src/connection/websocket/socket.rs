@@ -11,10 +11,10 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client::{ClientFrames, Received};
+use super::client::{ClientFrames, ControlRequest};
 use super::events::{CloseCode, EventFrames, Framing, close, pong};
 use super::{StreamBody, no_body};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 
 /// Clients say next to nothing. It lives on the stack of each read.
 const READ_LEN: usize = 512;
@@ -47,7 +47,7 @@ impl Socket {
         } = *self;
         match connection.await {
             Ok(stream) => {
-                if let Err(error) = Talk::new(TokioIo::new(stream), body, framing).await {
+                if let Err(error) = SocketIo::new(TokioIo::new(stream), body, framing).await {
                     tracing::debug!(%error, "WebSocket ended");
                 }
             }
@@ -59,48 +59,48 @@ impl Socket {
 /// ```text
 /// Open ── the body ends, the client closes, breaks the protocol or leaves ──▶ Closing ── all is written ──▶ done
 /// ```
-pub(crate) struct Talk<S> {
+pub(crate) struct SocketIo<S> {
     stream: S,
     body: StreamBody,
     events: EventFrames,
     client: ClientFrames,
     /// Frames on their way. Nothing is taken from the body before they have left.
-    out: Pieces,
+    out: BufList,
     /// To be sent back. Of several pings that come meanwhile the newest is answered (RFC 6455 §5.5.3).
     pinged: Option<Bytes>,
-    state: State,
+    state: SocketState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SocketState {
     Open,
     /// The close frame is to follow what is on its way.
     Ending(CloseCode),
     Closing,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> SocketIo<S> {
     pub(crate) fn new(stream: S, body: StreamBody, framing: Framing) -> Self {
         Self {
             stream,
             body,
             events: EventFrames::new(framing),
             client: ClientFrames::default(),
-            out: Pieces::default(),
+            out: BufList::default(),
             pinged: None,
-            state: State::Open,
+            state: SocketState::Open,
         }
     }
 
     /// Ends the watch now, and the connection when what is on its way has left.
     fn end(&mut self, code: CloseCode) {
-        self.state = State::Ending(code);
+        self.state = SocketState::Ending(code);
         self.body = no_body();
     }
 
     /// Hears all that has come. Also finds out that the client has left.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        while self.state == State::Open {
+        while self.state == SocketState::Open {
             let mut space = [0; READ_LEN];
             let mut buffer = ReadBuf::new(&mut space);
             let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, &mut buffer)
@@ -114,9 +114,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
             let mut bytes = buffer.filled();
             while let Some(received) = self.client.next(&mut bytes) {
                 match received {
-                    Received::Ping(payload) => self.pinged = Some(payload),
-                    Received::Close => self.end(CloseCode::Normal),
-                    Received::Unmasked => self.end(CloseCode::ProtocolError),
+                    ControlRequest::Ping(payload) => self.pinged = Some(payload),
+                    ControlRequest::Close => self.end(CloseCode::Normal),
+                    ControlRequest::Unmasked => self.end(CloseCode::ProtocolError),
                 }
             }
         }
@@ -134,17 +134,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
             }
         }
         // Lets go of the list of slices with the slices.
-        self.out = Pieces::default();
+        self.out = BufList::default();
         Poll::Ready(Ok(()))
     }
 
     /// What to send next; `Pending` while there is nothing.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Pieces> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<BufList> {
         if let Some(payload) = self.pinged.take() {
             return Poll::Ready(pong(payload));
         }
-        if let State::Ending(code) = self.state {
-            self.state = State::Closing;
+        if let SocketState::Ending(code) = self.state {
+            self.state = SocketState::Closing;
             return Poll::Ready(close(code));
         }
         // A body that breaks off is one that ends: over HTTP it would be cut, but here the close frame is the end.
@@ -152,16 +152,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
         let data = frame.and_then(Result::ok).map(http_body::Frame::into_data);
         Poll::Ready(match data {
             Some(Ok(pieces)) => self.events.framed(pieces),
-            Some(Err(_trailers)) => Pieces::default(),
+            Some(Err(_trailers)) => BufList::default(),
             None => {
                 self.end(CloseCode::Normal);
-                Pieces::default()
+                BufList::default()
             }
         })
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Talk<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for SocketIo<S> {
     type Output = io::Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -169,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Talk<S> {
         this.poll_hear(context)?;
         loop {
             ready!(this.poll_send(context))?;
-            if this.state == State::Closing {
+            if this.state == SocketState::Closing {
                 // Also flushes. The client's own close frame is not waited for, as the server does not.
                 return Pin::new(&mut this.stream).poll_shutdown(context);
             }

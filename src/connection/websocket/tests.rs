@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::events::Framing;
-use super::socket::Talk;
-use crate::protocol::Pieces;
+use super::socket::SocketIo;
+use crate::protocol::BufList;
 
 const CLOSE_NORMAL: &[u8] = b"\x88\x02\x03\xe8";
 const MASKED_CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
@@ -21,13 +21,13 @@ const MASKED_CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
 struct Played(mpsc::Receiver<Bytes>);
 
 impl Body for Played {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let event = self.0.poll_recv(context);
         event.map(|event| event.map(|bytes| Ok(Frame::data(bytes.into()))))
     }
@@ -48,7 +48,7 @@ impl Open {
         Self {
             watch,
             client,
-            talk: tokio::spawn(Talk::new(server, body.boxed_unsync(), Framing::Lines)),
+            talk: tokio::spawn(SocketIo::new(server, body.boxed_unsync(), Framing::Lines)),
         }
     }
 

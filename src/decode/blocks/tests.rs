@@ -38,7 +38,7 @@ fn by_blocks(text: &[u8]) -> Vec<(usize, u8)> {
     for (index, piece) in text.chunks(BLOCK_LEN).enumerate() {
         let mut block = [b' '; BLOCK_LEN];
         block[..piece.len()].copy_from_slice(piece);
-        let outside = Block::of(&block).outside(&mut carry);
+        let outside = BlockMasks::of(&block).outside(&mut carry);
         let start = index * BLOCK_LEN;
         let both = outside.brackets | outside.backslashes;
         found.extend(places(both).map(|at| (start + at, piece[at])));
@@ -65,7 +65,7 @@ fn bytes_that_look_like_brackets_are_none() {
     let brackets: Vec<u8> = all
         .chunks(BLOCK_LEN)
         .flat_map(|piece| {
-            let block = Block::of(piece.first_chunk().unwrap());
+            let block = BlockMasks::of(piece.first_chunk().unwrap());
             places(block.brackets).map(|at| piece[at])
         })
         .collect();

@@ -3,7 +3,7 @@
 use crate::decode::envelope::{EventEnvelope, WatchLine, WireKind};
 use crate::decode::json::{ScanError, span};
 use crate::resource::wire::{WireFields, field_len};
-use crate::resource::{FieldTable, Span};
+use crate::resource::{ByteSpan, FieldTable};
 
 use super::object::{scan_protobuf_bookmark, scan_protobuf_object};
 use super::status::scan_protobuf_status;
@@ -62,7 +62,7 @@ pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
     Ok(EventEnvelope { kind, object })
 }
 
-fn event_span(frame: &[u8]) -> Result<Span, ScanError> {
+fn event_span(frame: &[u8]) -> Result<ByteSpan, ScanError> {
     let whole = span(LENGTH_LEN.min(frame.len()), frame.len())?;
     match frame.first_chunk::<LENGTH_LEN>() {
         Some(length) if u32::from_be_bytes(*length) == whole.end - whole.start => Ok(whole),
@@ -70,7 +70,7 @@ fn event_span(frame: &[u8]) -> Result<Span, ScanError> {
     }
 }
 
-const fn missing(what: &'static str, within: Span) -> ScanError {
+const fn missing(what: &'static str, within: ByteSpan) -> ScanError {
     ScanError::Missing {
         what,
         offset: within.end as usize,
@@ -80,14 +80,14 @@ const fn missing(what: &'static str, within: Span) -> ScanError {
 /// Whether a frame is laid out as kube-apiserver lays frames out, with `raw` as its object: every field where it belongs
 /// and none besides, every length as short as can be. Such a frame can be written again from its parts.
 #[must_use]
-pub fn is_canonical_frame(frame: &[u8], raw: Span) -> bool {
+pub fn is_canonical_frame(frame: &[u8], raw: ByteSpan) -> bool {
     let found = || {
         let [_, wrapped] = exactly(frame, event_span(frame).ok()?, [1, 2])?;
         let [object] = exactly(frame, wrapped, [1])?;
         let unknown = behind_magic(frame, object)?;
         let [type_meta, found, encoding, content_type] = exactly(frame, unknown, [1, 2, 3, 4])?;
         exactly(frame, type_meta, [1, 2])?;
-        let is_empty = |span: Span| span.start == span.end;
+        let is_empty = |span: ByteSpan| span.start == span.end;
         (is_empty(encoding) && is_empty(content_type)).then_some(found)
     };
     found() == Some(raw)
@@ -96,11 +96,11 @@ pub fn is_canonical_frame(frame: &[u8], raw: Span) -> bool {
 /// The values of a message that has just these fields, in this order; all of them are of bytes.
 fn exactly<const COUNT: usize>(
     bytes: &[u8],
-    message: Span,
+    message: ByteSpan,
     numbers: [u32; COUNT],
-) -> Option<[Span; COUNT]> {
+) -> Option<[ByteSpan; COUNT]> {
     let mut fields = WireFields::within(bytes, message);
-    let mut values = [Span::default(); COUNT];
+    let mut values = [ByteSpan::default(); COUNT];
     for (value, number) in values.iter_mut().zip(numbers) {
         let field = fields.next()?.ok()?;
         *value = field.bytes().filter(|_| field.number == number)?;

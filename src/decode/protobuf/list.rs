@@ -3,7 +3,7 @@
 use crate::decode::json::ScanError;
 use crate::decode::list::ListPage;
 use crate::resource::wire::WireFields;
-use crate::resource::{Layout, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Layout, ResourceVersion};
 
 use super::{Unknown, bytes_of, integer, text, version};
 
@@ -41,7 +41,7 @@ pub fn scan_protobuf_list(body: &[u8]) -> Result<ListPage, ScanError> {
 
 fn metadata(
     body: &[u8],
-    message: Span,
+    message: ByteSpan,
     page: &mut ListPage,
     found: &mut Option<ResourceVersion>,
 ) -> Result<(), ScanError> {

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use crate::decode::json::ScanError;
 use crate::decode::scanner::{Bookmark, INITIAL_EVENTS_END};
 use crate::resource::wire::{WireField, WireFields};
-use crate::resource::{Field, FieldTable, FieldValue, ObjectParts, ResourceVersion, Span};
+use crate::resource::{
+    ByteSpan, FieldTable, FieldValue, ObjectParts, ResourceVersion, SelectableField,
+};
 
 use super::{bytes_of, entry, integer, text, version};
 
@@ -19,12 +21,12 @@ const METADATA: u32 = 1;
 /// # Errors
 /// The bytes are no message, a field that is read is of another type, or name or resource version are missing or unusable.
 pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
-    let mut found = Found {
+    let mut found = ObjectWalk {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
         version: None,
     };
-    let root = Level::new(found.table, u32::MAX, 0);
+    let root = MessageLevel::new(found.table, u32::MAX, 0);
     for field in WireFields::new(raw) {
         let field = field?;
         if field.number == METADATA {
@@ -70,7 +72,7 @@ pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> 
 
 /// A message that fields of the table stand in, or below.
 #[derive(Clone, Copy)]
-struct Level {
+struct MessageLevel {
     /// A bit for each field of the table whose first `depth` numbers led here.
     wanted: u32,
     depth: usize,
@@ -78,8 +80,8 @@ struct Level {
     numbers: u64,
 }
 
-impl Level {
-    fn new(table: &[Field], wanted: u32, depth: usize) -> Self {
+impl MessageLevel {
+    fn new(table: &[SelectableField], wanted: u32, depth: usize) -> Self {
         let entries = table.iter().enumerate();
         let here = entries.filter(|(index, _)| wanted & 1 << index != 0);
         let numbers = here
@@ -101,15 +103,15 @@ impl Level {
     }
 }
 
-struct Found<'a> {
+struct ObjectWalk<'a> {
     /// At most as many as a `u32` has bits.
-    table: &'static [Field],
+    table: &'static [SelectableField],
     parts: ObjectParts<'a>,
-    version: Option<(ResourceVersion, Span)>,
+    version: Option<(ResourceVersion, ByteSpan)>,
 }
 
-impl<'a> Found<'a> {
-    fn metadata(&mut self, raw: &'a [u8], message: Span) -> Result<(), ScanError> {
+impl<'a> ObjectWalk<'a> {
+    fn metadata(&mut self, raw: &'a [u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(raw, message) {
             let field = field?;
             let slot = match field.number {
@@ -133,7 +135,12 @@ impl<'a> Found<'a> {
     }
 
     /// Keeps the value of the table's field that stands here, or goes down if some stand below: no deeper than the longest path.
-    fn field(&mut self, raw: &'a [u8], field: &WireField, level: Level) -> Result<(), ScanError> {
+    fn field(
+        &mut self,
+        raw: &'a [u8],
+        field: &WireField,
+        level: MessageLevel,
+    ) -> Result<(), ScanError> {
         let mut below = 0;
         for (index, entry) in self.table.iter().enumerate() {
             if level.wanted & 1 << index == 0
@@ -151,7 +158,7 @@ impl<'a> Found<'a> {
         if below == 0 {
             return Ok(());
         }
-        let level = Level::new(self.table, below, level.depth + 1);
+        let level = MessageLevel::new(self.table, below, level.depth + 1);
         for field in WireFields::within(raw, bytes_of(field, "a message")?) {
             let field = field?;
             if level.may_have(field.number) {

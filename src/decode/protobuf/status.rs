@@ -2,7 +2,7 @@
 
 use crate::decode::json::{ScanError, span};
 use crate::decode::status::{UpstreamStatus, scan_status};
-use crate::resource::Span;
+use crate::resource::ByteSpan;
 use crate::resource::wire::{MAGIC, WireFields};
 
 use super::{Unknown, bytes_of, integer, text};
@@ -29,7 +29,7 @@ fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
         raw = unknown.raw;
     }
     let mut code = 0;
-    let mut details = Details::default();
+    let mut details = ProtobufDetails::default();
     let mut status = UpstreamStatus::of_code(0);
     for field in WireFields::within(bytes, raw) {
         let field = field?;
@@ -55,13 +55,13 @@ fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
 }
 
 #[derive(Default)]
-struct Details {
+struct ProtobufDetails {
     retry_after_seconds: Option<u32>,
     version_too_large: bool,
 }
 
-impl Details {
-    fn read(&mut self, bytes: &[u8], message: Span) -> Result<(), ScanError> {
+impl ProtobufDetails {
+    fn read(&mut self, bytes: &[u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(bytes, message) {
             let field = field?;
             match field.number {
@@ -76,7 +76,7 @@ impl Details {
         Ok(())
     }
 
-    fn cause(&mut self, bytes: &[u8], message: Span) -> Result<(), ScanError> {
+    fn cause(&mut self, bytes: &[u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(bytes, message) {
             let field = field?;
             if field.number == 1 && text(bytes, &field)? == "ResourceVersionTooLarge" {

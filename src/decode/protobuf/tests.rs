@@ -46,7 +46,7 @@ fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine<'_>) -> Seen<'_> {
             } => {
                 let digits = str::from_utf8(parts.version_span.of(object.of(frame))).unwrap();
                 assert_eq!(digits, parts.resource_version.to_string());
-                parts.version_span = Span::default();
+                parts.version_span = ByteSpan::default();
                 parts.type_prefix_len = 0;
                 events.push((kind, parts));
             }
@@ -179,7 +179,7 @@ proptest! {
         for frame in frames(&captured("pods.frames")) {
             let mut spoilt = frame.clone();
             *at.get_mut(&mut spoilt[..]) = value;
-            let _ = is_canonical_frame(&spoilt, Span::default());
+            let _ = is_canonical_frame(&spoilt, ByteSpan::default());
             if let Ok(WatchLine::Event { object, parts, .. }) = scan_frame(&spoilt, pods()) {
                 let digits = str::from_utf8(parts.version_span.of(object.of(&spoilt))).unwrap();
                 prop_assert_eq!(digits.parse(), Ok(parts.resource_version));

@@ -258,7 +258,7 @@ fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts<'static>> {
     let metadata = &tree["metadata"];
     let name = text(&metadata["name"]);
     let labels = metadata["labels"].as_object().cloned().unwrap_or_default();
-    let field = |field: &Field| {
+    let field = |field: &SelectableField| {
         let value = field
             .path
             .iter()
@@ -294,7 +294,7 @@ fn check_like_oracle(text: &str, tree: &Value) {
     let digits = std::str::from_utf8(scanned.version_span.of(text.as_bytes())).unwrap();
     assert_eq!(digits.parse(), Ok(expected.resource_version));
     let blank = ObjectParts {
-        version_span: Span::default(),
+        version_span: ByteSpan::default(),
         type_prefix_len: 0,
         ..scanned
     };

@@ -12,23 +12,23 @@ fn peer(number: u8) -> Peer {
 }
 
 /// Who came, by number, and stands in line under this id.
-fn come(line: &mut Line<usize>, by: Peer, number: usize) -> Option<u64> {
+fn come(line: &mut FairQueue<usize>, by: Peer, number: usize) -> Option<u64> {
     match line.enter(by) {
-        Entry::MayWait(ticket) => Some(ticket.wait(number)),
-        Entry::Runs | Entry::Full(_) => None,
+        QueueDecision::MayWait(ticket) => Some(ticket.wait(number)),
+        QueueDecision::Runs | QueueDecision::Full(_) => None,
     }
 }
 
 #[test]
 fn whoever_waits_gets_a_place_in_the_order_of_coming() {
-    let mut line = Line::new(2, 4);
+    let mut line = FairQueue::new(2, 4);
     for number in 0..2 {
-        assert!(matches!(line.enter(peer(number)), Entry::Runs));
+        assert!(matches!(line.enter(peer(number)), QueueDecision::Runs));
     }
     for number in 2..6 {
         assert!(come(&mut line, peer(2), number).is_some());
     }
-    assert!(matches!(line.enter(peer(9)), Entry::Full(_)));
+    assert!(matches!(line.enter(peer(9)), QueueDecision::Full(_)));
     assert!(line.admit_next().is_none());
     for (leaving, number) in [0, 1, 2, 2].into_iter().zip(2..) {
         line.leave(peer(leaving));
@@ -40,8 +40,8 @@ fn whoever_waits_gets_a_place_in_the_order_of_coming() {
 
 #[test]
 fn whoever_gives_up_stands_in_nobodys_way() {
-    let mut line = Line::new(1, 2);
-    assert!(matches!(line.enter(peer(1)), Entry::Runs));
+    let mut line = FairQueue::new(1, 2);
+    assert!(matches!(line.enter(peer(1)), QueueDecision::Runs));
     let first = come(&mut line, peer(1), 1).unwrap();
     let second = come(&mut line, peer(1), 2).unwrap();
     assert!(line.give_up(peer(1), first));
@@ -54,8 +54,8 @@ fn whoever_gives_up_stands_in_nobodys_way() {
 
 #[test]
 fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
-    let mut line = Line::new(100, 100);
-    let running = (0..100).take_while(|_| matches!(line.enter(peer(1)), Entry::Runs));
+    let mut line = FairQueue::new(100, 100);
+    let running = (0..100).take_while(|_| matches!(line.enter(peer(1)), QueueDecision::Runs));
     assert_eq!(running.count(), 80);
     let mut waiting = 1;
     while come(&mut line, peer(1), waiting).is_some() {
@@ -63,14 +63,14 @@ fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
     }
     assert_eq!((line.running(), line.waiting()), (80, 80));
     // The other one neither waits nor is refused.
-    assert!(matches!(line.enter(peer(2)), Entry::Runs));
+    assert!(matches!(line.enter(peer(2)), QueueDecision::Runs));
     assert_eq!(line.admit_next(), None);
 }
 
 #[test]
 fn no_places_are_none() {
-    let mut line = Line::<usize>::new(0, 0);
-    assert!(matches!(line.enter(peer(1)), Entry::Full(_)));
+    let mut line = FairQueue::<usize>::new(0, 0);
+    assert!(matches!(line.enter(peer(1)), QueueDecision::Full(_)));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 #[test]
 fn whoever_waits_is_found_however_long_the_line_is() {
     const RUNNING: usize = 256;
-    let mut line = Line::new(RUNNING, 1 << 17);
+    let mut line = FairQueue::new(RUNNING, 1 << 17);
     let mut number = 0;
     for by in [1, 2] {
-        while matches!(line.enter(peer(by)), Entry::Runs) {}
+        while matches!(line.enter(peer(by)), QueueDecision::Runs) {}
         while come(&mut line, peer(by), number).is_some() {
             number += 1;
         }
@@ -105,7 +105,7 @@ fn whoever_waits_is_found_however_long_the_line_is() {
     assert!(line.waiting() > 1 << 16, "{}", line.waiting());
     // A third client comes and goes, and each time somebody is looked for.
     for _ in 0..20_000 {
-        assert!(matches!(line.enter(peer(3)), Entry::Runs));
+        assert!(matches!(line.enter(peer(3)), QueueDecision::Runs));
         line.leave(peer(3));
         assert_eq!(line.admit_next(), None);
     }
@@ -115,17 +115,17 @@ fn whoever_waits_is_found_however_long_the_line_is() {
 #[test]
 fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
     const RUNNING: usize = 256;
-    let (mut line, users) = (Line::new(RUNNING, 1 << 14), Users::default());
+    let (mut line, users) = (FairQueue::new(RUNNING, 1 << 14), Users::default());
     let user = |name: usize| users.known(peer(1), &name.to_string(), &[]);
     let mut name = 0;
-    while !matches!(line.enter(user(name)), Entry::Full(_)) {
+    while !matches!(line.enter(user(name)), QueueDecision::Full(_)) {
         come(&mut line, user(name), name);
         name += 1;
     }
     assert!(line.running() < RUNNING && line.waiting() > 1 << 13);
     // Each look through all of them would be three hundred million in all.
     for _ in 0..20_000 {
-        assert!(matches!(line.enter(peer(3)), Entry::Runs));
+        assert!(matches!(line.enter(peer(3)), QueueDecision::Runs));
         line.leave(peer(3));
         assert_eq!(line.admit_next(), None);
     }
@@ -133,10 +133,10 @@ fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
 
 #[test]
 fn who_has_its_share_keeps_no_other_user_of_its_address_from_a_place() {
-    let (mut line, users) = (Line::new(16, 16), Users::default());
+    let (mut line, users) = (FairQueue::new(16, 16), Users::default());
     let user = |name: &str| users.known(peer(1), name, &[]);
-    while matches!(line.enter(user("a")), Entry::Runs) {}
-    while matches!(line.enter(peer(2)), Entry::Runs) {}
+    while matches!(line.enter(user("a")), QueueDecision::Runs) {}
+    while matches!(line.enter(peer(2)), QueueDecision::Runs) {}
     assert_eq!(line.running(), 16);
     come(&mut line, user("a"), 0).unwrap();
     come(&mut line, peer(4), 1).unwrap();
@@ -160,14 +160,14 @@ fn those_who_wait_take_turns_however_much_each_waits_for() {
         .collect();
     // Eighteen addresses take turns, and the users of each among themselves.
     for (late, turns_max) in [(peer(2), 19), (users.known(peer(1), "late", &[]), 19 * 21)] {
-        let mut line = Line::new(32, 1 << 12);
+        let mut line = FairQueue::new(32, 1 << 12);
         let mut running = Vec::new();
         for number in 0..50 {
             for by in &greedy {
                 match line.enter(*by) {
-                    Entry::Runs => running.push(*by),
-                    Entry::MayWait(ticket) => drop(ticket.wait(number)),
-                    Entry::Full(_) => panic!("the line is long enough"),
+                    QueueDecision::Runs => running.push(*by),
+                    QueueDecision::MayWait(ticket) => drop(ticket.wait(number)),
+                    QueueDecision::Full(_) => panic!("the line is long enough"),
                 }
             }
         }
@@ -255,7 +255,7 @@ proptest! {
         running_max in 1..12_usize,
         waiting_max in 0..12_usize,
     ) {
-        let mut line = Line::new(running_max, waiting_max);
+        let mut line = FairQueue::new(running_max, waiting_max);
         let users = Users::default();
         let peer = |number| client(&users, number);
         // The same in plain lists: peers with a place; id, peer and number of who waits.
@@ -265,15 +265,15 @@ proptest! {
         for (number, act) in acts.into_iter().enumerate() {
             match act {
                 Act::Come(by) => match line.enter(peer(by)) {
-                    Entry::Runs => {
+                    QueueDecision::Runs => {
                         prop_assert!(waiting.iter().all(|(_, other, _)| *other != peer(by)), "jumped the line");
                         running.push(peer(by));
                     }
-                    Entry::MayWait(ticket) => {
+                    QueueDecision::MayWait(ticket) => {
                         waiting.push((ticket.wait(number), peer(by), number));
                         turns.join(peer(by));
                     }
-                    Entry::Full(_) => prop_assert!(!running.is_empty()),
+                    QueueDecision::Full(_) => prop_assert!(!running.is_empty()),
                 },
                 Act::Leave(at) if !running.is_empty() => {
                     line.leave(running.remove(at % running.len()));

@@ -28,7 +28,7 @@ impl Scene {
             world.apply(vec![change]);
         }
         let cache = Arc::clone(world.writer.cache());
-        let served = Served { cache, hub };
+        let served = ServedResource { cache, hub };
         let (script, upstream) = Script::new();
         let (connections, connected) = watch::channel(1);
         let checks =

@@ -6,26 +6,26 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
-use crate::upstream::driver::Purpose;
+use crate::upstream::driver::RequestPurpose;
 use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
 use crate::view::Hub;
 
 struct Scene {
     world: World,
-    served: Served,
-    freshness: Arc<Freshness>,
+    served: ServedResource,
+    freshness: Arc<ResourceFreshness>,
     fetch: Arc<Script>,
     upstream: mpsc::Receiver<Asked>,
 }
 
 /// A cache of one object, and its views.
-fn cache() -> (World, Served) {
+fn cache() -> (World, ServedResource) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
     let mut world = World::new(7, 100, Arc::clone(&hub) as _);
     let change = world.write("a/x", None);
     world.apply(vec![change]);
     let cache = Arc::clone(world.writer.cache());
-    (world, Served { cache, hub })
+    (world, ServedResource { cache, hub })
 }
 
 /// A page at `version` with objects of these names and versions.
@@ -266,5 +266,5 @@ async fn a_question_costs_upstream_the_metadata_of_one_object() {
     let _reader = scene.reader();
     let asked = scene.asked("list latest").await;
     assert!(asked.path.ends_with("?limit=1"), "{}", asked.path);
-    assert_eq!(asked.purpose, Purpose::ReadVersions);
+    assert_eq!(asked.purpose, RequestPurpose::ReadVersions);
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Registry;
 use crate::admission::resident;
-use crate::gateway::slot::{Filling, Slot};
+use crate::gateway::slot::{Slot, SlotState};
 use crate::metrics::ResourceLabels;
 
 /// How often memory is looked at: a cache grows by some hundred megabytes a second while it is filled.
@@ -20,7 +20,7 @@ const LEN_MIN: usize = 64 << 10;
 
 /// How much a cache is missed, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum EvictionRank {
     /// Nothing is served from it yet, and it grows.
     Filling,
     /// Lists alone are answered from it.
@@ -32,7 +32,7 @@ enum Standing {
 /// What may be given up.
 struct Candidate<T> {
     what: T,
-    standing: Standing,
+    standing: EvictionRank,
     used_at: Instant,
     len: usize,
 }
@@ -69,7 +69,7 @@ impl Registry {
         let candidates = slots.iter().filter_map(|(key, slot)| {
             let standing = standing(slot)?;
             // What is pinned is to be in memory, once it is.
-            let may_go = standing == Standing::Filling || !self.is_pinned(key);
+            let may_go = standing == EvictionRank::Filling || !self.is_pinned(key);
             may_go.then(|| Candidate {
                 what: slot,
                 standing,
@@ -84,14 +84,14 @@ impl Registry {
 }
 
 /// `None` for what has neither a cache nor an attempt at one.
-fn standing(slot: &Slot) -> Option<Standing> {
+fn standing(slot: &Slot) -> Option<EvictionRank> {
     match &*slot.filling.borrow() {
-        Filling::Ready(served) if served.hub.is_watched() => Some(Standing::Watched),
-        Filling::Ready(_) => Some(Standing::Unwatched),
-        Filling::Waiting(_) | Filling::GivenUp(_) | Filling::OtherEncoding => {
-            slot.is_attempted().then_some(Standing::Filling)
+        SlotState::Ready(served) if served.hub.is_watched() => Some(EvictionRank::Watched),
+        SlotState::Ready(_) => Some(EvictionRank::Unwatched),
+        SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => {
+            slot.is_attempted().then_some(EvictionRank::Filling)
         }
-        Filling::Gone | Filling::Closed => None,
+        SlotState::Gone | SlotState::Closed => None,
     }
 }
 
@@ -101,13 +101,13 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, len: usize, max: usize) -> Vec<
         return Vec::new();
     }
     let excess = len - max;
-    let is_filling = |one: &Candidate<T>| one.standing == Standing::Filling;
+    let is_filling = |one: &Candidate<T>| one.standing == EvictionRank::Filling;
     if candidates.iter().any(is_filling) {
         candidates.retain(is_filling);
         return candidates.into_iter().map(|one| one.what).collect();
     }
     let is_severe = excess > max / SEVERE_PART;
-    let may_go = |one: &Candidate<T>| is_severe || one.standing == Standing::Unwatched;
+    let may_go = |one: &Candidate<T>| is_severe || one.standing == EvictionRank::Unwatched;
     candidates.retain(|one| one.len >= LEN_MIN && may_go(one));
     candidates.sort_by_key(|one| (one.standing, one.used_at));
     let mut freed = 0;
@@ -128,7 +128,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Standing, seconds since it was used, mebibytes.
-    type Row = (&'static str, Standing, u64, usize);
+    type Row = (&'static str, EvictionRank, u64, usize);
 
     #[track_caller]
     fn check(rows: &[Row], len: usize, expected: &[&str]) {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_missed_least_goes_first_and_no_more_than_needed() {
-        use Standing::{Filling, Unwatched, Watched};
+        use EvictionRank::{Filling, Unwatched, Watched};
         let rows = [
             ("old watched", Watched, 900, 50),
             ("new", Unwatched, 1, 50),

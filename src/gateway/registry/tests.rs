@@ -13,19 +13,19 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::forwarded::forbidden;
 use super::*;
-use crate::apiserver::faults::{Fault, Order};
+use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
 use crate::config::ResourcePattern;
 use crate::fairness::Permits;
-use crate::upstream::client::{Identity, UpstreamSource};
+use crate::upstream::client::{ConnectSource, ForwardIdentity};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A registry before an embedded API server at this address.
 async fn registry(address: SocketAddr) -> Registry {
-    let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
+    let source = ConnectSource::url(&format!("http://{address}")).unwrap();
     let client = Client::connect(source).await.unwrap();
     let metrics = Arc::new(Metrics::new().unwrap());
     let settings = RegistrySettings {
@@ -46,7 +46,11 @@ async fn registry(address: SocketAddr) -> Registry {
         hooks: Hooks::default(),
     };
     let discovery = discover(&client).await.unwrap();
-    let passthrough = Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
+    let passthrough = Passthrough::new(
+        client.clone(),
+        ForwardIdentity::Gateway,
+        metrics.passthrough(),
+    );
     Registry::new(settings, client, passthrough, metrics, Some(discovery))
 }
 
@@ -100,7 +104,7 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
 async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_again() {
     let apiserver = apiserver().await;
     let registry = registry(apiserver.address()).await;
-    let slow = Order {
+    let slow = FaultOrder {
         fault: Fault::Delay { delay_ms: 60_000 },
         verb: None,
         resource: Some("configmaps".to_owned()),
@@ -155,7 +159,7 @@ async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_on
 
     drop(places);
     let mut filling = slot.filling.subscribe();
-    let ready = filling.wait_for(|state| matches!(state, Filling::Ready(_)));
+    let ready = filling.wait_for(|state| matches!(state, SlotState::Ready(_)));
     tokio::time::timeout(PATIENCE, ready)
         .await
         .unwrap()
@@ -178,7 +182,7 @@ fn requests_last_as_long_as_on_the_api_server() {
         ("POST", format!("{pod}/eviction")),
         ("GET", "/api/v1/pods".to_owned()),
     ] {
-        check(method, &target, Lasting::Short);
+        check(method, &target, ForwardLifetime::Short);
     }
     for (method, target) in [
         ("GET", format!("{pod}/log?follow=true")),
@@ -188,10 +192,10 @@ fn requests_last_as_long_as_on_the_api_server() {
         ("GET", "/api/v1/nodes/n/proxy/metrics".to_owned()),
         ("GET", "/debug/pprof/profile?seconds=90".to_owned()),
     ] {
-        check(method, &target, Lasting::Long);
+        check(method, &target, ForwardLifetime::Long);
     }
-    check("GET", "/api/v1/pods?watch=1", Lasting::Watch);
-    check("GET", "/api/v1/watch/pods", Lasting::Watch);
+    check("GET", "/api/v1/pods?watch=1", ForwardLifetime::Watch);
+    check("GET", "/api/v1/watch/pods", ForwardLifetime::Watch);
 }
 
 #[test]
@@ -219,7 +223,7 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     let begin = |permission: Permission| {
         let mut extensions = http::Extensions::new();
         extensions.insert(permission);
-        forbidden(&extensions, Lasting::Watch).unwrap()
+        forbidden(&extensions, ForwardLifetime::Watch).unwrap()
     };
     let open = permission();
     let mut ended = std::pin::pin!(begin(open.clone()));
@@ -234,7 +238,7 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     tokio::time::timeout(PATIENCE, begin(expired))
         .await
         .unwrap();
-    assert!(forbidden(&http::Extensions::new(), Lasting::Watch).is_none());
+    assert!(forbidden(&http::Extensions::new(), ForwardLifetime::Watch).is_none());
 }
 
 /// Upstream sees tokens itself, and certificates not at all.
@@ -259,8 +263,12 @@ async fn all_that_is_forwarded_ends_with_a_certificate_and_only_authorized_watch
             permission.lease.revoke();
             extensions.insert(permission);
         }
-        let ended = [Lasting::Watch, Lasting::Long, Lasting::Short]
-            .map(|lasting| forbidden(&extensions, lasting).and_then(FutureExt::now_or_never));
+        let ended = [
+            ForwardLifetime::Watch,
+            ForwardLifetime::Long,
+            ForwardLifetime::Short,
+        ]
+        .map(|lasting| forbidden(&extensions, lasting).and_then(FutureExt::now_or_never));
         assert_eq!(
             ended.map(|ended| ended.is_some()),
             expected,
@@ -330,10 +338,10 @@ async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream
 async fn a_watch_without_a_cache_holds_its_place_until_its_client_is_to_come_back() {
     let apiserver = apiserver().await;
     let mut registry = registry(apiserver.address()).await;
-    let source = UpstreamSource::url(&format!("http://{}", silent_upstream().await));
+    let source = ConnectSource::url(&format!("http://{}", silent_upstream().await));
     let client = Client::connect(source.unwrap()).await.unwrap();
     let metrics = registry.metrics.passthrough();
-    registry.passthrough = Passthrough::new(client, Identity::Gateway, metrics);
+    registry.passthrough = Passthrough::new(client, ForwardIdentity::Gateway, metrics);
     let registry = Arc::new(registry);
     let socket = "Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

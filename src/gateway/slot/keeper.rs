@@ -7,20 +7,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use super::{Filling, Loss, SlotParts};
+use super::{HistoryLoss, SlotParts, SlotState};
 use crate::admission::resident;
-use crate::cache::Writer;
+use crate::cache::CacheWriter;
 use crate::gateway::consistency::contradiction;
 use crate::metrics::{CacheState, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 use crate::task::caught;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::cache_sink::{CacheSink, FillTally};
-use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, offers_protobuf, probe};
+use crate::upstream::cache_sink::{CacheSink, FillRecorder};
+use crate::upstream::driver::{Driver, DriverEnd, ProbeError, ReadSpec, offers_protobuf, probe};
 use crate::upstream::reflector::{
-    Failures, GiveUp, InitialVersion, Reflector, ReflectorOptions, Streaming,
+    Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
-use crate::view::{Hub, Served};
+use crate::view::{Hub, ServedResource};
 
 /// Items of a page where upstream does not stream lists, as client-go and kube-rs ask for.
 const PAGE_LEN: u32 = 500;
@@ -31,7 +31,7 @@ const WENT_BACK_APART: Duration = Duration::from_secs(600);
 const NOT_FOUND_MAX: u32 = 3;
 
 /// How one attempt at a cache ended.
-enum Outcome {
+enum FillOutcome {
     /// Upstream no longer has the resource.
     Gone,
     /// Not in this encoding.
@@ -44,24 +44,24 @@ enum Outcome {
 
 /// The owner of a cache: fills one, and a new one when it ends, by return or by panic, until upstream no longer has the
 /// resource. Clients are told in order: first nobody is sent to the old cache any more, then its watches end.
-pub(super) struct Keeper {
+pub(super) struct CacheKeeper {
     parts: SlotParts,
-    filling: watch::Sender<Filling>,
+    filling: watch::Sender<SlotState>,
     relief: watch::Sender<()>,
     brisk: Backoff,
     patient: Backoff,
     went_back_at: Option<Instant>,
-    loss: Arc<Loss>,
+    loss: Arc<HistoryLoss>,
     /// Bytes that were freed when it was given up for memory: so much room must there be before it is filled again.
     room: usize,
 }
 
-impl Keeper {
+impl CacheKeeper {
     pub(super) fn new(
         parts: SlotParts,
-        filling: watch::Sender<Filling>,
+        filling: watch::Sender<SlotState>,
         relief: watch::Sender<()>,
-        loss: Arc<Loss>,
+        loss: Arc<HistoryLoss>,
     ) -> Self {
         Self {
             parts,
@@ -87,21 +87,21 @@ impl Keeper {
     }
 
     /// Of one attempt.
-    async fn outcome(&self) -> Outcome {
+    async fn outcome(&self) -> FillOutcome {
         let mut relief = self.relief.subscribe();
         if self.is_memory_short() {
-            return Outcome::GivenUp(GiveUpReason::Memory);
+            return FillOutcome::GivenUp(GiveUpReason::Memory);
         }
         let attempt = caught(attempt(&self.parts, &self.filling, self.loss.version()));
         let attempt = tokio::select! {
             attempt = Box::pin(attempt) => attempt,
             // What the attempt owns goes with it.
-            _ = relief.changed() => return Outcome::GivenUp(GiveUpReason::Memory),
+            _ = relief.changed() => return FillOutcome::GivenUp(GiveUpReason::Memory),
         };
         attempt.unwrap_or_else(|panic| {
             let resource = &self.parts.resource.gvr;
             error!(%resource, %panic, "the task that fills a cache panicked");
-            Outcome::GivenUp(GiveUpReason::Panicked)
+            FillOutcome::GivenUp(GiveUpReason::Panicked)
         })
     }
 
@@ -111,21 +111,21 @@ impl Keeper {
     }
 
     /// Tells clients how an attempt ended. The pause before the next one; `None` if there will be none.
-    fn conclude(&mut self, outcome: Outcome) -> Option<Duration> {
+    fn conclude(&mut self, outcome: FillOutcome) -> Option<Duration> {
         let resource = &self.parts.resource.gvr;
         match outcome {
-            Outcome::Gone => {
+            FillOutcome::Gone => {
                 info!(%resource, "upstream no longer has the resource");
-                self.replace(Filling::Gone, Hub::close);
+                self.replace(SlotState::Gone, Hub::close);
                 None
             }
-            Outcome::OtherEncoding => {
+            FillOutcome::OtherEncoding => {
                 self.parts.tally.announce(CacheState::NotOffered);
-                self.replace(Filling::OtherEncoding, Hub::close);
+                self.replace(SlotState::OtherEncoding, Hub::close);
                 // Somebody may have answered in upstream's place.
                 Some(pause(&mut self.patient))
             }
-            Outcome::WentBack => {
+            FillOutcome::WentBack => {
                 warn!(%resource, "upstream has another history: clients must list again");
                 self.note_loss();
                 let before = self.went_back_at.replace(Instant::now());
@@ -134,18 +134,19 @@ impl Keeper {
                 }
                 self.parts.tally.announce(CacheState::Filling);
                 self.replace(
-                    Filling::Waiting("upstream's versions went back"),
+                    SlotState::Waiting("upstream's versions went back"),
                     Hub::expire,
                 );
                 Some(Duration::ZERO)
             }
-            Outcome::GivenUp(reason) => Some(self.give_up(reason)),
+            FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
         }
     }
 
     /// Forwards what comes from now on; the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
-        if reason == GiveUpReason::Memory && matches!(&*self.filling.borrow(), Filling::Ready(_)) {
+        if reason == GiveUpReason::Memory && matches!(&*self.filling.borrow(), SlotState::Ready(_))
+        {
             // One that is larger than the half comes back all the same, if only because it may have shrunk.
             let room_max = self.parts.limits.memory_max / 2;
             self.room = self.parts.tally.cache_len().min(room_max);
@@ -168,22 +169,22 @@ impl Keeper {
             true => Hub::expire,
             false => Hub::close,
         };
-        self.replace(Filling::GivenUp(reason), end);
+        self.replace(SlotState::GivenUp(reason), end);
         let resource = &self.parts.resource.gvr;
         warn!(%resource, reason = reason.as_str(), ?wait, "no cache of it: its requests are forwarded");
         wait
     }
 
     /// Replaces the state, and ends the watches of a cache that was served from until now.
-    fn replace(&self, next: Filling, end: fn(&Hub)) {
-        if let Filling::Ready(served) = self.filling.send_replace(next) {
+    fn replace(&self, next: SlotState, end: fn(&Hub)) {
+        if let SlotState::Ready(served) = self.filling.send_replace(next) {
             end(&served.hub);
         }
     }
 
     /// Remembers up to where clients may know the history that is no longer upstream's.
     fn note_loss(&self) {
-        if let Filling::Ready(served) = &*self.filling.borrow() {
+        if let SlotState::Ready(served) = &*self.filling.borrow() {
             self.loss.note(served.cache.newest_version());
         }
     }
@@ -196,9 +197,9 @@ fn pause(backoff: &mut Backoff) -> Duration {
 /// Fills one cache and keeps it up to date for as long as that goes well.
 async fn attempt(
     parts: &SlotParts,
-    filling: &watch::Sender<Filling>,
+    filling: &watch::Sender<SlotState>,
     lost: ResourceVersion,
-) -> Outcome {
+) -> FillOutcome {
     let gvr = &parts.resource.gvr;
     let kind = match learn_kind(parts).await {
         Ok(kind) => kind,
@@ -206,25 +207,25 @@ async fn attempt(
     };
     let hub = Arc::new(Hub::new(&kind));
     let observer = (parts.observer)(Arc::clone(&hub));
-    let writer = Writer::after_loss(kind, parts.retention, observer, lost);
-    let served = Served {
+    let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+    let served = ServedResource {
         cache: Arc::clone(writer.cache()),
         hub,
     };
     let tally = Arc::clone(&parts.tally).for_cache(served.clone(), filling.clone());
     let options = ReflectorOptions {
-        streaming: Streaming::Preferred,
+        streaming: StreamingLists::Preferred,
         page_len: PAGE_LEN,
         start_from: None,
         initial: InitialVersion::Latest,
     };
     let delay = parts.limits.coalesce_delay_max;
-    let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillTally>);
+    let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillRecorder>);
     let connections = tally.connections();
     let driver = Driver::new(
         Arc::clone(&parts.client),
-        Reading::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
-        Reflector::new(options)
+        ReadSpec::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
+        ReflectorMachine::new(options)
             .with_backoff(Backoff::brisk())
             .giving_up(),
         sink,
@@ -240,9 +241,9 @@ async fn attempt(
         }
     };
     match end {
-        DriverEnd::Gone => Outcome::Gone,
-        DriverEnd::WentBack => Outcome::WentBack,
-        DriverEnd::GivenUp(reason) => Outcome::GivenUp(label_of(reason)),
+        DriverEnd::Gone => FillOutcome::Gone,
+        DriverEnd::WentBack => FillOutcome::WentBack,
+        DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
     }
 }
 
@@ -260,25 +261,25 @@ const fn label_of(reason: GiveUp) -> GiveUpReason {
 }
 
 /// Asks until upstream tells how the resource's lists look, within the limits that hold for the driver too.
-async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, Outcome> {
+async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, FillOutcome> {
     let mut backoff = Backoff::brisk();
     let mut failures = Failures::default();
     let mut not_found = 0;
     loop {
         let error = match offer(parts).await {
             Ok(Some(kind)) => return Ok(kind),
-            Ok(None) => return Err(Outcome::OtherEncoding),
+            Ok(None) => return Err(FillOutcome::OtherEncoding),
             Err(error) => error,
         };
         if let ProbeError::Refused { code: 404, .. } = error {
             not_found += 1;
         }
         if not_found >= NOT_FOUND_MAX {
-            return Err(Outcome::Gone);
+            return Err(FillOutcome::Gone);
         }
         debug!(resource = %parts.resource.gvr, %error, "the resource cannot be read yet");
         if let Some(reason) = failures.add(&error.failure(), false) {
-            return Err(Outcome::GivenUp(label_of(reason)));
+            return Err(FillOutcome::GivenUp(label_of(reason)));
         }
         tokio::time::sleep(pause(&mut backoff)).await;
     }

@@ -15,15 +15,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::apiserver::faults::{Fault, Order};
+use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
-use crate::cache::{Dispatched, Event, Sequence};
-use crate::gateway::tally::Draining;
+use crate::cache::{DispatchOutcome, Event, Sequence};
+use crate::gateway::tally::DrainFlag;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr};
-use crate::upstream::cache_sink::{FillState, FillTally};
-use crate::upstream::client::{RequestBody, UpstreamSource};
+use crate::upstream::cache_sink::{FillRecorder, FillState};
+use crate::upstream::client::{ConnectSource, RequestBody};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,7 +40,7 @@ impl Observer for Fragile {
         through: Sequence,
         version: ResourceVersion,
         now: std::time::Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let is_fatal = |event: &Arc<Event>| event.object().key().to_string().ends_with(FATAL);
         assert!(!events.iter().any(is_fatal), "planted");
         self.0.dispatch(events, through, version, now)
@@ -66,7 +66,7 @@ async fn apiserver() -> Apiserver {
 }
 
 async fn connect(address: SocketAddr) -> Arc<Client> {
-    let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
+    let source = ConnectSource::url(&format!("http://{address}")).unwrap();
     Arc::new(Client::connect(source).await.unwrap())
 }
 
@@ -106,7 +106,7 @@ impl Stage {
         let client = connect(apiserver.address()).await;
         let metrics = Metrics::new().unwrap();
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
-        let tally = ResourceTally::new(&metrics, &key, Draining::default());
+        let tally = ResourceRecorder::new(&metrics, &key, DrainFlag::default());
         let mut parts = SlotParts {
             resource: DiscoveredResource {
                 gvr: key.gvr.clone(),
@@ -128,7 +128,7 @@ impl Stage {
         };
         adjust(&mut parts);
         let mut tasks = JoinSet::new();
-        let streams = Arc::new(StreamTally::new(&metrics, &key, Draining::default()));
+        let streams = Arc::new(StreamRecorder::new(&metrics, &key, DrainFlag::default()));
         let slot = Slot::start(parts, &mut tasks, streams);
         Self {
             apiserver,
@@ -144,15 +144,15 @@ impl Stage {
     }
 
     /// Waits for a state.
-    async fn comes_to(&self, holds: impl Fn(&Filling) -> bool) -> Filling {
+    async fn comes_to(&self, holds: impl Fn(&SlotState) -> bool) -> SlotState {
         let mut filling = self.slot.filling.subscribe();
         let came = tokio::time::timeout(PATIENCE, filling.wait_for(holds)).await;
         came.unwrap().unwrap().clone()
     }
 
-    async fn ready(&self) -> Served {
-        let is_ready = |state: &Filling| matches!(state, Filling::Ready(_));
-        let Filling::Ready(served) = self.comes_to(is_ready).await else {
+    async fn ready(&self) -> ServedResource {
+        let is_ready = |state: &SlotState| matches!(state, SlotState::Ready(_));
+        let SlotState::Ready(served) = self.comes_to(is_ready).await else {
             unreachable!("waited for this state")
         };
         served
@@ -171,7 +171,7 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
     let first = stage.ready().await;
     stage.create("harmless").await;
     stage.create(FATAL).await;
-    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Panicked));
+    let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Panicked));
     stage.comes_to(given_up).await;
     let closed = async {
         while !first.hub.is_closed() {
@@ -183,7 +183,7 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
     let second = stage.ready().await;
     assert!(!Arc::ptr_eq(&first.hub, &second.hub));
     assert_eq!(stage.given_up(GiveUpReason::Panicked), 1);
-    let names = |served: &Served| {
+    let names = |served: &ServedResource| {
         let snapshot = served.cache.snapshot().unwrap();
         let keys = snapshot.objects.iter();
         keys.map(|object| object.key().to_string())
@@ -199,13 +199,13 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
 #[tokio::test]
 async fn no_cache_is_begun_while_memory_is_short() {
     let stage = Stage::new(|parts| parts.limits.memory_max = 1).await;
-    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Memory));
+    let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Memory));
     stage.comes_to(given_up).await;
     assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
     assert_eq!(stage.slot.describe(), "forwarded: memory");
 }
 
-fn holds(served: &Served, key: &str) -> bool {
+fn holds(served: &ServedResource, key: &str) -> bool {
     let snapshot = served.cache.snapshot();
     snapshot.is_some_and(|snapshot| snapshot.objects.object(key).is_some())
 }
@@ -238,9 +238,9 @@ impl TwoHistories {
     }
 
     /// The cache that follows this one.
-    async fn after(&self, old: &Served) -> Served {
-        let is_new = |state: &Filling| matches!(state, Filling::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
-        let Filling::Ready(served) = self.stage.comes_to(is_new).await else {
+    async fn after(&self, old: &ServedResource) -> ServedResource {
+        let is_new = |state: &SlotState| matches!(state, SlotState::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
+        let SlotState::Ready(served) = self.stage.comes_to(is_new).await else {
             unreachable!("waited for this state")
         };
         assert!(old.hub.is_expired(), "its watchers are told to list again");
@@ -310,7 +310,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         oldest_age: Duration::ZERO,
     });
     let settled = stage.slot.settled(Duration::ZERO).await;
-    assert!(matches!(settled, Filling::Closed), "{settled:?}");
+    assert!(matches!(settled, SlotState::Closed), "{settled:?}");
 }
 
 /// A server that answers every request with an empty list in JSON, whatever was asked for.
@@ -334,7 +334,7 @@ async fn deaf() -> SocketAddr {
 #[tokio::test]
 async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
     let apiserver = apiserver().await;
-    let refused = Order {
+    let refused = FaultOrder {
         fault: Fault::Refuse {
             code: 403,
             retry_after_seconds: 1,
@@ -351,9 +351,10 @@ async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
         parts.encoding = Encoding::Protobuf;
     })
     .await;
-    let not_offered = |state: &Filling| matches!(state, Filling::OtherEncoding);
+    let not_offered = |state: &SlotState| matches!(state, SlotState::OtherEncoding);
     stage.comes_to(not_offered).await;
     server.send(apiserver.address()).unwrap();
-    let forbidden = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Forbidden));
+    let forbidden =
+        |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Forbidden));
     stage.comes_to(forbidden).await;
 }

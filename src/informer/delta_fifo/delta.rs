@@ -21,7 +21,7 @@ pub enum DeltaKind {
 
 /// What a delta is about.
 #[derive(Debug)]
-pub enum Subject<V> {
+pub enum DeltaSubject<V> {
     /// The state after the change; of a deletion the last one.
     Object(Arc<V>),
     /// Gone without its last state being seen (client-go's `DeletedFinalStateUnknown`).
@@ -33,7 +33,7 @@ pub enum Subject<V> {
     },
 }
 
-impl<V> Subject<V> {
+impl<V> DeltaSubject<V> {
     /// The newest state that is known.
     #[must_use]
     pub const fn object(&self) -> Option<&Arc<V>> {
@@ -44,7 +44,7 @@ impl<V> Subject<V> {
     }
 }
 
-impl<V> Clone for Subject<V> {
+impl<V> Clone for DeltaSubject<V> {
     fn clone(&self) -> Self {
         match self {
             Self::Object(object) => Self::Object(Arc::clone(object)),
@@ -62,7 +62,7 @@ pub struct Delta<V> {
     /// What happened.
     pub kind: DeltaKind,
     /// To what.
-    pub subject: Subject<V>,
+    pub subject: DeltaSubject<V>,
 }
 
 impl<V> Delta<V> {
@@ -71,7 +71,7 @@ impl<V> Delta<V> {
     pub const fn new(kind: DeltaKind, object: Arc<V>) -> Self {
         Self {
             kind,
-            subject: Subject::Object(object),
+            subject: DeltaSubject::Object(object),
         }
     }
 
@@ -82,7 +82,7 @@ impl<V> Delta<V> {
 
     /// Whether the last state is among what is not known.
     pub(super) const fn is_final_state_unknown(&self) -> bool {
-        matches!(self.subject, Subject::FinalStateUnknown { .. })
+        matches!(self.subject, DeltaSubject::FinalStateUnknown { .. })
     }
 }
 

@@ -8,7 +8,7 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Delta, DeltaKind, KnownObjects, Subject};
+use super::{Delta, DeltaKind, DeltaSubject, KnownObjects};
 use crate::resource::ObjectKey;
 
 /// Room that an empty queue keeps, in objects: what bursts of a usual watch need. More comes with lists, and goes with them.
@@ -17,7 +17,7 @@ const IDLE_ROOM: usize = 1_024;
 /// Mostly one at a time.
 type Deltas<V> = SmallVec<[Delta<V>; 1]>;
 
-pub(super) struct Pending<V> {
+pub(super) struct PendingDeltas<V> {
     /// Never empty lists.
     deltas: HashMap<ObjectKey, Deltas<V>, RandomState>,
     /// The keys of `deltas`, each once, in the order in which they came.
@@ -30,7 +30,7 @@ pub(super) struct Pending<V> {
     closed: bool,
 }
 
-impl<V> Default for Pending<V> {
+impl<V> Default for PendingDeltas<V> {
     fn default() -> Self {
         Self {
             deltas: HashMap::default(),
@@ -43,7 +43,7 @@ impl<V> Default for Pending<V> {
     }
 }
 
-impl<V> Pending<V> {
+impl<V> PendingDeltas<V> {
     pub(super) fn contains(&self, key: &ObjectKey) -> bool {
         self.deltas.contains_key(key)
     }
@@ -146,7 +146,7 @@ impl<V> Pending<V> {
     }
 
     fn vanish(&mut self, key: ObjectKey, last: Option<Arc<V>>) {
-        let subject = Subject::FinalStateUnknown {
+        let subject = DeltaSubject::FinalStateUnknown {
             key: key.clone(),
             last,
         };

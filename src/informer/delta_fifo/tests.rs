@@ -70,7 +70,7 @@ impl Rig {
         assert!(self.replace_some(items).is_empty());
     }
 
-    fn replace_some(&self, items: impl IntoIterator<Item = (&'static str, u32)>) -> Refused {
+    fn replace_some(&self, items: impl IntoIterator<Item = (&'static str, u32)>) -> KeylessObjects {
         let items = items.into_iter().map(|(name, version)| item(name, version));
         self.fifo.replace(items.collect()).unwrap()
     }
@@ -98,8 +98,8 @@ impl Rig {
 fn written(delta: &Delta<Item>) -> String {
     let version = delta.subject.object().map_or(0, |item| item.version);
     let unknown = match &delta.subject {
-        Subject::Object(_) => "",
-        Subject::FinalStateUnknown { .. } => "?",
+        DeltaSubject::Object(_) => "",
+        DeltaSubject::FinalStateUnknown { .. } => "?",
     };
     format!("{:?} {version}{unknown}", delta.kind)
 }

@@ -8,19 +8,19 @@ use crate::informer::{Cached, Notification};
 /// Passes on what concerns objects that pass a filter. An object that begins to pass is told as added, one that no longer
 /// passes as deleted in its last passing state, as by client-go's `FilteringResourceEventHandler`.
 #[derive(Clone, Debug)]
-pub struct Filtered<F, H> {
+pub struct FilteringHandler<F, H> {
     filter: F,
     handler: H,
 }
 
-impl<F, H> Filtered<F, H> {
+impl<F, H> FilteringHandler<F, H> {
     /// The filter is asked about each state of an object, so it should say the same of the same state every time.
     pub const fn new(filter: F, handler: H) -> Self {
         Self { filter, handler }
     }
 }
 
-impl<T, F, H> EventHandler<T> for Filtered<F, H>
+impl<T, F, H> EventHandler<T> for FilteringHandler<F, H>
 where
     F: Fn(&Cached<T>) -> bool + Send + Sync + 'static,
     H: EventHandler<T>,

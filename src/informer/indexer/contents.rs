@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::members::{ManySlots, Members};
+use super::members::{ManySlots, PostingSet};
 use super::names::Names;
 use super::pages::Pages;
 use super::postings::Postings;
@@ -10,9 +10,9 @@ use super::{IndexError, StoreSnapshot};
 use crate::resource::ObjectKey;
 
 /// Values that the index functions gave for one object, in the order of the indices; `None` where one panicked.
-pub(super) type Values = Vec<Option<Vec<String>>>;
+pub(super) type IndexValues = Vec<Option<Vec<String>>>;
 
-pub(super) struct Contents<V> {
+pub(super) struct IndexContents<V> {
     keys: Names<ObjectKey>,
     /// By the key's number.
     objects: Pages<Arc<V>>,
@@ -24,24 +24,24 @@ pub(super) struct Contents<V> {
 const LOCKED_LOOKUPS_MAX: usize = 256;
 
 /// What the lock has to be held for, of reading all that have one value.
-pub(super) enum Lookup<T> {
+pub(super) enum IndexerLookup<T> {
     Done(Vec<T>),
     /// A consistent copy to be read at leisure.
     Many(ManySlots, Pages<T>),
 }
 
-impl<T: Clone> Lookup<T> {
-    fn of(members: Option<&Members>, pages: &Pages<T>) -> Self {
+impl<T: Clone> IndexerLookup<T> {
+    fn of(members: Option<&PostingSet>, pages: &Pages<T>) -> Self {
         let found = |slots: &mut dyn Iterator<Item = &u32>| {
             slots.filter_map(|slot| pages.at(*slot).cloned()).collect()
         };
         match members {
             None => Self::Done(Vec::new()),
-            Some(Members::Few(slots)) => Self::Done(found(&mut slots.iter())),
-            Some(Members::Many(slots)) if slots.len() <= LOCKED_LOOKUPS_MAX => {
+            Some(PostingSet::Few(slots)) => Self::Done(found(&mut slots.iter())),
+            Some(PostingSet::Many(slots)) if slots.len() <= LOCKED_LOOKUPS_MAX => {
                 Self::Done(found(&mut slots.iter()))
             }
-            Some(Members::Many(slots)) => Self::Many(Arc::clone(slots), pages.clone()),
+            Some(PostingSet::Many(slots)) => Self::Many(Arc::clone(slots), pages.clone()),
         }
     }
 
@@ -56,7 +56,7 @@ impl<T: Clone> Lookup<T> {
     }
 }
 
-impl<V> Contents<V> {
+impl<V> IndexContents<V> {
     /// Without objects; with indices of these names.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
@@ -69,7 +69,12 @@ impl<V> Contents<V> {
         }
     }
 
-    pub(super) fn put(&mut self, key: ObjectKey, object: Arc<V>, values: Values) -> Option<Arc<V>> {
+    pub(super) fn put(
+        &mut self,
+        key: ObjectKey,
+        object: Arc<V>,
+        values: IndexValues,
+    ) -> Option<Arc<V>> {
         let slot = if let Some(slot) = self.keys.find(key.as_str()) {
             // Objects carry their keys: the old object's would stay in memory for the store alone.
             self.keys.refresh(slot, key);
@@ -133,18 +138,18 @@ impl<V> Contents<V> {
         &self,
         index: &str,
         value: &str,
-    ) -> Result<Lookup<Arc<V>>, IndexError> {
+    ) -> Result<IndexerLookup<Arc<V>>, IndexError> {
         let members = self.postings(index)?.members(value);
-        Ok(Lookup::of(members, &self.objects))
+        Ok(IndexerLookup::of(members, &self.objects))
     }
 
     pub(super) fn keys_with(
         &self,
         index: &str,
         value: &str,
-    ) -> Result<Lookup<ObjectKey>, IndexError> {
+    ) -> Result<IndexerLookup<ObjectKey>, IndexError> {
         let members = self.postings(index)?.members(value);
-        Ok(Lookup::of(members, self.keys.texts()))
+        Ok(IndexerLookup::of(members, self.keys.texts()))
     }
 
     pub(super) fn index_values(&self, index: &str) -> Result<Pages<Arc<str>>, IndexError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::IndexFn;
-use super::pointer::{Pointer, PointerError};
+use super::pointer::{JsonPointer, PointerError};
 use crate::informer::{Cached, Raw};
 
 /// The name under which [`Lister`](crate::informer::Lister) looks for the index over namespaces, as client-go's listers do.
@@ -37,7 +37,7 @@ pub fn index_by_label<T>(key: &str) -> IndexFn<Cached<T>> {
 /// # Errors
 /// The pointer is malformed.
 pub fn index_by_pointer(pointer: &str) -> Result<IndexFn<Cached<Raw>>, PointerError> {
-    let pointer = Pointer::parse(pointer)?;
+    let pointer = JsonPointer::parse(pointer)?;
     Ok(index_by(move |object: &Cached<Raw>| {
         pointer.text_in(object.bytes())
     }))

@@ -12,19 +12,19 @@ const FEW_MAX: usize = 16;
 pub(super) type ManySlots = Arc<HashSet<u32, RandomState>>;
 
 #[derive(Debug)]
-pub(super) enum Members {
+pub(super) enum PostingSet {
     Few(SmallVec<[u32; 4]>),
     /// Copied by a change while a reader walks it: of numbers only, so a memory copy.
     Many(ManySlots),
 }
 
-impl Default for Members {
+impl Default for PostingSet {
     fn default() -> Self {
         Self::Few(SmallVec::new())
     }
 }
 
-impl Members {
+impl PostingSet {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Few(slots) => slots.is_empty(),

@@ -12,14 +12,14 @@ use super::pages::Pages;
 #[derive(Debug)]
 pub(super) struct Names<K> {
     hasher: RandomState,
-    places: HashTable<Place>,
+    places: HashTable<NameSlot>,
     texts: Pages<K>,
     free: Vec<u32>,
 }
 
 /// Keeps its hash, so that a table that grows looks at no text.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct NameSlot {
     hash: u32,
     number: u32,
 }
@@ -41,7 +41,7 @@ impl<K: Borrow<str> + Clone> Names<K> {
 
     pub(super) fn find(&self, text: &str) -> Option<u32> {
         let hash = self.hash(text);
-        let is_it = |place: &Place| place.hash == hash && self.is_at(place.number, text);
+        let is_it = |place: &NameSlot| place.hash == hash && self.is_at(place.number, text);
         let place = self.places.find(widened(hash), is_it)?;
         Some(place.number)
     }
@@ -69,7 +69,7 @@ impl<K: Borrow<str> + Clone> Names<K> {
             u32::try_from(self.places.len()).expect("fewer texts than fit into memory")
         });
         self.texts.set(number, Some(text));
-        let place = Place { hash, number };
+        let place = NameSlot { hash, number };
         self.places
             .insert_unique(widened(hash), place, |place| widened(place.hash));
         number

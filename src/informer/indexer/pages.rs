@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// Slots per page. With 100,000 slots the list of pages and a page are about as long, so that neither is dear to copy.
 const PAGE_LEN: usize = 256;
 
-type Page<T> = [Option<T>; PAGE_LEN];
+type SlotPage<T> = [Option<T>; PAGE_LEN];
 
 #[derive(Debug)]
 pub(super) struct Pages<T> {
-    pages: Arc<Vec<Arc<Page<T>>>>,
+    pages: Arc<Vec<Arc<SlotPage<T>>>>,
 }
 
 const fn place(slot: u32) -> (usize, usize) {

@@ -11,9 +11,9 @@ pub struct PointerError(Box<str>);
 
 /// A JSON pointer, RFC 6901.
 #[derive(Debug)]
-pub(super) struct Pointer(Vec<Box<str>>);
+pub(super) struct JsonPointer(Vec<Box<str>>);
 
-impl Pointer {
+impl JsonPointer {
     pub(super) fn parse(text: &str) -> Result<Self, PointerError> {
         let fault = || PointerError(text.into());
         let Some((before, rest)) = text.split_once('/') else {
@@ -34,7 +34,7 @@ impl Pointer {
     /// The text, number or boolean that stands there.
     pub(super) fn text_in(&self, json: &[u8]) -> Option<String> {
         let mut json = serde_json::Deserializer::from_slice(json);
-        Way(&self.0).deserialize(&mut json).ok().flatten()
+        PointerRest(&self.0).deserialize(&mut json).ok().flatten()
     }
 }
 
@@ -56,16 +56,16 @@ fn unescaped(segment: &str) -> Option<Box<str>> {
 
 /// What is left of the way.
 #[derive(Clone, Copy)]
-struct Way<'a>(&'a [Box<str>]);
+struct PointerRest<'a>(&'a [Box<str>]);
 
-impl Way<'_> {
+impl PointerRest<'_> {
     /// A value that is not looked into, if the way ends here.
     fn end(self, text: impl ToString) -> Option<String> {
         self.0.is_empty().then(|| text.to_string())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Way<'_> {
+impl<'de> DeserializeSeed<'de> for PointerRest<'_> {
     type Value = Option<String>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -73,7 +73,7 @@ impl<'de> DeserializeSeed<'de> for Way<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Way<'_> {
+impl<'de> Visitor<'de> for PointerRest<'_> {
     type Value = Option<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,9 +82,11 @@ impl<'de> Visitor<'de> for Way<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(is_on_way) = map.next_key_seed(Is(self.0.first().map(|name| &**name)))? {
+        while let Some(is_on_way) =
+            map.next_key_seed(FieldNameSeed(self.0.first().map(|name| &**name)))?
+        {
             if is_on_way {
-                found = map.next_value_seed(Way(&self.0[1..]))?;
+                found = map.next_value_seed(PointerRest(&self.0[1..]))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -97,7 +99,7 @@ impl<'de> Visitor<'de> for Way<'_> {
         let mut found = None;
         for index in 0_usize.. {
             if Some(index) == wanted {
-                let Some(value) = items.next_element_seed(Way(&self.0[1..]))? else {
+                let Some(value) = items.next_element_seed(PointerRest(&self.0[1..]))? else {
                     break;
                 };
                 found = value;
@@ -134,9 +136,9 @@ impl<'de> Visitor<'de> for Way<'_> {
 }
 
 /// Whether a field has this name.
-struct Is<'a>(Option<&'a str>);
+struct FieldNameSeed<'a>(Option<&'a str>);
 
-impl<'de> DeserializeSeed<'de> for Is<'_> {
+impl<'de> DeserializeSeed<'de> for FieldNameSeed<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
@@ -144,7 +146,7 @@ impl<'de> DeserializeSeed<'de> for Is<'_> {
     }
 }
 
-impl Visitor<'_> for Is<'_> {
+impl Visitor<'_> for FieldNameSeed<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

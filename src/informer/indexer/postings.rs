@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::members::Members;
+use super::members::PostingSet;
 use super::names::Names;
 
 /// Stands for an object without a value.
@@ -20,7 +20,7 @@ type Numbers = SmallVec<[u32; 2]>;
 pub(super) struct Postings {
     values: Names<Arc<str>>,
     /// By the value's number. Only free numbers have no members.
-    members: Vec<Members>,
+    members: Vec<PostingSet>,
     /// By the object's slot: its value's number. Four bytes per object, since most indices give one value to each.
     value_of: Vec<u32>,
     /// By the object's slot, where there is more than one.
@@ -65,7 +65,7 @@ impl Postings {
         }
         let number = self.values.insert(value.into());
         if number as usize == self.members.len() {
-            self.members.push(Members::default());
+            self.members.push(PostingSet::default());
         }
         number
     }
@@ -107,7 +107,7 @@ impl Postings {
     }
 
     /// The slots of the objects that have a value.
-    pub(super) fn members(&self, value: &str) -> Option<&Members> {
+    pub(super) fn members(&self, value: &str) -> Option<&PostingSet> {
         self.members.get(self.values.find(value)? as usize)
     }
 

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::crew::Crew;
-use super::listener::{Ended, Listener};
-use super::queue::Discarded;
+use super::crew::HandlerPool;
+use super::listener::{Listener, ListenerRemains};
+use super::queue::QueueRemains;
 use crate::informer::{Cached, Notification};
 
 /// What remains to be done for one listener.
@@ -19,7 +19,7 @@ pub(in crate::informer) enum FollowUp<T> {
     Wake(Waker),
     /// All of the initial list is behind it.
     Synced,
-    Ended(Ended<T>),
+    Ended(ListenerRemains<T>),
 }
 
 impl<T: Send + Sync + 'static> FollowUp<T> {
@@ -35,18 +35,18 @@ impl<T: Send + Sync + 'static> FollowUp<T> {
 }
 
 /// What remains to be done for many listeners. It is done when this is dropped, so make it before taking a lock.
-pub(in crate::informer) struct AfterUnlock<T: Send + Sync + 'static> {
-    crew: Crew<Listener<T>>,
+pub(in crate::informer) struct DeferredWork<T: Send + Sync + 'static> {
+    crew: HandlerPool<Listener<T>>,
     ready: Vec<Arc<Listener<T>>>,
     wakers: Vec<Waker>,
     others: Vec<(Arc<Listener<T>>, FollowUp<T>)>,
-    discarded: Vec<Discarded<T>>,
+    discarded: Vec<QueueRemains<T>>,
     told: Vec<Notification<T>>,
     objects: Vec<Arc<Cached<T>>>,
 }
 
-impl<T: Send + Sync + 'static> AfterUnlock<T> {
-    pub(super) const fn new(crew: Crew<Listener<T>>) -> Self {
+impl<T: Send + Sync + 'static> DeferredWork<T> {
+    pub(super) const fn new(crew: HandlerPool<Listener<T>>) -> Self {
         Self {
             crew,
             ready: Vec::new(),
@@ -69,7 +69,7 @@ impl<T: Send + Sync + 'static> AfterUnlock<T> {
         }
     }
 
-    pub(super) fn discard(&mut self, discarded: Discarded<T>) {
+    pub(super) fn discard(&mut self, discarded: QueueRemains<T>) {
         if !discarded.is_empty() {
             self.discarded.push(discarded);
         }
@@ -86,7 +86,7 @@ impl<T: Send + Sync + 'static> AfterUnlock<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for AfterUnlock<T> {
+impl<T: Send + Sync + 'static> Drop for DeferredWork<T> {
     fn drop(&mut self) {
         if !self.ready.is_empty() {
             self.crew.serve(self.ready.drain(..));
@@ -97,7 +97,7 @@ impl<T: Send + Sync + 'static> Drop for AfterUnlock<T> {
         for (listener, follow_up) in self.others.drain(..) {
             follow_up.finish(&listener);
         }
-        self.discarded.drain(..).for_each(Discarded::drop_each);
+        self.discarded.drain(..).for_each(QueueRemains::drop_each);
         drop_each(self.told.drain(..));
         drop_each(self.objects.drain(..));
     }

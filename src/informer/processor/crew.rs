@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::roster::{Call, Look, Roster, WorkerId};
+use super::roster::{Scheduler, StartOrder, WatchdogAction, WorkerId};
 
 /// Between two looks of the standby. Long enough that handlers which do not block are rarely found overdue; short enough
 /// that nobody notices being behind one that does.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Somebody who has something waiting.
-pub(super) trait Serve: Send + Sync + 'static {
+pub(super) trait PoolTask: Send + Sync + 'static {
     /// What a worker keeps for the next one, so that serving allocates nothing.
     type Batch: Default + Send;
 
@@ -26,26 +26,26 @@ pub(super) trait Serve: Send + Sync + 'static {
 
 /// The workers. Clones are the same crew.
 #[derive(Debug)]
-pub(super) struct Crew<S> {
-    shared: Arc<Shared<S>>,
+pub(super) struct HandlerPool<S> {
+    shared: Arc<PoolState<S>>,
 }
 
 #[derive(Debug)]
-struct Shared<S> {
+struct PoolState<S> {
     runtime: Handle,
-    roster: Mutex<Roster<Arc<S>>>,
+    roster: Mutex<Scheduler<Arc<S>>>,
     idle: Notify,
 }
 
-impl<S: Serve> Crew<S> {
+impl<S: PoolTask> HandlerPool<S> {
     /// Nobody works until there is something to do.
     pub(super) fn new(runtime: Handle) -> Self {
         // Two at least: then a handler that blocks does not stop the others even until the first look.
         let width = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 runtime,
-                roster: Mutex::new(Roster::new(width)),
+                roster: Mutex::new(Scheduler::new(width)),
                 idle: Notify::new(),
             }),
         }
@@ -69,17 +69,17 @@ impl<S: Serve> Crew<S> {
     }
 }
 
-impl<S: Serve> Shared<S> {
-    fn locked(&self) -> MutexGuard<'_, Roster<Arc<S>>> {
+impl<S: PoolTask> PoolState<S> {
+    fn locked(&self) -> MutexGuard<'_, Scheduler<Arc<S>>> {
         // Nothing of a handler's runs under this lock.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(self: &Arc<Self>, call: Call) {
+    fn answer(self: &Arc<Self>, call: StartOrder) {
         match call {
-            Call::Nobody => {}
-            Call::Worker => self.start_workers(1),
-            Call::Standby => {
+            StartOrder::Nobody => {}
+            StartOrder::Worker => self.start_workers(1),
+            StartOrder::Standby => {
                 let shared = Arc::clone(self);
                 self.runtime.spawn_blocking(move || shared.stand_by());
             }
@@ -95,7 +95,7 @@ impl<S: Serve> Shared<S> {
 
     fn work(self: Arc<Self>) {
         let worker = self.locked().begin();
-        let place = Place {
+        let place = WorkerSlot {
             shared: &self,
             worker,
         };
@@ -121,8 +121,8 @@ impl<S: Serve> Shared<S> {
             std::thread::park_timeout(LOOK_EVERY);
             let look = self.locked().look();
             match look {
-                Look::Start(count) => self.start_workers(count),
-                Look::End => break,
+                WatchdogAction::Start(count) => self.start_workers(count),
+                WatchdogAction::End => break,
             }
         }
         self.idle.notify_waiters();
@@ -130,19 +130,19 @@ impl<S: Serve> Shared<S> {
 }
 
 /// A worker's place, left also if something panics.
-struct Place<'a, S: Serve> {
-    shared: &'a Shared<S>,
+struct WorkerSlot<'a, S: PoolTask> {
+    shared: &'a PoolState<S>,
     worker: WorkerId,
 }
 
-impl<S: Serve> Drop for Place<'_, S> {
+impl<S: PoolTask> Drop for WorkerSlot<'_, S> {
     fn drop(&mut self) {
         self.shared.locked().end(self.worker);
         self.shared.idle.notify_waiters();
     }
 }
 
-impl<S> Clone for Crew<S> {
+impl<S> Clone for HandlerPool<S> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),

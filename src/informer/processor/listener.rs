@@ -10,8 +10,8 @@ use std::task::{Context, Waker};
 use tokio::sync::{Notify, watch};
 
 use super::after_unlock::{FollowUp, drop_each, quietly};
-use super::crew::Serve;
-use super::queue::{Discarded, Overflowed, Present, Queue};
+use super::crew::PoolTask;
+use super::queue::{InitialState, NotificationQueue, QueueOverflow, QueueRemains};
 use crate::informer::{EventHandler, HandlerOptions, Notification, Overflow};
 use crate::resource::ObjectKey;
 
@@ -60,7 +60,7 @@ pub struct HandlerCounts {
 }
 
 /// What all recipients of a processor share.
-pub(super) struct Shared {
+pub(super) struct ListenerContext {
     pub(super) on_panic: PanicHook,
     pub(super) panics: Mutex<u64>,
     /// A queue with [`Overflow::Block`] is below its bound again.
@@ -69,7 +69,7 @@ pub(super) struct Shared {
 
 /// How far a recipient has come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct RecipientProgress {
     /// All of the initial list is behind it.
     pub(super) synced: bool,
     /// It is told nothing new.
@@ -86,7 +86,7 @@ enum Recipient<T> {
 }
 
 /// What a stream took.
-pub(in crate::informer) struct Taken {
+pub(in crate::informer) struct TakenBatch {
     /// Behind so many of the notifications, all of the initial list is behind the stream.
     pub(in crate::informer) synced_at: Option<usize>,
     /// Whether more will come.
@@ -94,9 +94,9 @@ pub(in crate::informer) struct Taken {
 }
 
 /// What an ended listener leaves behind.
-pub(in crate::informer) struct Ended<T> {
+pub(in crate::informer) struct ListenerRemains<T> {
     recipient: Recipient<T>,
-    queue: Discarded<T>,
+    queue: QueueRemains<T>,
     /// No call of it runs.
     quiet: bool,
 }
@@ -105,15 +105,15 @@ pub(in crate::informer) struct Ended<T> {
 pub(in crate::informer) struct Listener<T> {
     name: Arc<str>,
     overflow: Overflow,
-    shared: Arc<Shared>,
+    shared: Arc<ListenerContext>,
     /// Also looked at between two calls, without the lock.
     ended: OnceLock<HandlerEnd>,
-    progress: watch::Sender<Progress>,
-    state: Mutex<State<T>>,
+    progress: watch::Sender<RecipientProgress>,
+    state: Mutex<ListenerState<T>>,
 }
 
-struct State<T> {
-    queue: Queue<T>,
+struct ListenerState<T> {
+    queue: NotificationQueue<T>,
     recipient: Recipient<T>,
     /// With the crew: waiting for a worker or served by one.
     busy: bool,
@@ -123,7 +123,7 @@ struct State<T> {
     counts: HandlerCounts,
 }
 
-impl<T> State<T> {
+impl<T> ListenerState<T> {
     /// Something waits that did not.
     fn wake(&mut self) -> FollowUp<T> {
         match &mut self.recipient {
@@ -148,16 +148,16 @@ impl<T: Send + Sync + 'static> Listener<T> {
     pub(super) fn of_callbacks(
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        present: InitialState<T>,
+        shared: Arc<ListenerContext>,
     ) -> Self {
         Self::new(Recipient::Callbacks(handler), options, present, shared)
     }
 
     pub(super) fn of_stream(
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        present: InitialState<T>,
+        shared: Arc<ListenerContext>,
     ) -> Self {
         Self::new(Recipient::Stream(None), options, present, shared)
     }
@@ -165,8 +165,8 @@ impl<T: Send + Sync + 'static> Listener<T> {
     fn new(
         recipient: Recipient<T>,
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        present: InitialState<T>,
+        shared: Arc<ListenerContext>,
     ) -> Self {
         Self {
             name: options.name,
@@ -174,8 +174,8 @@ impl<T: Send + Sync + 'static> Listener<T> {
             shared,
             ended: OnceLock::new(),
             progress: watch::Sender::default(),
-            state: Mutex::new(State {
-                queue: Queue::new(present, options.queue_len_max, options.overflow),
+            state: Mutex::new(ListenerState {
+                queue: NotificationQueue::new(present, options.queue_len_max, options.overflow),
                 recipient,
                 busy: false,
                 in_hand: 0,
@@ -185,21 +185,21 @@ impl<T: Send + Sync + 'static> Listener<T> {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, State<T>> {
+    fn locked(&self) -> MutexGuard<'_, ListenerState<T>> {
         // No callback runs under the lock, and a queue is whole between its operations.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues the changes. Afterwards the recipient may have ended, if that is its policy.
-    pub(super) fn push(&self, changes: &[Notification<T>]) -> (FollowUp<T>, Discarded<T>) {
+    pub(super) fn push(&self, changes: &[Notification<T>]) -> (FollowUp<T>, QueueRemains<T>) {
         let mut state = self.locked();
         if state.closed || self.ended().is_some() {
-            return (FollowUp::Nothing, Discarded::default());
+            return (FollowUp::Nothing, QueueRemains::default());
         }
         for change in changes {
-            if let Err(Overflowed) = state.queue.push(change.clone()) {
+            if let Err(QueueOverflow) = state.queue.push(change.clone()) {
                 drop(state);
-                return (self.end(HandlerEnd::Overflowed), Discarded::default());
+                return (self.end(HandlerEnd::Overflowed), QueueRemains::default());
             }
         }
         (state.wake(), state.queue.discarded())
@@ -248,7 +248,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
             return FollowUp::Nothing;
         }
         state.counts.dropped += state.queue.len() as u64;
-        FollowUp::Ended(Ended {
+        FollowUp::Ended(ListenerRemains {
             queue: state.queue.clear(),
             recipient: std::mem::replace(&mut state.recipient, Recipient::Gone),
             quiet: !state.busy,
@@ -256,8 +256,8 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 
     /// Tells who waits for the end, and drops what is left. No lock is held.
-    pub(super) fn announce_end(&self, ended: Ended<T>) {
-        let Ended {
+    pub(super) fn announce_end(&self, ended: ListenerRemains<T>) {
+        let ListenerRemains {
             recipient,
             queue,
             quiet,
@@ -316,7 +316,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         }
     }
 
-    pub(super) fn progress(&self) -> watch::Receiver<Progress> {
+    pub(super) fn progress(&self) -> watch::Receiver<RecipientProgress> {
         self.progress.subscribe()
     }
 
@@ -335,7 +335,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         &self,
         context: &Context<'_>,
         batch: &mut VecDeque<Notification<T>>,
-    ) -> Taken {
+    ) -> TakenBatch {
         // Wakers are the user's, so this one is cloned, and its predecessor dropped, outside of the lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.locked();
@@ -353,7 +353,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         if !open {
             self.end(HandlerEnd::ShutDown).finish(self);
         }
-        Taken { synced_at, open }
+        TakenBatch { synced_at, open }
     }
 
     /// Takes the next notifications for callbacks. None if there is nothing left to do.
@@ -426,7 +426,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Serve for Listener<T> {
+impl<T: Send + Sync + 'static> PoolTask for Listener<T> {
     type Batch = VecDeque<Notification<T>>;
 
     fn serve(&self, batch: &mut Self::Batch) -> bool {
@@ -456,7 +456,7 @@ impl<T: Send + Sync + 'static> Serve for Listener<T> {
     }
 }
 
-impl Shared {
+impl ListenerContext {
     pub(super) fn new(on_panic: PanicHook) -> Self {
         Self {
             on_panic,

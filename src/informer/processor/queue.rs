@@ -19,12 +19,12 @@ use crate::resource::ObjectKey;
 const ROOM_KEPT: usize = 256;
 
 /// The state that a late handler begins with: told lazily, so that it costs what the iterator holds and nothing per object.
-pub struct Present<T> {
+pub struct InitialState<T> {
     objects: Box<dyn Iterator<Item = Arc<Cached<T>>> + Send>,
     len: usize,
 }
 
-impl<T: Send + Sync + 'static> Present<T> {
+impl<T: Send + Sync + 'static> InitialState<T> {
     /// The objects of a snapshot, and how many there are; of none, none are asked for.
     pub fn new(len: usize, objects: impl Iterator<Item = Arc<Cached<T>>> + Send + 'static) -> Self {
         let objects = Box::new(objects);
@@ -38,13 +38,13 @@ impl<T: Send + Sync + 'static> Present<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> From<Vec<Arc<Cached<T>>>> for Present<T> {
+impl<T: Send + Sync + 'static> From<Vec<Arc<Cached<T>>>> for InitialState<T> {
     fn from(objects: Vec<Arc<Cached<T>>>) -> Self {
         Self::new(objects.len(), objects.into_iter())
     }
 }
 
-impl<T> fmt::Debug for Present<T> {
+impl<T> fmt::Debug for InitialState<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Present")
             .field("len", &self.len)
@@ -54,15 +54,15 @@ impl<T> fmt::Debug for Present<T> {
 
 /// The queue may hold no more, and its policy is to give up then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overflowed;
+pub(super) struct QueueOverflow;
 
 /// What a queue needs no longer: for its owner to drop where no lock is held, because an object's destructor is the user's.
-pub(in crate::informer) struct Discarded<T> {
-    present: Option<Present<T>>,
+pub(in crate::informer) struct QueueRemains<T> {
+    present: Option<InitialState<T>>,
     changes: VecDeque<Notification<T>>,
 }
 
-impl<T> Discarded<T> {
+impl<T> QueueRemains<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_none() && self.changes.is_empty()
     }
@@ -73,7 +73,7 @@ impl<T> Discarded<T> {
     }
 }
 
-impl<T> Default for Discarded<T> {
+impl<T> Default for QueueRemains<T> {
     fn default() -> Self {
         Self {
             present: None,
@@ -94,8 +94,8 @@ enum InitialListEnd {
 }
 
 /// Takes every change at the end, gives them in order at the front.
-pub(super) struct Queue<T> {
-    present: Option<Present<T>>,
+pub(super) struct NotificationQueue<T> {
+    present: Option<InitialState<T>>,
     changes: VecDeque<Notification<T>>,
     /// How many of `changes` tell the initial list, which counts against no bound.
     initial_len: usize,
@@ -107,12 +107,12 @@ pub(super) struct Queue<T> {
     merge_at: usize,
     merged: u64,
     /// Merged away, or read to its end.
-    discarded: Discarded<T>,
+    discarded: QueueRemains<T>,
 }
 
-impl<T> Queue<T> {
+impl<T> NotificationQueue<T> {
     /// `len_max` is at least 1.
-    pub(super) fn new(present: Present<T>, len_max: usize, overflow: Overflow) -> Self {
+    pub(super) fn new(present: InitialState<T>, len_max: usize, overflow: Overflow) -> Self {
         Self {
             present: (present.len > 0).then_some(present),
             changes: VecDeque::new(),
@@ -122,19 +122,19 @@ impl<T> Queue<T> {
             len_max,
             merge_at: 0,
             merged: 0,
-            discarded: Discarded::default(),
+            discarded: QueueRemains::default(),
         }
     }
 
     /// With `Merge` the queue holds at most `len_max` changes beside the initial list, or twice as many as there are objects
     /// that were listed or changed since it was last empty. With `Block` it may grow beyond by what its owner distributes at
     /// once.
-    pub(super) fn push(&mut self, change: Notification<T>) -> Result<(), Overflowed> {
+    pub(super) fn push(&mut self, change: Notification<T>) -> Result<(), QueueOverflow> {
         let is_initial = is_initial(&change);
         if self.is_full() && !is_initial {
             match self.overflow {
                 Overflow::Merge if self.changes.len() >= self.merge_at => self.merge(),
-                Overflow::Remove => return Err(Overflowed),
+                Overflow::Remove => return Err(QueueOverflow),
                 Overflow::Merge | Overflow::Block => {}
             }
         }
@@ -197,7 +197,7 @@ impl<T> Queue<T> {
 
     /// Empties the queue.
     #[must_use]
-    pub(super) fn clear(&mut self) -> Discarded<T> {
+    pub(super) fn clear(&mut self) -> QueueRemains<T> {
         let mut discarded = self.discarded();
         // Else the present state was read to its end.
         discarded.present = self.present.take().or(discarded.present);
@@ -208,7 +208,7 @@ impl<T> Queue<T> {
 
     /// What was needed until now.
     #[must_use]
-    pub(super) fn discarded(&mut self) -> Discarded<T> {
+    pub(super) fn discarded(&mut self) -> QueueRemains<T> {
         mem::take(&mut self.discarded)
     }
 

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::Inner;
+use super::ProcessorState;
 use super::listener::{HandlerCounts, HandlerEnd, Listener};
 
 /// A handler's place at an informer. Clones are the same place; dropping them changes nothing: only
 /// [`Registration::remove`] removes the handler.
 pub struct Registration<T: Send + Sync + 'static> {
     pub(super) listener: Arc<Listener<T>>,
-    pub(super) processor: Weak<Inner<T>>,
+    pub(super) processor: Weak<ProcessorState<T>>,
 }
 
 impl<T: Send + Sync + 'static> Registration<T> {

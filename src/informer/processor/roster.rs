@@ -17,7 +17,7 @@ const WIDTH_MAX: usize = 64;
 
 /// How long a worker has been with its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stay {
+enum WorkerAge {
     /// The standby has not looked since.
     Fresh,
     /// It has, once.
@@ -28,7 +28,7 @@ enum Stay {
 
 /// Who must be started, by whoever is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum StartOrder {
     Nobody,
     Worker,
     Standby,
@@ -36,7 +36,7 @@ pub(super) enum Call {
 
 /// What the standby does after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum WatchdogAction {
     /// Starts so many workers and looks again.
     Start(usize),
     /// Ends: nothing is ready.
@@ -49,9 +49,9 @@ pub(super) struct WorkerId(u64);
 
 /// Handlers that wait for a worker, and the workers.
 #[derive(Debug)]
-pub(super) struct Roster<L> {
+pub(super) struct Scheduler<L> {
     ready: VecDeque<L>,
-    workers: HashMap<WorkerId, Stay, RandomState>,
+    workers: HashMap<WorkerId, WorkerAge, RandomState>,
     last_worker: u64,
     overdue: usize,
     starting: usize,
@@ -61,7 +61,7 @@ pub(super) struct Roster<L> {
     width_min: usize,
 }
 
-impl<L> Roster<L> {
+impl<L> Scheduler<L> {
     /// `width_min` workers, at least 1, serve handlers that do not block.
     pub(super) fn new(width_min: usize) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<L> Roster<L> {
     }
 
     /// Handlers have something waiting.
-    pub(super) fn push(&mut self, ready: impl IntoIterator<Item = L>) -> Call {
+    pub(super) fn push(&mut self, ready: impl IntoIterator<Item = L>) -> StartOrder {
         self.ready.extend(ready);
         self.call()
     }
@@ -87,14 +87,14 @@ impl<L> Roster<L> {
         self.starting = self.starting.saturating_sub(1);
         self.last_worker += 1;
         let worker = WorkerId(self.last_worker);
-        self.workers.insert(worker, Stay::Fresh);
+        self.workers.insert(worker, WorkerAge::Fresh);
         worker
     }
 
     /// A worker is done with its handler, which may have more waiting, or has begun: whom it serves next. None if it ends.
-    pub(super) fn next(&mut self, worker: WorkerId, again: Option<L>) -> (Option<L>, Call) {
+    pub(super) fn next(&mut self, worker: WorkerId, again: Option<L>) -> (Option<L>, StartOrder) {
         self.ready.extend(again);
-        let counted = usize::from(self.stay(worker) != Some(Stay::Overdue));
+        let counted = usize::from(self.stay(worker) != Some(WorkerAge::Overdue));
         let others = self.active().saturating_sub(counted);
         let next = if others < self.width {
             self.ready.pop_front()
@@ -102,7 +102,7 @@ impl<L> Roster<L> {
             None
         };
         if next.is_some() {
-            self.set_stay(worker, Stay::Fresh);
+            self.set_stay(worker, WorkerAge::Fresh);
         } else {
             self.end(worker);
         }
@@ -112,26 +112,26 @@ impl<L> Roster<L> {
     /// A worker ends; of one that has ended already nothing.
     pub(super) fn end(&mut self, worker: WorkerId) {
         if let Some(stay) = self.workers.remove(&worker) {
-            self.overdue -= usize::from(stay == Stay::Overdue);
+            self.overdue -= usize::from(stay == WorkerAge::Overdue);
         }
     }
 
     /// The standby looks.
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn look(&mut self) -> WatchdogAction {
         if self.ready.is_empty() {
             self.standby = false;
             self.width = self.width_min;
-            return Look::End;
+            return WatchdogAction::End;
         }
         let mut newly_overdue = 0;
         for stay in self.workers.values_mut() {
             *stay = match stay {
-                Stay::Fresh => Stay::Seen,
-                Stay::Seen => {
+                WorkerAge::Fresh => WorkerAge::Seen,
+                WorkerAge::Seen => {
                     newly_overdue += 1;
-                    Stay::Overdue
+                    WorkerAge::Overdue
                 }
-                Stay::Overdue => Stay::Overdue,
+                WorkerAge::Overdue => WorkerAge::Overdue,
             };
         }
         self.overdue += newly_overdue;
@@ -141,7 +141,7 @@ impl<L> Roster<L> {
         let missing = self.width.saturating_sub(self.active());
         let starting = missing.min(self.ready.len());
         self.starting += starting;
-        Look::Start(starting)
+        WatchdogAction::Start(starting)
     }
 
     /// Whether nobody works, nor is about to.
@@ -154,29 +154,29 @@ impl<L> Roster<L> {
         self.workers.len() - self.overdue + self.starting
     }
 
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> StartOrder {
         if self.ready.is_empty() {
-            Call::Nobody
+            StartOrder::Nobody
         } else if self.active() < self.width {
             self.starting += 1;
-            Call::Worker
+            StartOrder::Worker
         } else if self.standby {
-            Call::Nobody
+            StartOrder::Nobody
         } else {
             self.standby = true;
-            Call::Standby
+            StartOrder::Standby
         }
     }
 
-    fn stay(&self, worker: WorkerId) -> Option<Stay> {
+    fn stay(&self, worker: WorkerId) -> Option<WorkerAge> {
         self.workers.get(&worker).copied()
     }
 
-    fn set_stay(&mut self, worker: WorkerId, now: Stay) {
+    fn set_stay(&mut self, worker: WorkerId, now: WorkerAge) {
         if let Some(stay) = self.workers.get_mut(&worker) {
-            self.overdue -= usize::from(*stay == Stay::Overdue);
+            self.overdue -= usize::from(*stay == WorkerAge::Overdue);
             *stay = now;
-            self.overdue += usize::from(now == Stay::Overdue);
+            self.overdue += usize::from(now == WorkerAge::Overdue);
         }
     }
 }

@@ -51,7 +51,11 @@ impl Scene {
         }
     }
 
-    fn add(&self, options: HandlerOptions, present: Present<u64>) -> (Registration<u64>, Told) {
+    fn add(
+        &self,
+        options: HandlerOptions,
+        present: InitialState<u64>,
+    ) -> (Registration<u64>, Told) {
         let (sender, told) = bounded(self.room);
         let handler = move |change: &Notification<u64>| {
             // The test may have ended.
@@ -68,13 +72,13 @@ impl Scene {
         options: HandlerOptions,
         handler: impl Fn(&Notification<u64>) + Send + Sync + 'static,
     ) -> Registration<u64> {
-        let present = Present::nothing();
+        let present = InitialState::nothing();
         self.processor
             .add(Arc::new(handler), options, present, now())
     }
 
     /// A handler that waits in each call.
-    fn add_gated(&self, options: HandlerOptions, present: Present<u64>) -> Gated {
+    fn add_gated(&self, options: HandlerOptions, present: InitialState<u64>) -> Gated {
         let (entering, entered) = bounded(self.room);
         let (release, gate) = bounded::<()>(self.room);
         let handler = move |change: &Notification<u64>| {
@@ -151,7 +155,7 @@ fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
 #[test]
 fn every_handler_is_told_of_each_change_in_order() {
     let scene = Scene::new();
-    let handlers = [(); 3].map(|()| scene.add(plain(), Present::nothing()));
+    let handlers = [(); 3].map(|()| scene.add(plain(), InitialState::nothing()));
     scene.processor.distribute(added("a", 1));
     let more = [updated("a", 1, 2), added("b", 3), deleted("a", 2, 4)];
     scene.processor.distribute_all(&more);
@@ -220,7 +224,7 @@ fn handlers_that_join_while_changes_are_told_miss_none_and_hear_none_twice() {
 #[test]
 fn a_handler_has_synced_when_the_call_for_the_last_of_the_initial_list_has_returned() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene
         .processor
         .distribute_all(&[initial("a", 1), initial("b", 2)]);
@@ -238,7 +242,7 @@ fn a_handler_has_synced_when_the_call_for_the_last_of_the_initial_list_has_retur
 #[test]
 fn a_handler_stuck_in_a_later_change_has_synced_nevertheless() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(initial("a", 1));
     gated.entered.words(1);
     scene.processor.initial_list_done();
@@ -265,9 +269,9 @@ fn a_handler_has_not_synced_before_the_informer_has_its_initial_list() {
 #[test]
 fn a_handler_of_an_empty_collection_has_synced_as_soon_as_that_is_known() {
     let scene = Scene::new();
-    let (before, _told) = scene.add(plain(), Present::nothing());
+    let (before, _told) = scene.add(plain(), InitialState::nothing());
     scene.processor.initial_list_done();
-    let (after, _told) = scene.add(plain(), Present::nothing());
+    let (after, _told) = scene.add(plain(), InitialState::nothing());
     assert!(before.has_synced() && after.has_synced());
     scene.shut_down();
 }
@@ -287,7 +291,7 @@ fn a_late_handler_syncs_with_its_own_calls_not_with_the_informer() {
 #[test]
 fn whoever_waits_for_a_handler_to_sync_is_told_that_it_ended() {
     let scene = Scene::new();
-    let (registration, _told) = scene.add(plain(), Present::nothing());
+    let (registration, _told) = scene.add(plain(), InitialState::nothing());
     registration.remove();
     let synced = scene.wait(registration.synced());
     assert_eq!(synced, Err(HandlerEnd::Removed));
@@ -297,7 +301,7 @@ fn whoever_waits_for_a_handler_to_sync_is_told_that_it_ended() {
 #[test]
 fn a_removed_handler_is_told_nothing_after_the_call_that_runs() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2), added("c", 3)];
     scene.processor.distribute_all(&changes);
     gated.entered.words(1);
@@ -316,7 +320,7 @@ fn a_removed_handler_is_told_nothing_after_the_call_that_runs() {
 #[test]
 fn waiting_for_a_removal_ends_when_the_running_call_has_returned() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     gated.registration.remove();
@@ -330,7 +334,7 @@ fn waiting_for_a_removal_ends_when_the_running_call_has_returned() {
 #[test]
 fn a_handler_may_be_removed_twice() {
     let scene = Scene::new();
-    let (registration, _told) = scene.add(plain(), Present::nothing());
+    let (registration, _told) = scene.add(plain(), InitialState::nothing());
     registration.remove();
     registration.remove();
     assert_eq!(scene.wait(registration.removed()), HandlerEnd::Removed);
@@ -342,7 +346,7 @@ fn a_handler_may_be_removed_twice() {
 #[test]
 fn dropping_a_registration_does_not_remove_the_handler() {
     let scene = Scene::new();
-    let (registration, told) = scene.add(plain(), Present::nothing());
+    let (registration, told) = scene.add(plain(), InitialState::nothing());
     drop(registration);
     scene.processor.distribute(added("a", 1));
     assert_eq!(told.words(1), ["+a1"]);
@@ -436,7 +440,7 @@ fn a_panic_hook_that_panics_stops_nobody() {
     let hook: PanicHook = Arc::new(|_: &HandlerPanic| panic!("the hook, too"));
     let processor = Processor::new(scene.runtime.handle().clone(), hook);
     let handler = |_: &Notification<u64>| panic!("the handler");
-    let registration = processor.add(Arc::new(handler), plain(), Present::nothing(), now());
+    let registration = processor.add(Arc::new(handler), plain(), InitialState::nothing(), now());
     let changes = [added("a", 1), added("b", 2)];
     processor.distribute_all(&changes);
     scene.wait(processor.shutdown(HOUR));
@@ -447,7 +451,7 @@ fn a_panic_hook_that_panics_stops_nobody() {
 fn a_stuck_handler_has_at_most_its_bound_waiting_and_is_told_what_explains_the_store() {
     let scene = Scene::new();
     let options = plain().with_queue(100, Overflow::Merge);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     let mut store = Store::default();
     scene.processor.distribute(store.put("0"));
     let mut replay = Replay::default();
@@ -475,7 +479,7 @@ fn a_stuck_handler_has_at_most_its_bound_waiting_and_is_told_what_explains_the_s
 fn a_full_queue_that_blocks_holds_the_informer_back_until_there_is_room() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Block);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     scene.processor.distribute(added("b", 2));
@@ -494,7 +498,7 @@ fn a_full_queue_that_blocks_holds_the_informer_back_until_there_is_room() {
 fn a_blocking_handler_that_is_removed_holds_nobody_back() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Block);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     scene.processor.distribute(added("b", 2));
@@ -510,7 +514,7 @@ fn a_blocking_handler_that_is_removed_holds_nobody_back() {
 fn full_queues_of_other_policies_hold_nobody_back() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Merge);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     for version in 1..10 {
         scene
             .processor
@@ -525,8 +529,8 @@ fn full_queues_of_other_policies_hold_nobody_back() {
 fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Remove);
-    let gated = scene.add_gated(options, Present::nothing());
-    let (_, told) = scene.add(plain(), Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
+    let (_, told) = scene.add(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     let changes = [added("b", 2), added("c", 3)];
@@ -548,7 +552,7 @@ fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
 fn the_initial_list_does_not_count_against_a_handler_s_bound() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Remove);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     let list: Vec<_> = (1..=500)
         .map(|version| initial(&version.to_string(), version))
         .collect();
@@ -573,14 +577,14 @@ fn a_resync_concerns_the_handlers_whose_period_is_over() {
         let (sender, told) = bounded(ROOM);
         let handler = move |change: &Notification<u64>| drop(sender.send(change.clone()));
         let options = plain().with_resync(Duration::from_secs(period));
-        let present = Present::nothing();
+        let present = InitialState::nothing();
         scene
             .processor
             .add(Arc::new(handler), options, present, start);
         Told(told)
     };
     let (often, rarely) = (add(10), add(25));
-    let (_, never) = scene.add(plain(), Present::nothing());
+    let (_, never) = scene.add(plain(), InitialState::nothing());
     let mut store = Store::of(["a".to_owned()]);
     let at = |seconds| start + Duration::from_secs(seconds);
     for (seconds, wanted) in [(9, false), (10, true), (19, false), (20, true), (25, true)] {
@@ -624,7 +628,7 @@ fn a_handler_added_later_with_a_shorter_period_makes_the_informer_look_earlier()
         let handler = Arc::new(|_: &Notification<u64>| {});
         scene
             .processor
-            .add(handler, options, Present::nothing(), start)
+            .add(handler, options, InitialState::nothing(), start)
     };
     add(60);
     scene.wait(scene.processor.resync_changed());
@@ -641,8 +645,8 @@ fn a_handler_added_later_with_a_shorter_period_makes_the_informer_look_earlier()
 #[test]
 fn a_shutdown_delivers_what_waits_and_takes_no_more() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
-    let (idle, told) = scene.add(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
+    let (idle, told) = scene.add(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
     assert_eq!(told.words(2), ["+a1", "+b2"]);
@@ -669,7 +673,7 @@ fn a_shutdown_delivers_what_waits_and_takes_no_more() {
 #[test]
 fn a_shutdown_drops_what_is_not_delivered_in_time_and_waits_for_the_call_that_runs() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2), added("c", 3)];
     scene.processor.distribute_all(&changes);
     gated.entered.words(1);
@@ -688,7 +692,7 @@ fn a_shutdown_drops_what_is_not_delivered_in_time_and_waits_for_the_call_that_ru
 #[test]
 fn a_shutdown_that_was_given_up_can_be_waited_for_again() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     let given_up = scene.wait(async {
@@ -715,7 +719,7 @@ fn a_handler_added_after_a_shutdown_has_ended_from_the_beginning() {
 #[test]
 fn handlers_of_a_processor_that_is_dropped_are_told_what_waits_and_end() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
     assert_eq!(gated.entered.words(1), ["+a1"]);

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::informer::{
-    DeltaKind, FailureKind, Indexer, InformerCounts, KeyError, KeyFn, KnownObjects, Metadata, Raw,
-    Subject, TransformError, cached_key,
+    DeltaKind, DeltaSubject, FailureKind, Indexer, InformerCounts, KeyError, KeyFn, KnownObjects,
+    Metadata, Raw, TransformError, cached_key,
 };
 use crate::resource::Gvr;
-use crate::upstream::driver::Purpose;
+use crate::upstream::driver::RequestPurpose;
 use crate::upstream::driver::tests::scripted::{
     Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
 };
@@ -95,7 +95,7 @@ struct Scene<T> {
     queue: Arc<DeltaFifo<Cached<T>>>,
     store: Arc<Indexer<Cached<T>>>,
     failures: Arc<Mutex<Vec<String>>>,
-    counts: Counts,
+    counts: InformerCounters,
     task: JoinHandle<()>,
 }
 
@@ -147,8 +147,8 @@ impl<T: Said> Scene<T> {
             for delta in deltas {
                 let object = delta.subject.object().unwrap();
                 let known = match delta.subject {
-                    Subject::Object(_) => "",
-                    Subject::FinalStateUnknown { .. } => " ?",
+                    DeltaSubject::Object(_) => "",
+                    DeltaSubject::FinalStateUnknown { .. } => " ?",
                 };
                 let (kind, key, version) = (delta.kind, object.key(), object.resource_version());
                 told.push(format!("{kind:?} {key} {version}{}{known}", object.said()));
@@ -732,7 +732,7 @@ async fn a_resource_that_is_gone_for_long_keeps_its_store_until_a_list_says_othe
 async fn metadata_alone_is_asked_for_and_kept_of_whole_objects() {
     let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
     let asked = scene.asked("stream 0").await;
-    assert_eq!(asked.purpose, Purpose::WatchMetadata);
+    assert_eq!(asked.purpose, RequestPurpose::WatchMetadata);
     let feed = asked.open();
     push(&feed, &[odd("ADDED", "a/x", 3), marker(5)]).await;
     assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
@@ -743,11 +743,11 @@ async fn a_server_that_has_no_metadata_alone_is_asked_for_whole_objects() {
     let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
     scene.asked("stream 0").await.refuse(406).await;
     let asked = scene.asked("list 0").await;
-    assert_eq!(asked.purpose, Purpose::Read);
+    assert_eq!(asked.purpose, RequestPurpose::Read);
     asked
         .whole(200, &list(&[object("a/x", 3, "{}")], 7, ""))
         .await;
-    assert_eq!(scene.asked("watch 7").await.purpose, Purpose::Watch);
+    assert_eq!(scene.asked("watch 7").await.purpose, RequestPurpose::Watch);
     assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
 }
 

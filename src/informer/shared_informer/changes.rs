@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::informer::{Cached, Delta, DeltaKind, Indexer, Notification, Subject, WatchFailure};
+use crate::informer::{
+    Cached, Delta, DeltaKind, DeltaSubject, Indexer, Notification, WatchFailure,
+};
 use crate::resource::ObjectKey;
 
 /// Whom a notification concerns.
@@ -27,11 +29,11 @@ pub(super) fn apply<T>(
     match (&delta.subject, delta.kind) {
         (subject, DeltaKind::Deleted) => Ok(remove(store, key, subject)),
         (
-            Subject::Object(object),
+            DeltaSubject::Object(object),
             DeltaKind::Added | DeltaKind::Updated | DeltaKind::Replaced | DeltaKind::Sync,
         ) => put(store, object, delta.kind, in_initial_list),
         // Queues make such subjects of deletions only.
-        (Subject::FinalStateUnknown { .. }, _) => Ok(None),
+        (DeltaSubject::FinalStateUnknown { .. }, _) => Ok(None),
     }
 }
 
@@ -70,12 +72,12 @@ fn put<T>(
 fn remove<T>(
     store: &Indexer<Cached<T>>,
     key: &ObjectKey,
-    subject: &Subject<Cached<T>>,
+    subject: &DeltaSubject<Cached<T>>,
 ) -> Option<(Notification<T>, Audience)> {
     let stored = store.remove(key)?;
     let (object, final_state_known) = match subject {
-        Subject::Object(object) => (Arc::clone(object), true),
-        Subject::FinalStateUnknown { last, .. } => {
+        DeltaSubject::Object(object) => (Arc::clone(object), true),
+        DeltaSubject::FinalStateUnknown { last, .. } => {
             (last.clone().unwrap_or_else(|| Arc::clone(&stored)), false)
         }
     };

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::NotSynced;
-use super::telling::Telling;
+use super::telling::Dispatcher;
 use crate::upstream::driver::Collection;
 
 /// What reads the collection, until its queue is closed.
-type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ReadTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum InformerPhase {
     Made,
     Started,
     Synced,
@@ -24,18 +24,18 @@ enum Phase {
 /// Which tasks an informer has, and how far they are.
 pub(super) struct Lifecycle {
     collection: Collection,
-    reading: Mutex<Option<Reading>>,
-    phase: watch::Sender<Phase>,
+    reading: Mutex<Option<ReadTask>>,
+    phase: watch::Sender<InformerPhase>,
     /// Each task holds a receiver: when none is left, all have ended, however they did.
     alive: watch::Sender<()>,
 }
 
 impl Lifecycle {
-    pub(super) fn new(collection: Collection, reading: Reading) -> Self {
+    pub(super) fn new(collection: Collection, reading: ReadTask) -> Self {
         Self {
             collection,
             reading: Mutex::new(Some(reading)),
-            phase: watch::Sender::new(Phase::Made),
+            phase: watch::Sender::new(InformerPhase::Made),
             alive: watch::Sender::new(()),
         }
     }
@@ -44,11 +44,11 @@ impl Lifecycle {
         &self.collection
     }
 
-    fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
+    fn reading(&self) -> MutexGuard<'_, Option<ReadTask>> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn start<T: Send + Sync + 'static>(self: &Arc<Self>, telling: &Arc<Telling<T>>) {
+    pub(super) fn start<T: Send + Sync + 'static>(self: &Arc<Self>, telling: &Arc<Dispatcher<T>>) {
         // Held until the tasks are counted, so that an end at the same time waits for them.
         let mut not_started = self.reading();
         let Some(reading) = not_started.take() else {
@@ -56,7 +56,7 @@ impl Lifecycle {
         };
         let (reads, alive) = (self.alive.subscribe(), self.alive.subscribe());
         drop(not_started);
-        self.phase.send_replace(Phase::Started);
+        self.phase.send_replace(InformerPhase::Started);
         tokio::spawn(async move {
             reading.await;
             drop(reads);
@@ -65,7 +65,7 @@ impl Lifecycle {
         tokio::spawn(async move {
             telling
                 .run(|| {
-                    lifecycle.phase.send_replace(Phase::Synced);
+                    lifecycle.phase.send_replace(InformerPhase::Synced);
                 })
                 .await;
             drop(alive);
@@ -73,19 +73,21 @@ impl Lifecycle {
     }
 
     pub(super) fn is_started(&self) -> bool {
-        *self.phase.borrow() != Phase::Made
+        *self.phase.borrow() != InformerPhase::Made
     }
 
     pub(super) fn has_synced(&self) -> bool {
-        *self.phase.borrow() == Phase::Synced
+        *self.phase.borrow() == InformerPhase::Synced
     }
 
     pub(super) async fn synced(&self) -> Result<(), NotSynced> {
         let mut phases = self.phase.subscribe();
-        let over = |phase: &Phase| matches!(phase, Phase::Synced | Phase::NeverSynced);
+        let over = |phase: &InformerPhase| {
+            matches!(phase, InformerPhase::Synced | InformerPhase::NeverSynced)
+        };
         // The sender is ours, so the channel stays open.
         let synced = phases.wait_for(over).await;
-        if synced.is_ok_and(|phase| *phase == Phase::Synced) {
+        if synced.is_ok_and(|phase| *phase == InformerPhase::Synced) {
             return Ok(());
         }
         Err(NotSynced {
@@ -115,9 +117,9 @@ impl Lifecycle {
 
     fn end_phase(&self) {
         self.phase.send_if_modified(|phase| {
-            let never = *phase != Phase::Synced;
+            let never = *phase != InformerPhase::Synced;
             if never {
-                *phase = Phase::NeverSynced;
+                *phase = InformerPhase::NeverSynced;
             }
             never
         });

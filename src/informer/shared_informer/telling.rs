@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use super::changes::{Audience, apply};
-use crate::informer::journal::Journal;
-use crate::informer::processor::{AfterUnlock, Joining};
+use crate::informer::journal::FailureRecorder;
+use crate::informer::processor::{DeferredWork, JoinOptions};
 use crate::informer::{
-    Cached, Delta, DeltaFifo, Indexer, InformerCounts, Notification, Present, Processor,
+    Cached, Delta, DeltaFifo, Indexer, InformerCounts, InitialState, Notification, Processor,
     WatchFailure,
 };
 
@@ -16,11 +16,11 @@ use crate::informer::{
 const BATCH_LEN_MAX: usize = 256;
 
 /// The queue's one consumer.
-pub(super) struct Telling<T: Send + Sync + 'static> {
+pub(super) struct Dispatcher<T: Send + Sync + 'static> {
     store: Arc<Indexer<Cached<T>>>,
     queue: Arc<DeltaFifo<Cached<T>>>,
     processor: Processor<T>,
-    journal: Journal,
+    journal: FailureRecorder,
     /// Held while changes are stored and told, and while somebody joins: so each change reaches everybody either
     /// as present state or as a change.
     order: Mutex<()>,
@@ -28,17 +28,17 @@ pub(super) struct Telling<T: Send + Sync + 'static> {
 
 /// What is left in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum QueueRest {
     Nothing,
     Something,
 }
 
-impl<T: Send + Sync + 'static> Telling<T> {
+impl<T: Send + Sync + 'static> Dispatcher<T> {
     pub(super) const fn new(
         store: Arc<Indexer<Cached<T>>>,
         queue: Arc<DeltaFifo<Cached<T>>>,
         processor: Processor<T>,
-        journal: Journal,
+        journal: FailureRecorder,
     ) -> Self {
         Self {
             store,
@@ -67,12 +67,12 @@ impl<T: Send + Sync + 'static> Telling<T> {
     }
 
     /// Lets somebody in, with the state that the changes from now on belong to.
-    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, Joining<'_, T>) -> R) -> R {
+    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, JoinOptions<'_, T>) -> R) -> R {
         let mut after = self.processor.after_unlock();
         let _order = self.order();
         let snapshot = self.store.snapshot();
-        let joining = Joining {
-            present: Present::new(snapshot.len(), snapshot.into_iter()),
+        let joining = JoinOptions {
+            present: InitialState::new(snapshot.len(), snapshot.into_iter()),
             after: &mut after,
         };
         join(&self.processor, joining)
@@ -111,14 +111,14 @@ impl<T: Send + Sync + 'static> Telling<T> {
                 self.processor.initial_list_done();
                 synced();
             }
-            if left == Left::Nothing && self.queue.is_closed() {
+            if left == QueueRest::Nothing && self.queue.is_closed() {
                 return;
             }
             tokio::task::yield_now().await;
         }
     }
 
-    fn tell_batch(&self) -> Left {
+    fn tell_batch(&self) -> QueueRest {
         let mut failures = Vec::new();
         let left = self.tell_batch_but(&mut failures);
         // The hook is the user's, and may call the informer.
@@ -129,10 +129,10 @@ impl<T: Send + Sync + 'static> Telling<T> {
     }
 
     /// Tells a batch, and gives back what could not be stored.
-    fn tell_batch_but(&self, failures: &mut Vec<WatchFailure>) -> Left {
+    fn tell_batch_but(&self, failures: &mut Vec<WatchFailure>) -> QueueRest {
         let mut after = self.processor.after_unlock();
         let _order = self.order();
-        let mut news = News {
+        let mut news = PendingBatch {
             processor: &self.processor,
             gathered: Vec::new(),
             after: &mut after,
@@ -152,10 +152,10 @@ impl<T: Send + Sync + 'static> Telling<T> {
                 Ok::<_, WatchFailure>(())
             });
             if popped.is_none() {
-                return Left::Nothing;
+                return QueueRest::Nothing;
             }
         }
-        Left::Something
+        QueueRest::Something
     }
 
     /// When a handler wants all objects told again.
@@ -181,13 +181,13 @@ impl<T: Send + Sync + 'static> Telling<T> {
 }
 
 /// Notifications of one batch; told when dropped, in order.
-struct News<'a, T: Send + Sync + 'static> {
+struct PendingBatch<'a, T: Send + Sync + 'static> {
     processor: &'a Processor<T>,
     gathered: Vec<Notification<T>>,
-    after: &'a mut AfterUnlock<T>,
+    after: &'a mut DeferredWork<T>,
 }
 
-impl<T: Send + Sync + 'static> News<'_, T> {
+impl<T: Send + Sync + 'static> PendingBatch<'_, T> {
     /// Nobody is told of it.
     fn discard(&mut self, delta: &Delta<Cached<T>>) {
         self.after.discard_object(delta.subject.object().cloned());
@@ -211,7 +211,7 @@ impl<T: Send + Sync + 'static> News<'_, T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for News<'_, T> {
+impl<T: Send + Sync + 'static> Drop for PendingBatch<'_, T> {
     fn drop(&mut self) {
         self.tell();
     }

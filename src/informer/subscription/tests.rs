@@ -12,7 +12,7 @@ use super::*;
 use crate::informer::processor::tests::samples::{
     Replay, Store, added, initial, object, updated, word,
 };
-use crate::informer::{Present, Processor, ProcessorEnd};
+use crate::informer::{InitialState, Processor, ProcessorEnd};
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -66,7 +66,7 @@ fn a_stream_gives_the_present_state_and_then_each_change() {
 #[test]
 fn a_stream_that_waits_is_woken_once_by_the_next_change() {
     let (_runtime, processor) = scene();
-    let mut stream = processor.subscribe(plain(), Present::nothing());
+    let mut stream = processor.subscribe(plain(), InitialState::nothing());
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
@@ -80,7 +80,7 @@ fn a_stream_that_waits_is_woken_once_by_the_next_change() {
 #[test]
 fn a_stream_gives_what_it_has_after_a_shutdown_and_then_ends() {
     let (runtime, processor) = scene();
-    let mut stream = processor.subscribe(plain(), Present::nothing());
+    let mut stream = processor.subscribe(plain(), InitialState::nothing());
     processor.distribute(added("a", 1));
     let end = runtime.block_on(processor.shutdown(Duration::from_secs(3_600)));
     assert_eq!(end, ProcessorEnd { dropped: 0 });
@@ -97,7 +97,7 @@ fn a_stream_gives_what_it_has_after_a_shutdown_and_then_ends() {
 #[test]
 fn a_stream_that_waits_ends_with_the_informer() {
     let (runtime, processor) = scene();
-    let mut stream = processor.subscribe(plain(), Present::nothing());
+    let mut stream = processor.subscribe(plain(), InitialState::nothing());
     let waiting = runtime.spawn(async move { stream.next().await.is_none() });
     runtime.block_on(async {
         tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ fn a_stream_that_waits_ends_with_the_informer() {
 #[test]
 fn a_dropped_stream_is_removed() {
     let (_runtime, processor) = scene();
-    let stream = processor.subscribe(plain(), Present::nothing());
+    let stream = processor.subscribe(plain(), InitialState::nothing());
     assert_eq!(processor.len(), 1);
     drop(stream);
     assert_eq!(processor.len(), 0);
@@ -118,7 +118,7 @@ fn a_dropped_stream_is_removed() {
 #[test]
 fn giving_up_waiting_for_a_stream_loses_nothing() {
     let (_runtime, processor) = scene();
-    let mut stream = processor.subscribe(plain(), Present::nothing());
+    let mut stream = processor.subscribe(plain(), InitialState::nothing());
     {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut next = std::pin::pin!(stream.next());
@@ -132,7 +132,7 @@ fn giving_up_waiting_for_a_stream_loses_nothing() {
 fn a_stream_that_nobody_reads_is_merged_and_explains_the_store() {
     let (_runtime, processor) = scene();
     let options = plain().with_queue(10, StreamOverflow::Merge);
-    let mut stream = processor.subscribe(options, Present::nothing());
+    let mut stream = processor.subscribe(options, InitialState::nothing());
     let mut store = Store::default();
     for turn in 0..10_000_u64 {
         let name = (turn * 7 % 20).to_string();
@@ -153,7 +153,7 @@ fn a_stream_that_nobody_reads_is_merged_and_explains_the_store() {
 fn a_stream_that_is_to_end_at_its_bound_does() {
     let (_runtime, processor) = scene();
     let options = plain().with_queue(2, StreamOverflow::Remove);
-    let mut stream = processor.subscribe(options, Present::nothing());
+    let mut stream = processor.subscribe(options, InitialState::nothing());
     let changes = [added("a", 1), added("b", 2)];
     processor.distribute_all(&changes);
     assert_eq!(stream.ended(), None);
@@ -182,9 +182,9 @@ fn a_stream_has_synced_when_something_is_asked_for_after_the_initial_list() {
 #[test]
 fn a_stream_of_an_empty_collection_has_synced_before_it_is_read() {
     let (_runtime, processor) = scene();
-    let before = processor.subscribe(plain(), Present::nothing());
+    let before = processor.subscribe(plain(), InitialState::nothing());
     processor.initial_list_done();
-    let after = processor.subscribe(plain(), Present::nothing());
+    let after = processor.subscribe(plain(), InitialState::nothing());
     assert!(before.has_synced() && after.has_synced());
 }
 

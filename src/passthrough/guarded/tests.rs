@@ -24,7 +24,7 @@ impl Body for Fed {
 
 struct Scene {
     upstream: mpsc::Sender<Bytes>,
-    client: Guarded<Fed>,
+    client: GuardedBody<Fed>,
     end: Option<oneshot::Sender<()>>,
     metrics: Arc<PassthroughMetrics>,
 }
@@ -45,17 +45,17 @@ impl Scene {
             let _ = ended.await;
         };
         let ends = match by {
-            By::Drain => Ends::default().drained_by(ended),
-            By::Limit => Ends::default().limited_by(ended),
+            By::Drain => ForwardDeadlines::default().drained_by(ended),
+            By::Limit => ForwardDeadlines::default().limited_by(ended),
         };
         let metrics = Arc::new(Metrics::new().unwrap().passthrough());
-        let cut = Cut {
+        let cut = AbortPolicy {
             grace: GRACE,
             metrics: Arc::clone(&metrics),
         };
         Self {
             upstream,
-            client: Guarded::new(Fed(fed), Boundary::of(content_type), ends, cut),
+            client: GuardedBody::new(Fed(fed), Boundary::of(content_type), ends, cut),
             end: Some(end),
             metrics,
         }

@@ -33,7 +33,7 @@ impl Fields {
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let entries = deserializer
-            .deserialize_map(Entries)
+            .deserialize_map(ObjectEntries)
             .map_err(|fault| fault.to_string())?;
         let mut fields = Self::default();
         let mut first_fault = None;
@@ -92,9 +92,9 @@ fn type_of(value: &str) -> &'static str {
 }
 
 /// Collects an object's entries in their order, values untouched.
-struct Entries;
+struct ObjectEntries;
 
-impl<'de> Visitor<'de> for Entries {
+impl<'de> Visitor<'de> for ObjectEntries {
     type Value = Vec<(String, &'de RawValue)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,13 +6,13 @@ const DEPTH_MAX: usize = 10_000; // Go's own limit
 const UNEXPECTED_END: &str = "unexpected end of JSON input";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum InputContainer {
     Object,
     Array,
 }
 
 #[derive(Clone, Copy)]
-enum Expect {
+enum ExpectedSyntax {
     Value,
     ValueOrClose,
     Key,
@@ -23,13 +23,13 @@ enum Expect {
 
 struct Checker<'a> {
     rest: &'a [u8],
-    inside: Vec<Inside>,
-    end: End,
+    inside: Vec<InputContainer>,
+    end: EndOfInput,
 }
 
 /// Go feeds one blank after the last byte, so an atom that is cut off may complain of a blank that nobody sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum EndOfInput {
     BlankDue,
     BlankGiven,
 }
@@ -39,15 +39,18 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
     let mut checker = Checker {
         rest: json,
         inside: Vec::new(),
-        end: End::BlankDue,
+        end: EndOfInput::BlankDue,
     };
-    let mut expect = Expect::Value;
+    let mut expect = ExpectedSyntax::Value;
     // Every round takes at least one byte, or returns.
     loop {
         while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = checker.rest {
             checker.rest = rest;
         }
-        if checker.rest.is_empty() && checker.inside.is_empty() && matches!(expect, Expect::Next) {
+        if checker.rest.is_empty()
+            && checker.inside.is_empty()
+            && matches!(expect, ExpectedSyntax::Next)
+        {
             return Ok(());
         }
         expect = checker.step(expect)?;
@@ -55,49 +58,51 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
 }
 
 impl Checker<'_> {
-    fn step(&mut self, expect: Expect) -> Result<Expect, String> {
+    fn step(&mut self, expect: ExpectedSyntax) -> Result<ExpectedSyntax, String> {
         if self.rest.is_empty() {
             return Err(UNEXPECTED_END.to_owned());
         }
         let byte = self.take()?;
         match (expect, byte) {
-            (Expect::ValueOrClose, b']') | (Expect::KeyOrClose, b'}') => {
+            (ExpectedSyntax::ValueOrClose, b']') | (ExpectedSyntax::KeyOrClose, b'}') => {
                 self.inside.pop();
-                Ok(Expect::Next)
+                Ok(ExpectedSyntax::Next)
             }
-            (Expect::Value | Expect::ValueOrClose, _) => self.value(byte),
-            (Expect::Key | Expect::KeyOrClose, b'"') => {
+            (ExpectedSyntax::Value | ExpectedSyntax::ValueOrClose, _) => self.value(byte),
+            (ExpectedSyntax::Key | ExpectedSyntax::KeyOrClose, b'"') => {
                 self.string()?;
-                Ok(Expect::Colon)
+                Ok(ExpectedSyntax::Colon)
             }
-            (Expect::Key | Expect::KeyOrClose, _) => Err(unexpected(
+            (ExpectedSyntax::Key | ExpectedSyntax::KeyOrClose, _) => Err(unexpected(
                 byte,
                 "looking for beginning of object key string",
             )),
-            (Expect::Colon, b':') => Ok(Expect::Value),
-            (Expect::Colon, _) => Err(unexpected(byte, "after object key")),
-            (Expect::Next, _) => self.after_value(byte),
+            (ExpectedSyntax::Colon, b':') => Ok(ExpectedSyntax::Value),
+            (ExpectedSyntax::Colon, _) => Err(unexpected(byte, "after object key")),
+            (ExpectedSyntax::Next, _) => self.after_value(byte),
         }
     }
 
-    fn after_value(&mut self, byte: u8) -> Result<Expect, String> {
+    fn after_value(&mut self, byte: u8) -> Result<ExpectedSyntax, String> {
         match (self.inside.last(), byte) {
             (None, _) => Err(unexpected(byte, "after top-level value")),
-            (Some(Inside::Object), b',') => Ok(Expect::Key),
-            (Some(Inside::Array), b',') => Ok(Expect::Value),
-            (Some(Inside::Object), b'}') | (Some(Inside::Array), b']') => {
+            (Some(InputContainer::Object), b',') => Ok(ExpectedSyntax::Key),
+            (Some(InputContainer::Array), b',') => Ok(ExpectedSyntax::Value),
+            (Some(InputContainer::Object), b'}') | (Some(InputContainer::Array), b']') => {
                 self.inside.pop();
-                Ok(Expect::Next)
+                Ok(ExpectedSyntax::Next)
             }
-            (Some(Inside::Object), _) => Err(unexpected(byte, "after object key:value pair")),
-            (Some(Inside::Array), _) => Err(unexpected(byte, "after array element")),
+            (Some(InputContainer::Object), _) => {
+                Err(unexpected(byte, "after object key:value pair"))
+            }
+            (Some(InputContainer::Array), _) => Err(unexpected(byte, "after array element")),
         }
     }
 
-    fn value(&mut self, first: u8) -> Result<Expect, String> {
+    fn value(&mut self, first: u8) -> Result<ExpectedSyntax, String> {
         match first {
-            b'{' => return self.open(Inside::Object, Expect::KeyOrClose),
-            b'[' => return self.open(Inside::Array, Expect::ValueOrClose),
+            b'{' => return self.open(InputContainer::Object, ExpectedSyntax::KeyOrClose),
+            b'[' => return self.open(InputContainer::Array, ExpectedSyntax::ValueOrClose),
             b'"' => self.string()?,
             b'-' | b'0'..=b'9' => self.number(first)?,
             b't' => self.literal("true")?,
@@ -105,10 +110,14 @@ impl Checker<'_> {
             b'n' => self.literal("null")?,
             _ => return Err(unexpected(first, "looking for beginning of value")),
         }
-        Ok(Expect::Next)
+        Ok(ExpectedSyntax::Next)
     }
 
-    fn open(&mut self, inside: Inside, expect: Expect) -> Result<Expect, String> {
+    fn open(
+        &mut self,
+        inside: InputContainer,
+        expect: ExpectedSyntax,
+    ) -> Result<ExpectedSyntax, String> {
         if self.inside.len() == DEPTH_MAX {
             return Err("exceeded max depth".to_owned());
         }
@@ -179,11 +188,11 @@ impl Checker<'_> {
                 self.rest = rest;
                 Ok(*byte)
             }
-            ([], End::BlankDue) => {
-                self.end = End::BlankGiven;
+            ([], EndOfInput::BlankDue) => {
+                self.end = EndOfInput::BlankGiven;
                 Ok(b' ')
             }
-            ([], End::BlankGiven) => Err(UNEXPECTED_END.to_owned()),
+            ([], EndOfInput::BlankGiven) => Err(UNEXPECTED_END.to_owned()),
         }
     }
 

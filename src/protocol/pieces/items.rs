@@ -11,7 +11,7 @@ use crate::resource::{EventKind, Layout};
 
 /// Where items are taken from, and what stands before them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch<'a> {
+pub(crate) struct ItemRange<'a> {
     pub(crate) chunk: &'a Arc<Chunk>,
     pub(crate) layout: Layout,
     /// Index of the first object.
@@ -24,9 +24,9 @@ pub(crate) struct Stretch<'a> {
 
 /// What is left of it: slices in turns, what stands before an object and the object.
 #[derive(Clone, Debug)]
-pub(super) struct Items {
+pub(super) struct ItemBuf {
     chunk: Arc<Chunk>,
-    form: Form,
+    form: ItemLayout,
     /// Twice the index of an object stands for what is before it, one more for itself.
     at: usize,
     end: usize,
@@ -36,7 +36,7 @@ pub(super) struct Items {
 
 /// How objects are shown.
 #[derive(Clone, Debug)]
-enum Form {
+enum ItemLayout {
     Listed {
         layout: Layout,
         between: Bytes,
@@ -45,10 +45,10 @@ enum Form {
     Added,
 }
 
-impl Items {
+impl ItemBuf {
     /// Objects of about `room` bytes as list items, and at least one; also their number, and the number of bytes.
-    pub(super) fn listed(stretch: Stretch<'_>, room: usize) -> (Self, usize, usize) {
-        let Stretch {
+    pub(super) fn listed(stretch: ItemRange<'_>, room: usize) -> (Self, usize, usize) {
+        let ItemRange {
             chunk,
             layout,
             start,
@@ -67,7 +67,7 @@ impl Items {
             }
         }
         let between = between.clone();
-        let form = Form::Listed { layout, between };
+        let form = ItemLayout::Listed { layout, between };
         let at = 2 * start + usize::from(!is_begun);
         let items = Self::new(chunk, form, at..2 * (start + count));
         (items, count, len)
@@ -87,11 +87,11 @@ impl Items {
                 break;
             }
         }
-        let items = Self::new(chunk, Form::Added, 2 * start..2 * (start + count));
+        let items = Self::new(chunk, ItemLayout::Added, 2 * start..2 * (start + count));
         (items, count, len)
     }
 
-    fn new(chunk: &Arc<Chunk>, form: Form, slices: std::ops::Range<usize>) -> Self {
+    fn new(chunk: &Arc<Chunk>, form: ItemLayout, slices: std::ops::Range<usize>) -> Self {
         let mut items = Self {
             chunk: Arc::clone(chunk),
             form,
@@ -163,9 +163,9 @@ impl Items {
         let is_before = at.is_multiple_of(2);
         let object = self.chunk.objects().get(at / 2);
         match (&self.form, object) {
-            (Form::Listed { between, .. }, _) if is_before => between,
-            (Form::Listed { layout, .. }, Some(object)) => object.list_item_bytes(*layout),
-            (Form::Added, Some(object)) => {
+            (ItemLayout::Listed { between, .. }, _) if is_before => between,
+            (ItemLayout::Listed { layout, .. }, Some(object)) => object.list_item_bytes(*layout),
+            (ItemLayout::Added, Some(object)) => {
                 let pieces = object.frame_bytes(EventKind::Added);
                 pieces.map_or(&[], |(head, rest)| if is_before { head } else { rest })
             }

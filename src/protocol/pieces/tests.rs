@@ -7,8 +7,8 @@ use crate::cache::tests::samples::Sample;
 use crate::cache::{Chunk, ObjectMap};
 use crate::resource::{Layout, Object};
 
-fn of_parts(parts: &[&'static str]) -> Pieces {
-    let mut pieces = Pieces::default();
+fn of_parts(parts: &[&'static str]) -> BufList {
+    let mut pieces = BufList::default();
     parts
         .iter()
         .for_each(|part| pieces.push(Bytes::from_static(part.as_bytes())));
@@ -16,7 +16,7 @@ fn of_parts(parts: &[&'static str]) -> Pieces {
 }
 
 #[track_caller]
-fn check(mut pieces: Pieces, whole: &str, step: usize, slots: usize) {
+fn check(mut pieces: BufList, whole: &str, step: usize, slots: usize) {
     assert_eq!(pieces.len(), whole.len());
     let mut written = Vec::new();
     while pieces.has_remaining() {
@@ -73,7 +73,7 @@ fn items_are_written_as_if_each_were_pushed() {
             for step in [1, 7, 100, 1 << 20] {
                 for slots in 1..=9 {
                     let mut pieces = of_parts(&["head"]);
-                    let stretch = Stretch {
+                    let stretch = ItemRange {
                         chunk: &chunk,
                         layout: Layout::Typed,
                         start,
@@ -97,8 +97,8 @@ fn items_are_taken_until_there_are_enough_bytes() {
     let between = Bytes::from_static(b",{");
     let len = chunk.objects()[0].list_item(Layout::Typed).len();
     for (len_max, expected) in [(0, 1), (1, 1), (len, 1), (len + 1, 2), (1 << 20, 4)] {
-        let mut pieces = Pieces::default();
-        let stretch = Stretch {
+        let mut pieces = BufList::default();
+        let stretch = ItemRange {
             chunk: &chunk,
             layout: Layout::Typed,
             start: 0,
@@ -116,7 +116,7 @@ fn the_last_byte_is_taken_off_wherever_it_stands() {
     assert_eq!(parts.split_last(), Some(b'd'));
     check(parts, "abc", 2, 2);
     let chunk = chunk(2);
-    let mut items = Pieces::default();
+    let mut items = BufList::default();
     items.push_added(&chunk, 0, usize::MAX);
     let whole = items.clone().into_parts().collect::<Vec<_>>().concat();
     let whole = String::from_utf8(whole).unwrap();

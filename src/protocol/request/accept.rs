@@ -1,7 +1,7 @@
 //! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
 
 use crate::resource::{Encoding, Layout};
-use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 use super::query::Query;
 use crate::protocol::status::StatusForm;
@@ -22,16 +22,16 @@ const PROTOBUF: &str = SERVED[2];
 pub enum Representation {
     /// What a cache holds, or what can be cut out of it. Of metadata alone that is a list of them or single ones,
     /// whatever the purpose calls for. JSON is compact.
-    Cached(Rendition),
+    Cached(ObjectFormat),
     /// The same in JSON, indented.
-    Indented(Rendition),
+    Indented(ObjectFormat),
     /// Anything else, refusals included: upstream answers.
     Forward,
 }
 
 impl Representation {
     /// Compact JSON of whole objects.
-    pub const JSON: Self = Self::Cached(Rendition::whole(Encoding::Json));
+    pub const JSON: Self = Self::Cached(ObjectFormat::whole(Encoding::Json));
 
     /// The same for people, where it can be read by people.
     #[must_use]
@@ -47,7 +47,7 @@ impl Representation {
 
 /// What the answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum AcceptPurpose {
     /// One body.
     List,
     /// A stream; never indented.
@@ -81,7 +81,7 @@ pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
 
 /// Runs the server's choice among media types. Only the first `Accept` header counts.
 #[must_use]
-pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {
+pub fn negotiate(accept: &[&str], layout: Layout, purpose: AcceptPurpose) -> Representation {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
         return Representation::JSON;
@@ -100,7 +100,7 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
                     PROTOBUF => element.representation(purpose, Encoding::Protobuf),
                     _ => Representation::Forward,
                 };
-                return if element.pretty && purpose == Purpose::List {
+                return if element.pretty && purpose == AcceptPurpose::List {
                     given.indented()
                 } else {
                     given
@@ -113,7 +113,7 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
 
 /// What a client wants of a server that speaks nothing but JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum JsonChoice {
     /// Whole objects.
     Whole,
     /// `PartialObjectMetadata`.
@@ -125,10 +125,10 @@ pub enum Wish {
 /// The first thing that the client takes and that can be given; elements that ask for anything else are passed over.
 /// Only the first `Accept` header counts.
 #[must_use]
-pub fn wish(accept: &[&str]) -> Option<Wish> {
+pub fn wish(accept: &[&str]) -> Option<JsonChoice> {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
-        return Some(Wish::Whole);
+        return Some(JsonChoice::Whole);
     }
     let elements = sorted(header);
     let mut takes_json = elements.iter().filter(|element| element.fits(JSON));
@@ -268,31 +268,33 @@ impl<'a> Element<'a> {
     }
 
     /// What this element gets in this encoding, once it is allowed.
-    fn representation(&self, purpose: Purpose, encoding: Encoding) -> Representation {
+    fn representation(&self, purpose: AcceptPurpose, encoding: Encoding) -> Representation {
         let form = match (self.wish(), purpose) {
-            (Some(Wish::Whole), _) => Form::Whole,
-            (Some(Wish::Metadata(version)), Purpose::Watch)
-            | (Some(Wish::MetadataList(version)), Purpose::List) => Form::Metadata(version),
-            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => {
+            (Some(JsonChoice::Whole), _) => ObjectPart::Whole,
+            (Some(JsonChoice::Metadata(version)), AcceptPurpose::Watch)
+            | (Some(JsonChoice::MetadataList(version)), AcceptPurpose::List) => {
+                ObjectPart::Metadata(version)
+            }
+            (Some(JsonChoice::Metadata(_) | JsonChoice::MetadataList(_)) | None, _) => {
                 return Representation::Forward;
             }
         };
-        Representation::Cached(Rendition {
+        Representation::Cached(ObjectFormat {
             encoding,
             form,
             managed_fields: self.managed_fields,
         })
     }
 
-    fn wish(&self) -> Option<Wish> {
+    fn wish(&self) -> Option<JsonChoice> {
         if !self.converts() {
-            return Some(Wish::Whole);
+            return Some(JsonChoice::Whole);
         }
         let [kind, group, version] = self.conversion.map(Option::unwrap_or_default);
         let version = MetaVersion::named(version).filter(|_| group == "meta.k8s.io")?;
         match kind {
-            "PartialObjectMetadata" => Some(Wish::Metadata(version)),
-            "PartialObjectMetadataList" => Some(Wish::MetadataList(version)),
+            "PartialObjectMetadata" => Some(JsonChoice::Metadata(version)),
+            "PartialObjectMetadataList" => Some(JsonChoice::MetadataList(version)),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
 
-use crate::protocol::status::{Cause, Details, Status, go_json};
+use crate::protocol::status::{Status, StatusCause, StatusDetails, go_json};
 use crate::view::selector::quoted;
 
 use super::query::Query;
@@ -96,21 +96,21 @@ impl ListOptions {
         if causes.is_empty() {
             return Ok(());
         }
-        let details = Details {
+        let details = StatusDetails {
             group: "meta.k8s.io".to_owned(),
             kind: "ListOptions".to_owned(),
             causes,
-            ..Details::default()
+            ..StatusDetails::default()
         };
         Err(Status::invalid("ListOptions.meta.k8s.io", details))
     }
 
-    fn list_faults(&self) -> Vec<Cause> {
+    fn list_faults(&self) -> Vec<StatusCause> {
         let mut faults = Vec::new();
         let wanted = &*self.resource_version_match;
         if !wanted.is_empty() {
             if self.resource_version.is_empty() {
-                faults.push(Cause::forbidden(
+                faults.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
@@ -122,14 +122,14 @@ impl ListOptions {
                 faults.push(unsupported(wanted, r#""Exact", "NotOlderThan", """#));
             }
             if wanted == EXACT && self.resource_version == "0" {
-                faults.push(Cause::forbidden(
+                faults.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if self.send_initial_events.is_some() {
-            faults.push(Cause::forbidden(
+            faults.push(StatusCause::forbidden(
                 INITIAL,
                 "sendInitialEvents is forbidden for list",
             ));
@@ -137,7 +137,7 @@ impl ListOptions {
         faults
     }
 
-    fn watch_faults(&self) -> Vec<Cause> {
+    fn watch_faults(&self) -> Vec<StatusCause> {
         let mut faults = Vec::new();
         // What is defaulted is judged as if it had been given.
         let (wanted, initial_events) = if self.defaults_to_initial_events() {
@@ -146,7 +146,7 @@ impl ListOptions {
             (&*self.resource_version_match, self.send_initial_events)
         };
         if initial_events.is_some() && wanted != NOT_OLDER {
-            faults.push(Cause::forbidden(
+            faults.push(StatusCause::forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
@@ -155,7 +155,7 @@ impl ListOptions {
             return faults;
         }
         if initial_events.is_none() {
-            faults.push(Cause::forbidden(
+            faults.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
@@ -192,15 +192,15 @@ fn integer(text: &str) -> Result<i64, Status> {
     })
 }
 
-fn match_with_continue() -> Cause {
-    Cause::forbidden(
+fn match_with_continue() -> StatusCause {
+    StatusCause::forbidden(
         MATCH,
         "resourceVersionMatch is forbidden when continue is provided",
     )
 }
 
 /// Values of types of their own are told in JSON, escapes for HTML included.
-fn unsupported(value: &str, supported: &str) -> Cause {
+fn unsupported(value: &str, supported: &str) -> StatusCause {
     let value = String::from_utf8_lossy(&go_json(value)).into_owned();
-    Cause::unsupported(MATCH, &value, supported)
+    StatusCause::unsupported(MATCH, &value, supported)
 }

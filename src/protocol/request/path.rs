@@ -3,14 +3,14 @@
 use http::{Method, Uri};
 
 use super::options::is_true;
-use super::query::{Plus, Query, unescape};
+use super::query::{PlusSign, Query, unescape};
 use crate::protocol::status::PlainText;
 use crate::resource::Gvr;
 use crate::view::selector::{LabelSelector, pinned_in};
 
 /// What a path points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// A resource of some API group.
     Resource(ResourcePath),
     /// Anything else: discovery, health, metrics, unknown paths.
@@ -98,10 +98,10 @@ impl Verb {
 /// The path without its escapes; none if one is broken.
 #[must_use]
 pub fn decoded_path(uri: &Uri) -> Option<String> {
-    unescape(uri.path(), Plus::IsPlus)
+    unescape(uri.path(), PlusSign::IsPlus)
 }
 
-impl Target {
+impl RequestTarget {
     /// Reads a request's path. A path with broken escapes is no resource.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ pub enum WatchStart {
         /// How fresh that state must be.
         freshness: Freshness,
         /// Whether a bookmark closes it.
-        marker: Marker,
+        marker: EndMarker,
     },
     /// With what happens from now on.
     FromNow {
@@ -78,7 +78,7 @@ pub enum Freshness {
 
 /// Whether the bookmark that closes the initial events is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub enum EndMarker {
     /// Sent once, after the last initial event.
     Sent,
     /// Not asked for: no bookmarks allowed, or no initial events requested.
@@ -238,8 +238,8 @@ fn start(options: &ListOptions, bookmarks: Bookmarks) -> Result<WatchStart, Stat
         (Some(true), _) => WatchStart::Initial {
             freshness,
             marker: match bookmarks {
-                Bookmarks::On => Marker::Sent,
-                Bookmarks::Off => Marker::Omitted,
+                Bookmarks::On => EndMarker::Sent,
+                Bookmarks::Off => EndMarker::Omitted,
             },
         },
         (_, Some(version)) => WatchStart::After(version),
@@ -247,7 +247,7 @@ fn start(options: &ListOptions, bookmarks: Bookmarks) -> Result<WatchStart, Stat
         // Only the prefix form gets here: what is cached, with no promise.
         (None, None) => WatchStart::Initial {
             freshness: Freshness::Any,
-            marker: Marker::Omitted,
+            marker: EndMarker::Omitted,
         },
     })
 }

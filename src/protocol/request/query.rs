@@ -25,8 +25,8 @@ impl Query {
             .filter_map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
                 Some((
-                    unescape(key, Plus::IsBlank)?,
-                    unescape(value, Plus::IsBlank)?,
+                    unescape(key, PlusSign::IsBlank)?,
+                    unescape(value, PlusSign::IsBlank)?,
                 ))
             })
             .collect();
@@ -53,13 +53,13 @@ impl Query {
 
 /// What `+` stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plus {
+pub(super) enum PlusSign {
     IsBlank,
     IsPlus,
 }
 
 /// Resolves `%XX`; `None` where an escape is broken.
-pub(super) fn unescape(text: &str, plus: Plus) -> Option<String> {
+pub(super) fn unescape(text: &str, plus: PlusSign) -> Option<String> {
     if !text.bytes().any(|b| matches!(b, b'%' | b'+')) {
         return Some(text.to_owned());
     }
@@ -75,7 +75,7 @@ pub(super) fn unescape(text: &str, plus: Plus) -> Option<String> {
                 out.push(hex(*high)? << 4 | hex(*low)?);
                 rest = tail;
             }
-            b'+' if plus == Plus::IsBlank => out.push(b' '),
+            b'+' if plus == PlusSign::IsBlank => out.push(b' '),
             byte => out.push(*byte),
         }
     }

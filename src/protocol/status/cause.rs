@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// One fault of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Cause {
+pub struct StatusCause {
     /// Machine-readable kind of fault.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
@@ -18,7 +18,7 @@ pub struct Cause {
     pub field: &'static str,
 }
 
-impl Cause {
+impl StatusCause {
     fn new(reason: &'static str, field: &'static str, message: String) -> Self {
         Self {
             reason,

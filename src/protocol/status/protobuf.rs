@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
 use crate::resource::wire::{put_bytes, put_integer};
 
-use super::{Cause, Details, Status};
+use super::{Status, StatusCause, StatusDetails};
 
 impl Status {
     /// A whole body of `application/vnd.kubernetes.protobuf`.
@@ -43,7 +43,7 @@ impl Status {
     }
 }
 
-fn details_message(details: &Details) -> Vec<u8> {
+fn details_message(details: &StatusDetails) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, details.name.as_bytes());
     put_bytes(&mut out, 2, details.group.as_bytes());
@@ -56,7 +56,7 @@ fn details_message(details: &Details) -> Vec<u8> {
     out
 }
 
-fn cause_message(cause: &Cause) -> Vec<u8> {
+fn cause_message(cause: &StatusCause) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, cause.reason.as_bytes());
     put_bytes(&mut out, 2, cause.message.as_bytes());
@@ -80,13 +80,13 @@ mod tests {
         let leaked = |value: &serde_json::Value| &*text(value).leak();
         let details = tree.get("details").map(|details| {
             let causes = details["causes"].as_array().into_iter().flatten();
-            Box::new(Details {
+            Box::new(StatusDetails {
                 name: text(&details["name"]),
                 group: text(&details["group"]),
                 kind: text(&details["kind"]),
                 uid: text(&details["uid"]),
                 causes: causes
-                    .map(|cause| Cause {
+                    .map(|cause| StatusCause {
                         reason: leaked(&cause["reason"]),
                         message: text(&cause["message"]).into(),
                         field: leaked(&cause["field"]),

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use super::plain::sanitized;
-use super::{Cause, Details, Status};
+use super::{Status, StatusCause, StatusDetails};
 use crate::resource::{Gvr, ResourceVersion};
 use crate::view::selector::quoted;
 
 /// What a user was denied (protocol.md §6.7).
 #[derive(Clone, Copy, Debug)]
-pub struct Denied<'a> {
+pub struct ForbiddenAccess<'a> {
     /// The user's name.
     pub user: &'a str,
     /// The verb as authorization names it.
@@ -40,26 +40,26 @@ impl Status {
 
     /// The same about something; of empty details there is `{}` on the wire.
     #[must_use]
-    pub fn with_details(mut self, details: Details) -> Self {
+    pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
     fn about(self, gvr: &Gvr, name: &str) -> Self {
-        self.with_details(Details {
+        self.with_details(StatusDetails {
             name: name.to_owned(),
             group: gvr.group.to_string(),
             kind: gvr.resource.to_string(),
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
     /// The same with a hint when to come back.
     #[must_use]
     pub fn retry_in(self, seconds: u32) -> Self {
-        self.with_details(Details {
+        self.with_details(StatusDetails {
             retry_after_seconds: seconds,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -77,8 +77,8 @@ impl Status {
 
     /// 403 for a resource request.
     #[must_use]
-    pub fn forbidden(denied: &Denied<'_>) -> Self {
-        let Denied { user, verb, .. } = denied;
+    pub fn forbidden(denied: &ForbiddenAccess<'_>) -> Self {
+        let ForbiddenAccess { user, verb, .. } = denied;
         let gvr = denied.resource;
         let target = match denied.subresource {
             "" => gvr.resource.to_string(),
@@ -118,7 +118,8 @@ impl Status {
             cause.push_str(": ");
             cause.push_str(reason);
         }
-        Self::new(403, "Forbidden", format!("forbidden: {cause}")).with_details(Details::default())
+        Self::new(403, "Forbidden", format!("forbidden: {cause}"))
+            .with_details(StatusDetails::default())
     }
 
     /// 404 for an absent object.
@@ -136,14 +137,14 @@ impl Status {
             "NotFound",
             "the server could not find the requested resource",
         )
-        .with_details(Details::default())
+        .with_details(StatusDetails::default())
     }
 
     /// 405 as built-in kinds give it.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(405, "MethodNotAllowed", message).with_details(Details::default())
+        Self::new(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
     }
 
     /// 405 as custom resources, and watches of what cannot be watched, give it.
@@ -201,7 +202,7 @@ impl Status {
 
     /// 422: faults of what `details` name, each told as `field: message`, equal ones once; `subject` is its kind in words.
     #[must_use]
-    pub fn invalid(subject: &str, details: Details) -> Self {
+    pub fn invalid(subject: &str, details: StatusDetails) -> Self {
         let mut faults: Vec<String> = Vec::with_capacity(details.causes.len());
         for cause in &details.causes {
             let fault = format!("{}: {}", cause.field, cause.message);
@@ -235,12 +236,12 @@ impl Status {
     pub fn internal_error(cause: impl Display) -> Self {
         let cause = cause.to_string();
         let message = format!("Internal error occurred: {cause}");
-        Self::new(500, "InternalError", message).with_details(Details {
-            causes: vec![Cause {
+        Self::new(500, "InternalError", message).with_details(StatusDetails {
+            causes: vec![StatusCause {
                 message: cause.into(),
-                ..Cause::default()
+                ..StatusCause::default()
             }],
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -259,14 +260,14 @@ impl Status {
     ) -> Self {
         let message =
             format!("Timeout: Too large resource version: {requested}, current: {current}");
-        Self::new(504, "Timeout", message).with_details(Details {
-            causes: vec![Cause {
+        Self::new(504, "Timeout", message).with_details(StatusDetails {
+            causes: vec![StatusCause {
                 reason: "ResourceVersionTooLarge",
                 message: "Too large resource version".into(),
                 field: "",
             }],
             retry_after_seconds,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ObjectParts, Span, offset};
+use super::{ByteSpan, ObjectParts, offset};
 use crate::resource::{Encoding, ResourceVersion};
 
 /// Where the numbers stand.
@@ -40,9 +40,9 @@ const FIRST_FIELD: usize = 4;
 
 /// The bytes of the allocation. Two counts of references stand before them.
 #[derive(Clone)]
-pub(super) struct Packed(Arc<[u8]>);
+pub(super) struct PackedBytes(Arc<[u8]>);
 
-/// What a [`Packed`] costs besides its bytes.
+/// What a [`PackedBytes`] costs besides its bytes.
 const COUNTS_LEN: usize = 2 * size_of::<usize>();
 
 /// A frame in the pieces that it is put together from.
@@ -85,13 +85,13 @@ impl FramePieces<'_> {
     }
 }
 
-impl Packed {
+impl PackedBytes {
     pub(super) fn new(
         parts: &ObjectParts<'_>,
         encoding: Encoding,
         pieces: FramePieces<'_>,
     ) -> Self {
-        let plan = Plan::new(parts, pieces);
+        let plan = PackedLayout::new(parts, pieces);
         let mut bytes: Arc<[u8]> = iter::repeat_n(0, plan.len()).collect();
         if let Some(out) = Arc::get_mut(&mut bytes) {
             plan.write(parts, encoding, pieces, out);
@@ -150,7 +150,7 @@ impl Packed {
         &self.body()[..self.frame_len()]
     }
 
-    /// Where the frame starts in [`Packed::as_ref`].
+    /// Where the frame starts in [`PackedBytes::as_ref`].
     pub(super) fn frame_at(&self) -> usize {
         self.number(BODY)
     }
@@ -192,10 +192,10 @@ impl Packed {
     }
 
     /// Where the version's digits stand in the object.
-    pub(super) fn version_span(&self) -> Span {
+    pub(super) fn version_span(&self) -> ByteSpan {
         let (start, end) = self.place(DIGITS);
         let from = |at: usize| offset(at - self.start());
-        Span {
+        ByteSpan {
             start: from(start),
             end: from(end),
         }
@@ -248,20 +248,20 @@ impl Packed {
     }
 }
 
-impl AsRef<[u8]> for Packed {
+impl AsRef<[u8]> for PackedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// Where everything will stand.
-struct Plan {
+struct PackedLayout {
     places: SmallVec<[(usize, usize); 32]>,
     body_len: usize,
     is_wide: bool,
 }
 
-impl Plan {
+impl PackedLayout {
     fn new(parts: &ObjectParts<'_>, pieces: FramePieces<'_>) -> Self {
         let mut body_len = pieces.len();
         let mut place = |text: &str| {

@@ -6,14 +6,14 @@ use crate::resource::{FieldTable, ResourceVersion};
 
 /// A piece of an object's bytes, `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteSpan {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
 }
 
-impl Span {
+impl ByteSpan {
     /// The spanned bytes.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
@@ -36,7 +36,7 @@ pub struct ObjectParts<'a> {
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// Where the digits of `metadata.resourceVersion` stand, without quotes.
-    pub version_span: Span,
+    pub version_span: ByteSpan,
     /// `metadata.labels`, decoded, in wire order.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Values of the resource's selectable fields, in the order of its field table; absent is `""`.

@@ -34,9 +34,9 @@ fn source() -> impl Strategy<Value = Source> {
     ]
 }
 
-fn digits() -> Span {
+fn digits() -> ByteSpan {
     let start = JSON.find("42").unwrap();
-    Span {
+    ByteSpan {
         start: offset(start),
         end: offset(start + 2),
     }

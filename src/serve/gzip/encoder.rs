@@ -4,7 +4,7 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
-use crate::cache::Block;
+use crate::cache::DeflateBlock;
 
 /// How hard to try. On pods in blocks of 512 KiB, one core: level 1 makes 730 MB a second into 18.5 %, level 2
 /// 460 MB into 13.1 %, level 3 385 MB into 12.5 %. Go's level 1, which the API server uses, comes to 14.6 %.
@@ -59,7 +59,7 @@ impl Encoder {
 
     /// The block: it ends on a whole byte, and what follows it cannot refer to it.
     #[must_use]
-    pub fn finish(mut self) -> Block {
+    pub fn finish(mut self) -> DeflateBlock {
         let len = self.deflate.total_in();
         if len > 0 {
             // Complete once there was room left over.
@@ -72,7 +72,7 @@ impl Encoder {
         }
         // It is kept for long: without the room that was not needed.
         self.out.shrink_to_fit();
-        Block {
+        DeflateBlock {
             deflate: Bytes::from(self.out),
             len,
             crc: self.crc.finalize(),

@@ -12,69 +12,69 @@ use hashbrown::HashMap;
 use tokio::sync::{Semaphore, watch};
 
 use super::encoder::Encoder;
-use crate::cache::{Block, Chunk, Kept};
+use crate::cache::{BlockFormat, Chunk, DeflateBlock};
 use crate::resource::Object;
 
 /// An object cannot be read, the compressing thread has panicked, or the runtime is going down: the answer cannot be
 /// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of the list could not be compressed")]
-pub struct NotMade;
+pub struct CompressError;
 
 /// Makes blocks for all clients of a service.
 #[derive(Clone, Debug)]
-pub struct BlockMaker(Arc<Shared>);
+pub struct BlockCompressor(Arc<CompressorState>);
 
 #[derive(Debug)]
-struct Shared {
+struct CompressorState {
     permits: Arc<Semaphore>,
     /// What is being made. The receiver hears when it no longer is; nothing is ever sent.
-    making: Mutex<Making>,
+    making: Mutex<BlocksInProgress>,
 }
 
 /// A chunk, by its address, and an encoding. Whoever has it in work holds the chunk, so the address stays its own.
-type Work = (usize, Kept);
+type BlockKey = (usize, BlockFormat);
 
-type Making = HashMap<Work, watch::Receiver<()>, foldhash::fast::RandomState>;
+type BlocksInProgress = HashMap<BlockKey, watch::Receiver<()>, foldhash::fast::RandomState>;
 
-enum Turn {
-    Made(Block),
+enum BlockTurn {
+    Made(DeflateBlock),
     Wait(watch::Receiver<()>),
-    Make(Claim),
+    Make(BlockClaim),
 }
 
 /// The right to make a block. Dropped, with or without success, it lets the others go on.
-struct Claim {
-    shared: Arc<Shared>,
-    work: Work,
+struct BlockClaim {
+    shared: Arc<CompressorState>,
+    work: BlockKey,
     _told: watch::Sender<()>,
 }
 
-impl Drop for Claim {
+impl Drop for BlockClaim {
     fn drop(&mut self) {
         self.shared.making().remove(&self.work);
     }
 }
 
-impl Shared {
-    fn making(&self) -> MutexGuard<'_, Making> {
+impl CompressorState {
+    fn making(&self) -> MutexGuard<'_, BlocksInProgress> {
         // Nobody panics while holding it; were it so, a map is whole between its methods.
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks for the block under the lock: it is kept before its claim ends, so it is not missed.
-    fn turn(self: &Arc<Self>, chunk: &Arc<Chunk>, kept: Kept) -> Turn {
+    fn turn(self: &Arc<Self>, chunk: &Arc<Chunk>, kept: BlockFormat) -> BlockTurn {
         let work = (Arc::as_ptr(chunk) as usize, kept);
         let mut making = self.making();
         if let Some(block) = chunk.block(kept) {
-            return Turn::Made(block.clone());
+            return BlockTurn::Made(block.clone());
         }
         if let Some(others) = making.get(&work) {
-            return Turn::Wait(others.clone());
+            return BlockTurn::Wait(others.clone());
         }
         let (told, hears) = watch::channel(());
         making.insert(work, hears);
-        Turn::Make(Claim {
+        BlockTurn::Make(BlockClaim {
             shared: Arc::clone(self),
             work,
             _told: told,
@@ -82,11 +82,11 @@ impl Shared {
     }
 }
 
-impl BlockMaker {
+impl BlockCompressor {
     /// A maker that compresses so many blocks at a time.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(CompressorState {
             permits: Arc::new(Semaphore::new(at_once.max(1))),
             making: Mutex::default(),
         }))
@@ -96,22 +96,22 @@ impl BlockMaker {
     /// objects as list items with what stands between them.
     ///
     /// # Errors
-    /// See [`NotMade`].
+    /// See [`CompressError`].
     pub async fn shared<E>(
         self,
         chunk: Arc<Chunk>,
-        kept: Kept,
+        kept: BlockFormat,
         encode: E,
-    ) -> Result<(Block, bool), NotMade>
+    ) -> Result<(DeflateBlock, bool), CompressError>
     where
-        E: FnOnce(&[Object], &mut Encoder) -> Result<(), NotMade> + Send + 'static,
+        E: FnOnce(&[Object], &mut Encoder) -> Result<(), CompressError> + Send + 'static,
     {
         let claim = loop {
             match self.0.turn(&chunk, kept) {
-                Turn::Made(block) => return Ok((block, false)),
-                Turn::Make(claim) => break claim,
+                BlockTurn::Made(block) => return Ok((block, false)),
+                BlockTurn::Make(claim) => break claim,
                 // Only ever an error: the claim has ended.
-                Turn::Wait(mut others) => drop(others.changed().await),
+                BlockTurn::Wait(mut others) => drop(others.changed().await),
             }
         };
         let make = move || {
@@ -127,10 +127,10 @@ impl BlockMaker {
     /// A block for one client, and what `encode` gives back.
     ///
     /// # Errors
-    /// See [`NotMade`].
-    pub async fn once<E, R>(self, len: usize, encode: E) -> Result<(Block, R), NotMade>
+    /// See [`CompressError`].
+    pub async fn once<E, R>(self, len: usize, encode: E) -> Result<(DeflateBlock, R), CompressError>
     where
-        E: FnOnce(&mut Encoder) -> Result<R, NotMade> + Send + 'static,
+        E: FnOnce(&mut Encoder) -> Result<R, CompressError> + Send + 'static,
         R: Send + 'static,
     {
         let make = move || {
@@ -141,18 +141,18 @@ impl BlockMaker {
         self.run(make).await
     }
 
-    async fn run<M, R>(&self, make: M) -> Result<R, NotMade>
+    async fn run<M, R>(&self, make: M) -> Result<R, CompressError>
     where
-        M: FnOnce() -> Result<R, NotMade> + Send + 'static,
+        M: FnOnce() -> Result<R, CompressError> + Send + 'static,
         R: Send + 'static,
     {
         let permits = Arc::clone(&self.0.permits);
-        let permit = permits.acquire_owned().await.map_err(|_| NotMade)?;
+        let permit = permits.acquire_owned().await.map_err(|_| CompressError)?;
         let made = tokio::task::spawn_blocking(move || {
             let made = make();
             drop(permit);
             made
         });
-        made.await.unwrap_or(Err(NotMade))
+        made.await.unwrap_or(Err(CompressError))
     }
 }

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use crc32fast::Hasher;
 
-use crate::cache::Block;
+use crate::cache::DeflateBlock;
 
 /// No name, no time, fastest, unknown system: what Go's writer says at level 1.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
@@ -14,12 +14,12 @@ const STORED_LEN_MAX: usize = u16::MAX as usize;
 
 /// A member that is being written: the checksum and length of what went in.
 #[derive(Debug, Default)]
-pub struct Member {
+pub struct GzipMember {
     crc: Hasher,
     len: u64,
 }
 
-impl Member {
+impl GzipMember {
     /// What stands before everything else.
     #[must_use]
     pub const fn header() -> Bytes {
@@ -28,7 +28,7 @@ impl Member {
 
     /// Adds a compressed piece.
     #[must_use]
-    pub fn block(&mut self, block: &Block) -> Bytes {
+    pub fn block(&mut self, block: &DeflateBlock) -> Bytes {
         self.crc
             .combine(&Hasher::new_with_initial_len(block.crc, block.len));
         self.len = self.len.wrapping_add(block.len);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::cache::{Block, Chunk, Kept, ObjectMap, Place};
+use crate::cache::{BlockFormat, Chunk, DeflateBlock, MapPosition, ObjectMap};
 use crate::resource::{Object, ObjectParts};
 
 #[track_caller]
@@ -54,7 +54,7 @@ fn decoded(member: &[u8]) -> Vec<u8> {
     out
 }
 
-fn block(pieces: &[&[u8]]) -> Block {
+fn block(pieces: &[&[u8]]) -> DeflateBlock {
     let len = pieces.iter().map(|piece| piece.len()).sum();
     let mut encoder = Encoder::new(len);
     pieces.iter().for_each(|piece| encoder.write(piece));
@@ -69,8 +69,8 @@ enum Way {
 }
 
 fn member(parts: &[(&[u8], Way)]) -> Vec<u8> {
-    let mut member = Member::default();
-    let mut out = Member::header().to_vec();
+    let mut member = GzipMember::default();
+    let mut out = GzipMember::header().to_vec();
     for (part, way) in parts {
         let bytes = match way {
             Way::Stored => member.stored(part),
@@ -116,8 +116,8 @@ fn blocks_are_decoded_alike_in_any_order() {
     let parts = [sample(100_000, 1), sample(70_000, 2), sample(200_000, 3)];
     let blocks = parts.each_ref().map(|part| block(&[part]));
     for order in [[0, 1, 2], [2, 1, 0], [1, 1, 1]] {
-        let mut member = Member::default();
-        let mut out = Member::header().to_vec();
+        let mut member = GzipMember::default();
+        let mut out = GzipMember::header().to_vec();
         let mut whole = Vec::new();
         for at in order {
             out.extend_from_slice(&member.block(&blocks[at]));
@@ -173,8 +173,8 @@ proptest! {
         let pieces: Vec<&[u8]> = whole.chunks(step).collect();
         let fed = block(&pieces);
         prop_assert_eq!((fed.len, fed.crc), (len as u64, crc32fast::hash(&whole)));
-        let mut member = Member::default();
-        let out = [Member::header(), member.block(&fed), member.trailer()].concat();
+        let mut member = GzipMember::default();
+        let out = [GzipMember::header(), member.block(&fed), member.trailer()].concat();
         prop_assert!(decoded(&out) == whole);
     }
 }
@@ -185,10 +185,10 @@ fn chunk() -> Arc<Chunk> {
         ..ObjectParts::default()
     };
     let map = ObjectMap::from_objects(vec![Object::new(parts, b"{}")]);
-    Arc::clone(map.next_chunk(&mut Place::default(), "").unwrap())
+    Arc::clone(map.next_chunk(&mut MapPosition::default(), "").unwrap())
 }
 
-fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), NotMade> {
+fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), CompressError> {
     objects
         .iter()
         .for_each(|object| encoder.write(object.bytes()));
@@ -203,7 +203,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
 
 #[tokio::test]
 async fn a_herd_makes_a_block_once() {
-    let (maker, chunk) = (BlockMaker::new(4), chunk());
+    let (maker, chunk) = (BlockCompressor::new(4), chunk());
     let made = Arc::new(AtomicUsize::new(0));
     let herd = (0..100).map(|_| {
         let made = Arc::clone(&made);
@@ -214,7 +214,7 @@ async fn a_herd_makes_a_block_once() {
         tokio::spawn(
             maker
                 .clone()
-                .shared(Arc::clone(&chunk), Kept::Whole, encode),
+                .shared(Arc::clone(&chunk), BlockFormat::Whole, encode),
         )
     });
     let herd: Vec<_> = herd.collect();
@@ -223,14 +223,14 @@ async fn a_herd_makes_a_block_once() {
     }
     assert_eq!(made.load(Ordering::Relaxed), 1);
     // Another encoding is other work.
-    let other = maker.shared(Arc::clone(&chunk), Kept::Metadata, |_, _| Ok(()));
+    let other = maker.shared(Arc::clone(&chunk), BlockFormat::Metadata, |_, _| Ok(()));
     assert_eq!(other.await.unwrap().0.len, 0);
-    assert!(chunk.block(Kept::Metadata).is_some());
+    assert!(chunk.block(BlockFormat::Metadata).is_some());
 }
 
 #[tokio::test]
 async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let (maker, chunk) = (BlockCompressor::new(1), chunk());
     // Takes the only permit until told.
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
@@ -242,12 +242,12 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
     busy.notified().await;
     let leaver = maker
         .clone()
-        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
+        .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
             panic!("nobody wants this any more")
         });
     let mut leaver = Box::pin(leaver);
     assert!(is_pending(leaver.as_mut()));
-    let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), Kept::Whole, write_all));
+    let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all));
     assert!(is_pending(stayer.as_mut()));
     drop(leaver);
     go.0.send(()).unwrap();
@@ -257,12 +257,12 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
 
 #[tokio::test]
 async fn work_begun_for_one_who_leaves_is_finished() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let (maker, chunk) = (BlockCompressor::new(1), chunk());
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
     let leaver = tokio::spawn(maker.clone().shared(
         Arc::clone(&chunk),
-        Kept::Whole,
+        BlockFormat::Whole,
         move |objects, encoder| {
             started.notify_one();
             go.1.recv().unwrap();
@@ -271,7 +271,7 @@ async fn work_begun_for_one_who_leaves_is_finished() {
     ));
     busy.notified().await;
     leaver.abort();
-    let stayer = maker.shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
+    let stayer = maker.shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
         panic!("it is being made")
     });
     let mut stayer = Box::pin(stayer);
@@ -282,11 +282,13 @@ async fn work_begun_for_one_who_leaves_is_finished() {
 
 #[tokio::test]
 async fn a_panic_fails_its_own_client_only() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let (maker, chunk) = (BlockCompressor::new(1), chunk());
     let bad = maker
         .clone()
-        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| panic!("planted"));
-    assert_eq!(bad.await, Err(NotMade));
-    let good = maker.shared(Arc::clone(&chunk), Kept::Whole, write_all);
+        .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
+            panic!("planted")
+        });
+    assert_eq!(bad.await, Err(CompressError));
+    let good = maker.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all);
     assert_eq!(good.await.unwrap().0.len, 2);
 }

@@ -1,6 +1,6 @@
 //! A list as one gzip member: envelope as it is, items in blocks, of which those of whole chunks are made once for all.
 //!
-//! Per client it holds the place in the snapshot and one frame. Compressing is [`BlockMaker`]'s.
+//! Per client it holds the place in the snapshot and one frame. Compressing is [`BlockCompressor`]'s.
 
 use std::fmt;
 use std::future::Future;
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::run::Run;
+use super::run::PageSegment;
 use super::step::{Budget, in_turn};
-use super::{FRAME_LEN, FRAME_SLICES, ItemForm, ListBody, Place};
-use crate::cache::Block;
-use crate::protocol::Pieces;
+use super::{FRAME_LEN, FRAME_SLICES, ItemFormat, ListBody, ListPhase};
+use crate::cache::DeflateBlock;
+use crate::protocol::BufList;
 use crate::resource::Object;
-use crate::serve::gzip::{BlockMaker, Encoder, Member, NotMade};
+use crate::serve::gzip::{BlockCompressor, CompressError, Encoder, GzipMember};
 
 /// How the blocks of a list came about, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,32 +31,32 @@ pub struct BlockCounts {
 #[derive(Debug)]
 pub struct CompressedList {
     list: ListBody,
-    maker: BlockMaker,
+    maker: BlockCompressor,
     /// `None` once its trailer has left.
-    member: Option<Member>,
-    waiting: Option<Waiting>,
+    member: Option<GzipMember>,
+    waiting: Option<PendingBlock>,
     counts: BlockCounts,
 }
 
 /// A block that is not there yet, and whether it was made for us.
-struct Waiting(Pin<Box<dyn Future<Output = Made> + Send>>);
+struct PendingBlock(Pin<Box<dyn Future<Output = BlockResult> + Send>>);
 
 /// A block, whether it was made for this list, and what of its run does not stand in it.
-type Made = Result<(Block, bool, Option<RunRest>), NotMade>;
+type BlockResult = Result<(DeflateBlock, bool, Option<SegmentRest>), CompressError>;
 
 /// Bytes of a block that is made for one list, about: more than a run has, as long as its objects are not indented.
 const BLOCK_LEN: usize = 1 << 20;
 
 /// What of a run is not compressed yet. Indented, objects can be thousands of times as long as they are in memory, and whoever
 /// compresses holds up others.
-struct RunRest {
+struct SegmentRest {
     objects: std::vec::IntoIter<Object>,
     /// Of the object that was begun.
     parts: Box<dyn Iterator<Item = Bytes> + Send>,
     is_begun: bool,
 }
 
-impl RunRest {
+impl SegmentRest {
     fn new(objects: Vec<Object>) -> Self {
         Self {
             objects: objects.into_iter(),
@@ -68,10 +68,10 @@ impl RunRest {
     /// Adds items, with what stands between them, until it is enough for a block; whether there may be more.
     fn write(
         &mut self,
-        form: ItemForm,
+        form: ItemFormat,
         between: &[u8],
         encoder: &mut Encoder,
-    ) -> Result<bool, NotMade> {
+    ) -> Result<bool, CompressError> {
         while encoder.len() < BLOCK_LEN as u64 {
             if let Some(part) = self.parts.next() {
                 encoder.write(&part);
@@ -83,13 +83,13 @@ impl RunRest {
             if std::mem::replace(&mut self.is_begun, true) {
                 encoder.write(between);
             }
-            self.parts = Box::new(form.parts(&object).map_err(|_| NotMade)?);
+            self.parts = Box::new(form.parts(&object).map_err(|_| CompressError)?);
         }
         Ok(true)
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for PendingBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Waiting")
     }
@@ -132,9 +132,9 @@ impl LengthCheck {
     }
 
     /// Adds a run's bytes, or the first of them if they are enough.
-    fn add(&mut self, run: &Run, budget: &mut Budget) {
+    fn add(&mut self, run: &PageSegment, budget: &mut Budget) {
         let ahead = &mut self.ahead;
-        if let Run::Chunk(chunk, kept) = run
+        if let PageSegment::Chunk(chunk, kept) = run
             && let Some(block) = chunk.block(*kept)
         {
             budget.reuse();
@@ -161,11 +161,11 @@ impl LengthCheck {
 impl CompressedList {
     /// Compresses what `list` would send, with blocks of `maker`.
     #[must_use]
-    pub fn new(list: ListBody, maker: BlockMaker) -> Self {
+    pub fn new(list: ListBody, maker: BlockCompressor) -> Self {
         Self {
             list,
             maker,
-            member: Some(Member::default()),
+            member: Some(GzipMember::default()),
             waiting: None,
             counts: BlockCounts::default(),
         }
@@ -184,7 +184,11 @@ impl CompressedList {
     }
 
     /// Adds to `pieces` until they are a frame, a block must be waited for, others must have their turn, or the list is complete.
-    fn fill(&mut self, context: &mut Context<'_>, pieces: &mut Pieces) -> Result<(), NotMade> {
+    fn fill(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: &mut BufList,
+    ) -> Result<(), CompressError> {
         let mut budget = Budget::default();
         while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
             if let Some(waiting) = &mut self.waiting {
@@ -205,15 +209,15 @@ impl CompressedList {
     }
 
     /// What can be sent at once; false if that is nothing.
-    fn go_on(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> bool {
+    fn go_on(&mut self, pieces: &mut BufList, budget: &mut Budget) -> bool {
         match self.list.place {
-            Place::Head => {
-                pieces.push(Member::header());
+            ListPhase::Head => {
+                pieces.push(GzipMember::header());
                 let head = self.list.envelope.head.clone();
                 self.push_stored(&head, pieces);
-                self.list.place = Place::Items;
+                self.list.place = ListPhase::Items;
             }
-            Place::Items => match self.list.next_run(budget) {
+            ListPhase::Items => match self.list.next_run(budget) {
                 Poll::Pending => return false,
                 Poll::Ready(Some(run)) => {
                     self.push_stored(&self.list.before_next(), pieces);
@@ -223,23 +227,23 @@ impl CompressedList {
                 Poll::Ready(None) => {
                     let tail = self.list.tail();
                     self.push_stored(&tail, pieces);
-                    self.list.place = Place::End;
+                    self.list.place = ListPhase::End;
                     let member = self.member.take();
                     member.into_iter().for_each(|it| pieces.push(it.trailer()));
                 }
             },
-            Place::End => return false,
+            ListPhase::End => return false,
         }
         true
     }
 
-    fn push_stored(&mut self, bytes: &[u8], pieces: &mut Pieces) {
+    fn push_stored(&mut self, bytes: &[u8], pieces: &mut BufList) {
         if let Some(member) = self.member.as_mut().filter(|_| !bytes.is_empty()) {
             pieces.push(member.stored(bytes));
         }
     }
 
-    fn push_block(&mut self, block: &Block, is_ours: bool, pieces: &mut Pieces) {
+    fn push_block(&mut self, block: &DeflateBlock, is_ours: bool, pieces: &mut BufList) {
         if is_ours {
             self.counts.made += 1;
         } else {
@@ -251,9 +255,9 @@ impl CompressedList {
             .for_each(|it| pieces.push(it.block(block)));
     }
 
-    fn push_run(&mut self, run: Run, pieces: &mut Pieces) {
+    fn push_run(&mut self, run: PageSegment, pieces: &mut BufList) {
         self.waiting = Some(match run {
-            Run::Chunk(chunk, kept) => {
+            PageSegment::Chunk(chunk, kept) => {
                 if let Some(block) = chunk.block(kept) {
                     return self.push_block(block, false, pieces);
                 }
@@ -262,24 +266,24 @@ impl CompressedList {
                     write_items(form, &between, objects, encoder)
                 };
                 let made = self.maker.clone().shared(chunk, kept, encode);
-                Waiting(Box::pin(async move {
+                PendingBlock(Box::pin(async move {
                     let (block, is_ours) = made.await?;
                     Ok((block, is_ours, None))
                 }))
             }
-            Run::Objects(objects, len) => self.compress(RunRest::new(objects), len),
+            PageSegment::Objects(objects, len) => self.compress(SegmentRest::new(objects), len),
         });
     }
 
     /// Makes one block of `rest`, of which about `len` bytes are expected.
-    fn compress(&self, mut rest: RunRest, len: usize) -> Waiting {
+    fn compress(&self, mut rest: SegmentRest, len: usize) -> PendingBlock {
         let (form, between) = (self.list.form, self.list.envelope.between.clone());
         let encode = move |encoder: &mut Encoder| {
             let more = rest.write(form, &between, encoder)?;
             Ok(more.then_some(rest))
         };
         let made = self.maker.clone().once(len, encode);
-        Waiting(Box::pin(async move {
+        PendingBlock(Box::pin(async move {
             let (block, rest) = made.await?;
             Ok((block, true, rest))
         }))
@@ -288,44 +292,44 @@ impl CompressedList {
 
 /// Items with what stands between them; what stands before the first is for the list to say.
 fn write_items(
-    form: ItemForm,
+    form: ItemFormat,
     between: &[u8],
     objects: &[Object],
     encoder: &mut Encoder,
-) -> Result<(), NotMade> {
+) -> Result<(), CompressError> {
     for (at, object) in objects.iter().enumerate() {
         if at > 0 {
             encoder.write(between);
         }
-        let parts = form.parts(object).map_err(|_| NotMade)?;
+        let parts = form.parts(object).map_err(|_| CompressError)?;
         parts.for_each(|part| encoder.write(&part));
     }
     Ok(())
 }
 
 impl Body for CompressedList {
-    type Data = Pieces;
-    type Error = NotMade;
+    type Data = BufList;
+    type Error = CompressError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, NotMade>>> {
-        let mut pieces = Pieces::default();
+    ) -> Poll<Option<Result<Frame<BufList>, CompressError>>> {
+        let mut pieces = BufList::default();
         if let Err(error) = self.fill(context, &mut pieces) {
-            self.list.place = Place::End;
+            self.list.place = ListPhase::End;
             return Poll::Ready(Some(Err(error)));
         }
         match (pieces.is_empty(), &self.waiting) {
             (false, _) => Poll::Ready(Some(Ok(Frame::data(pieces)))),
             (true, Some(_)) => Poll::Pending,
-            (true, None) if self.list.place == Place::End => Poll::Ready(None),
+            (true, None) if self.list.place == ListPhase::End => Poll::Ready(None),
             (true, None) => in_turn(Poll::Pending, context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.list.place == Place::End && self.waiting.is_none()
+        self.list.place == ListPhase::End && self.waiting.is_none()
     }
 }
 

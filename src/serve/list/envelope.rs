@@ -6,7 +6,7 @@ use crate::protocol::indent::Indenter;
 use crate::resource::protobuf::{answer_end, answer_head, type_meta};
 use crate::resource::wire::{field_len, put_bytes, put_head, put_integer};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
-use crate::view::{Form, Rendition};
+use crate::view::{ObjectFormat, ObjectPart};
 
 /// What a list says of itself.
 #[derive(Clone, Debug)]
@@ -81,16 +81,19 @@ impl Envelope {
     pub(super) fn new(
         meta: &ListMeta,
         kind: &ResourceKind,
-        rendition: Rendition,
+        rendition: ObjectFormat,
         items_len: usize,
     ) -> Self {
         let meta = &ListMeta {
-            shard: meta.shard.clone().filter(|_| rendition.form == Form::Whole),
+            shard: meta
+                .shard
+                .clone()
+                .filter(|_| rendition.form == ObjectPart::Whole),
             ..meta.clone()
         };
         let (list_kind, api_version) = match rendition.form {
-            Form::Whole => (kind.list_kind.clone(), kind.gvr.api_version()),
-            Form::Metadata(version) => (
+            ObjectPart::Whole => (kind.list_kind.clone(), kind.gvr.api_version()),
+            ObjectPart::Metadata(version) => (
                 "PartialObjectMetadataList".to_owned(),
                 version.api_version().to_owned(),
             ),
@@ -120,7 +123,7 @@ impl Envelope {
                     tail,
                 }
             }
-            (Encoding::Json, Form::Whole, Layout::Dynamic) => {
+            (Encoding::Json, ObjectPart::Whole, Layout::Dynamic) => {
                 let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
                 let meta = meta.json(Layout::Dynamic);
                 let tail = Bytes::from(format!(
@@ -141,8 +144,8 @@ impl Envelope {
                 );
                 // Without items the one has an empty array, the other none.
                 let empty_tail: &[u8] = match form {
-                    Form::Whole => b"[]}\n",
-                    Form::Metadata(_) => b"null}\n",
+                    ObjectPart::Whole => b"[]}\n",
+                    ObjectPart::Metadata(_) => b"null}\n",
                 };
                 Self {
                     head: head.into(),

@@ -4,27 +4,27 @@
 use std::task::Poll;
 
 use super::step::Budget;
-use super::{ItemForm, Items, Page};
+use super::{ItemFormat, PageItems, SnapshotPage};
 use crate::cache::Chunk;
 use crate::resource::{Encoding, Object, ResourceKind};
-use crate::view::{CutError, Rendition};
+use crate::view::{ObjectFormat, ProjectionError};
 
 /// A page that is being measured.
 #[derive(Debug)]
 pub struct Measure {
-    page: Page,
-    form: ItemForm,
+    page: SnapshotPage,
+    form: ItemFormat,
     /// Of the items so far, their tags and lengths included.
     len: usize,
 }
 
-impl Page {
+impl SnapshotPage {
     /// Begins to measure the page's items in this form.
     #[must_use]
-    pub fn measure(&self, kind: &ResourceKind, rendition: Rendition) -> Measure {
+    pub fn measure(&self, kind: &ResourceKind, rendition: ObjectFormat) -> Measure {
         Measure {
             page: self.clone(),
-            form: ItemForm::new(kind, rendition),
+            form: ItemFormat::new(kind, rendition),
             len: 0,
         }
     }
@@ -35,7 +35,7 @@ impl Measure {
     ///
     /// # Errors
     /// One of them cannot be written in this form.
-    pub fn step(&mut self) -> Poll<Result<usize, CutError>> {
+    pub fn step(&mut self) -> Poll<Result<usize, ProjectionError>> {
         if self.form.encoding() == Encoding::Json {
             return Poll::Ready(Ok(0));
         }
@@ -51,7 +51,7 @@ impl Measure {
     }
 
     /// Adds what is next, a chunk or one object; false if there is no more.
-    fn add_next(&mut self, budget: &mut Budget) -> Result<bool, CutError> {
+    fn add_next(&mut self, budget: &mut Budget) -> Result<bool, ProjectionError> {
         if let Some(chunk) = self.page.next_chunk() {
             self.add_chunk(&chunk, budget)?;
             return Ok(true);
@@ -68,11 +68,11 @@ impl Measure {
     }
 
     /// Adds what the page shows of a chunk.
-    fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), CutError> {
+    fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), ProjectionError> {
         let (form, measured) = (self.form, self.form.measured());
         let shown = |object: &&Object| match &self.page.items {
-            Items::Rest { selector, .. } => selector.matches(object),
-            Items::Found(_) => true,
+            PageItems::Rest { selector, .. } => selector.matches(object),
+            PageItems::Found(_) => true,
         };
         match (chunk.is_measured(measured), self.page.shows_all()) {
             (true, true) => budget.reuse(),
@@ -88,7 +88,9 @@ impl Measure {
             }
         }
         let len = |object: &Object| u32::try_from(form.item_len(object).ok()?).ok();
-        let lens = chunk.lens(measured, len).ok_or(CutError::NoMetadata)?;
+        let lens = chunk
+            .lens(measured, len)
+            .ok_or(ProjectionError::NoMetadata)?;
         self.len += if self.page.shows_all() {
             lens.iter().map(|len| *len as usize).sum::<usize>()
         } else {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::step::Budget;
-use super::{Items, ListBody, Page};
-use crate::cache::{Chunk, Kept};
+use super::{ListBody, PageItems, SnapshotPage};
+use crate::cache::{BlockFormat, Chunk};
 use crate::resource::Object;
 
 /// Bytes of a run of single objects, about: short enough that others get their turn (a millisecond), long enough that
@@ -15,14 +15,14 @@ const RUN_LEN: usize = 512 << 10;
 
 /// Some of a page's items, in order.
 #[derive(Debug)]
-pub(super) enum Run {
+pub(super) enum PageSegment {
     /// All objects of a chunk, which may have been compressed already.
-    Chunk(Arc<Chunk>, Kept),
+    Chunk(Arc<Chunk>, BlockFormat),
     /// So many bytes of objects.
     Objects(Vec<Object>, usize),
 }
 
-impl Run {
+impl PageSegment {
     pub(super) fn objects(&self) -> &[Object] {
         match self {
             Self::Chunk(chunk, _) => chunk.objects(),
@@ -33,7 +33,7 @@ impl Run {
 
 /// Objects of a run that is not whole yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PartialRun {
+pub(super) struct PartialSegment {
     objects: Vec<Object>,
     len: usize,
 }
@@ -41,13 +41,13 @@ pub(super) struct PartialRun {
 impl ListBody {
     /// Goes on a little with the next run: it is there when it is whole, `None` when there are no more. By chunk only if blocks are
     /// kept of the form that is wanted.
-    pub(super) fn next_run(&mut self, budget: &mut Budget) -> Poll<Option<Run>> {
+    pub(super) fn next_run(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
         let (page, run) = (&mut self.page, &mut self.partial_run);
         let kept = self.form.kept().filter(|_| page.shows_all());
         if let Some(kept) = kept.filter(|_| run.objects.is_empty())
             && let Some(chunk) = page.next_chunk()
         {
-            return Poll::Ready(Some(Run::Chunk(chunk, kept)));
+            return Poll::Ready(Some(PageSegment::Chunk(chunk, kept)));
         }
         while run.len < RUN_LEN
             && !(kept.is_some() && !run.objects.is_empty() && page.is_at_chunk())
@@ -65,12 +65,12 @@ impl ListBody {
                 }
             }
         }
-        let PartialRun { objects, len } = mem::take(run);
-        Poll::Ready((!objects.is_empty()).then_some(Run::Objects(objects, len)))
+        let PartialSegment { objects, len } = mem::take(run);
+        Poll::Ready((!objects.is_empty()).then_some(PageSegment::Objects(objects, len)))
     }
 }
 
-impl Page {
+impl SnapshotPage {
     /// The next items, if they are all of a chunk.
     pub(super) fn next_whole_chunk(&mut self) -> Option<Arc<Chunk>> {
         self.shows_all().then(|| self.next_chunk()).flatten()
@@ -79,23 +79,23 @@ impl Page {
     /// True if every object of the range is on the page.
     pub(super) fn shows_all(&self) -> bool {
         match &self.items {
-            Items::Rest { selector, .. } => selector.is_scope(),
-            Items::Found(_) => false,
+            PageItems::Rest { selector, .. } => selector.is_scope(),
+            PageItems::Found(_) => false,
         }
     }
 
     /// The next chunk, if all of it is in scope; whatever of it the selector shows.
     pub(super) fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
         match &mut self.items {
-            Items::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),
-            Items::Found(_) => None,
+            PageItems::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),
+            PageItems::Found(_) => None,
         }
     }
 
     fn is_at_chunk(&self) -> bool {
         match &self.items {
-            Items::Rest { snapshot, walk, .. } => walk.is_at_chunk(&snapshot.objects),
-            Items::Found(_) => false,
+            PageItems::Rest { snapshot, walk, .. } => walk.is_at_chunk(&snapshot.objects),
+            PageItems::Found(_) => false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use super::envelope::ListMeta;
 use super::step::Budget;
-use super::{Items, Page, PageRequest};
+use super::{PageItems, PageRequest, SnapshotPage};
 use crate::cache::Snapshot;
 use crate::protocol::continue_token::ContinueToken;
 use crate::resource::Object;
@@ -20,12 +20,12 @@ pub struct PageSearch {
     snapshot: Arc<Snapshot>,
     walk: Walk,
     selector: Selector,
-    limited: Option<Limited>,
+    limited: Option<LimitedSearch>,
 }
 
 /// How far the search for a limited page has come.
 #[derive(Debug)]
-struct Limited {
+struct LimitedSearch {
     limit: usize,
     /// Objects in scope from the page's first on.
     ahead: usize,
@@ -40,7 +40,7 @@ impl PageSearch {
     pub fn new(snapshot: Arc<Snapshot>, request: &PageRequest<'_>) -> Self {
         let selector = request.selector;
         let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
-        let limited = request.limit.map(|limit| Limited {
+        let limited = request.limit.map(|limit| LimitedSearch {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             ahead: walk.count_ahead(&snapshot.objects),
             items: Vec::new(),
@@ -55,7 +55,7 @@ impl PageSearch {
     }
 
     /// Goes on a little; the page when it is decided.
-    pub fn step(&mut self) -> Poll<Page> {
+    pub fn step(&mut self) -> Poll<SnapshotPage> {
         let Some(limited) = &mut self.limited else {
             return Poll::Ready(self.unlimited());
         };
@@ -97,16 +97,16 @@ impl PageSearch {
                 .map(|key| ContinueToken::after(&key[prefix_len..], version).encode()),
             ..self.meta()
         };
-        Poll::Ready(Page {
+        Poll::Ready(SnapshotPage {
             meta,
-            items: Items::Found(items),
+            items: PageItems::Found(items),
         })
     }
 
-    fn unlimited(&self) -> Page {
-        Page {
+    fn unlimited(&self) -> SnapshotPage {
+        SnapshotPage {
             meta: self.meta(),
-            items: Items::Rest {
+            items: PageItems::Rest {
                 snapshot: Arc::clone(&self.snapshot),
                 walk: self.walk.clone(),
                 selector: self.selector.clone(),

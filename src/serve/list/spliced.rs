@@ -8,7 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use super::envelope::Envelope;
 use crate::cache::Chunk;
-use crate::view::Cut;
+use crate::view::Projection;
 
 /// What stands around the pieces.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ const END: u8 = b'}';
 
 impl Spliced {
     /// `None` if objects have to be looked at one by one.
-    pub(super) fn new(cut: Option<Cut>, envelope: &Envelope) -> Option<Self> {
+    pub(super) fn new(cut: Option<Projection>, envelope: &Envelope) -> Option<Self> {
         let head = cut?.before_metadata()?;
         let first = [&envelope.opening, head.as_bytes()].concat().into();
         let between = [&[END], &*envelope.between, head.as_bytes()].concat();
@@ -42,7 +42,7 @@ impl Spliced {
         start: usize,
         (is_begun, room): (bool, usize),
     ) -> Option<(Bytes, usize)> {
-        let pieces = chunk.metadata(Cut::metadata_of)?.get(start..)?;
+        let pieces = chunk.metadata(Projection::metadata_of)?.get(start..)?;
         let (mut count, mut len) = (0, 1);
         for piece in pieces {
             len += self.further.len() + (piece.end - piece.start) as usize;

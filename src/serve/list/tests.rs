@@ -5,18 +5,18 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{Observer, Writer};
+use crate::cache::{CacheWriter, Observer};
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::indent::Indenter;
 use crate::resource::ResourceVersion;
 use crate::view::selector::LabelSelector;
-use crate::view::{Form, Hub, MetaVersion, Partial};
+use crate::view::{Hub, MetaVersion, ObjectPart, Partial};
 
 pub(super) const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 
-fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
+fn writer(layout: Layout, keys: &[&str], version: u64) -> CacheWriter {
     let hub: Arc<dyn Observer> = Arc::new(Hub::new(&kind(layout)));
-    let mut writer = Writer::new(kind(layout), keep(100), hub);
+    let mut writer = CacheWriter::new(kind(layout), keep(100), hub);
     let numbered = keys.iter().zip(1_u64..);
     let listed = numbered
         .map(|(key, at)| sample(layout, key, at).object())
@@ -45,7 +45,7 @@ pub(super) fn page(
     selector: &Selector,
     start: Option<&str>,
     limit: u64,
-) -> Page {
+) -> SnapshotPage {
     let limit = (limit > 0).then_some(limit);
     let request = PageRequest {
         kind: &kind(Layout::Typed),
@@ -74,21 +74,25 @@ fn counted<T>(mut step: impl FnMut() -> Poll<T>) -> (usize, T) {
 }
 
 /// The body of a page that was measured.
-pub(super) fn list_body(page: Page, kind: &ResourceKind, rendition: Rendition) -> ListBody {
+pub(super) fn list_body(
+    page: SnapshotPage,
+    kind: &ResourceKind,
+    rendition: ObjectFormat,
+) -> ListBody {
     let mut measure = page.measure(kind, rendition);
     let items_len = last_step(|| measure.step()).unwrap();
     ListBody::new(page, kind, rendition, items_len)
 }
 
 /// The whole body, and whether it carries its length.
-fn body(page: Page, layout: Layout) -> (String, bool) {
-    body_in_form(page, layout, Form::Whole)
+fn body(page: SnapshotPage, layout: Layout) -> (String, bool) {
+    body_in_form(page, layout, ObjectPart::Whole)
 }
 
-fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
-    let rendition = Rendition {
+fn body_in_form(page: SnapshotPage, layout: Layout, form: ObjectPart) -> (String, bool) {
+    let rendition = ObjectFormat {
         form,
-        ..Rendition::default()
+        ..ObjectFormat::default()
     };
     let (bytes, sized) = match sized(list_body(page, &kind(layout), rendition)) {
         Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
@@ -97,7 +101,7 @@ fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
     (String::from_utf8(bytes).unwrap(), sized)
 }
 
-pub(super) fn sized(mut list: ListBody) -> Result<(Pieces, usize), Box<(Pieces, ListBody)>> {
+pub(super) fn sized(mut list: ListBody) -> Result<(BufList, usize), Box<(BufList, ListBody)>> {
     let first = last_step(|| list.step()).unwrap();
     list.sized(first)
 }
@@ -156,7 +160,7 @@ fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
 #[test]
 fn cut_lists_look_alike_for_all_kinds() {
     let head = "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":";
-    let form = Form::Metadata(MetaVersion::V1);
+    let form = ObjectPart::Metadata(MetaVersion::V1);
     for layout in LAYOUTS {
         let partial = Partial {
             version: MetaVersion::V1,
@@ -187,7 +191,7 @@ fn cut_lists_of_chunks_have_what_each_object_has() {
         .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
         .collect();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-    let form = Form::Metadata(MetaVersion::V1);
+    let form = ObjectPart::Metadata(MetaVersion::V1);
     for layout in LAYOUTS {
         let version = MetaVersion::V1;
         let partial = Partial { version, layout };
@@ -214,9 +218,9 @@ fn cut_lists_of_chunks_have_what_each_object_has() {
     }
 }
 
-const IN_PROTOBUF: Rendition = Rendition {
+const IN_PROTOBUF: ObjectFormat = ObjectFormat {
     encoding: Encoding::Protobuf,
-    form: Form::Metadata(MetaVersion::V1),
+    form: ObjectPart::Metadata(MetaVersion::V1),
     managed_fields: ManagedFields::Kept,
 };
 
@@ -242,8 +246,8 @@ fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already()
                 (0, MetaVersion::V1Beta1, ManagedFields::Kept),
                 (0, MetaVersion::V1, ManagedFields::Dropped),
             ] {
-                let rendition = Rendition {
-                    form: Form::Metadata(version),
+                let rendition = ObjectFormat {
+                    form: ObjectPart::Metadata(version),
                     managed_fields,
                     ..IN_PROTOBUF
                 };
@@ -330,10 +334,10 @@ fn a_list_that_shows_little_of_much_is_made_in_steps() {
     is_stepwise("a limited page", steps);
     assert_eq!(outline(limited), (vec!["a/19999".into()], None, None));
     let whole = page(&snapshot, &last, None, 0);
-    for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
-        let rendition = Rendition {
+    for form in [ObjectPart::Whole, ObjectPart::Metadata(MetaVersion::V1)] {
+        let rendition = ObjectFormat {
             form,
-            ..Rendition::default()
+            ..ObjectFormat::default()
         };
         let mut list = list_body(whole.clone(), &kind, rendition);
         let mut check = list.length_check(1 << 20);
@@ -346,9 +350,9 @@ fn a_list_that_shows_little_of_much_is_made_in_steps() {
         assert_eq!(items, 1);
     }
     // A frame that is not the first is made by the body itself, which asks to be polled again.
-    let list = list_body(whole, &kind, Rendition::default());
+    let list = list_body(whole, &kind, ObjectFormat::default());
     let mut streamed = StreamedList {
-        first: Some(Pieces::default()),
+        first: Some(BufList::default()),
         rest: list,
     };
     let woken = Arc::new(Woken::default());
@@ -387,7 +391,7 @@ fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
             assert!(matches!(measured, Poll::Ready(Err(_))));
         }
         assert_eq!(
-            page.measure(&kind, Rendition::default()).step(),
+            page.measure(&kind, ObjectFormat::default()).step(),
             Poll::Ready(Ok(0))
         );
     }
@@ -398,10 +402,10 @@ fn indented_lists_are_the_whole_list_indented() {
     for layout in LAYOUTS {
         for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
             for limit in [0, 1] {
-                for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
-                    let rendition = Rendition {
+                for form in [ObjectPart::Whole, ObjectPart::Metadata(MetaVersion::V1)] {
+                    let rendition = ObjectFormat {
                         form,
-                        ..Rendition::default()
+                        ..ObjectFormat::default()
                     };
                     let page = page(&snapshot(layout, keys), &everything(), None, limit);
                     let list = list_body(page, &kind(layout), rendition);
@@ -420,7 +424,7 @@ fn indented_lists_are_the_whole_list_indented() {
 fn an_indented_list_reads_as_upstream_writes_it() {
     let snapshot = snapshot(Layout::Typed, &["a/p1", "a/p2"]);
     let page = page(&snapshot, &everything(), None, 0);
-    let list = list_body(page, &kind(Layout::Typed), Rendition::default()).indented();
+    let list = list_body(page, &kind(Layout::Typed), ObjectFormat::default()).indented();
     let expected = r#"{
   "kind": "ConfigMapList",
   "apiVersion": "v1",
@@ -527,7 +531,7 @@ fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
 }
 
 /// Names on the page, remaining count, and where the next page starts.
-fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
+fn outline(mut page: SnapshotPage) -> (Vec<String>, Option<usize>, Option<String>) {
     let start = page
         .meta
         .continue_token

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::*;
-use crate::protocol::request::{Target, verb};
+use crate::protocol::request::{RequestTarget, verb};
 
 #[test]
 fn every_part_of_a_request_is_asked_about() {
@@ -38,7 +38,7 @@ fn every_part_of_a_request_is_asked_about() {
     ];
     for (uri, expected) in rows {
         let uri: Uri = uri.parse().unwrap();
-        let Ok(Target::Resource(path)) = Target::parse(&uri) else {
+        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) else {
             panic!("{uri} is no resource's");
         };
         let verb = verb(&Method::GET, &path, &Query::parse(uri.query()));

@@ -6,7 +6,7 @@
 
 use tokio::time::Instant;
 
-use super::Verdict;
+use super::AbortAction;
 
 /// Frames that a connection may send unearned. As many again after the GOAWAY, and it is cut.
 const BURST: i64 = 1_000;
@@ -56,7 +56,7 @@ impl ControlFrames {
     }
 
     /// These bytes were read. `now` is asked for only if they hold control frames.
-    pub(crate) fn read(&mut self, bytes: &[u8], now: impl FnOnce() -> Instant) -> Verdict {
+    pub(crate) fn read(&mut self, bytes: &[u8], now: impl FnOnce() -> Instant) -> AbortAction {
         let (mut control, mut requests) = (0, 0);
         self.parser.read(bytes, |kind| match kind {
             DATA | CONTINUATION => {}
@@ -72,11 +72,11 @@ impl ControlFrames {
             self.saved = self.saved.saturating_sub(control * BYTES_PER_FRAME);
         }
         if self.saved >= 0 {
-            Verdict::Serve
+            AbortAction::Serve
         } else if self.saved > -BURST * BYTES_PER_FRAME {
-            Verdict::SendAway
+            AbortAction::SendAway
         } else {
-            Verdict::Cut
+            AbortAction::Cut
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// How many of these frames may be sent until the verdict.
-    fn until(frames: &mut ControlFrames, now: Instant, kind: u8, verdict: Verdict) -> i64 {
+    fn until(frames: &mut ControlFrames, now: Instant, kind: u8, verdict: AbortAction) -> i64 {
         let sent = frame(kind, 8);
         (1..)
             .find(|_| frames.read(&sent, || now) >= verdict)
@@ -175,8 +175,11 @@ mod tests {
         let now = Instant::now();
         for kind in [2, 3, 4, PING, 8, 0x42] {
             let mut frames = ControlFrames::new(0, now);
-            assert_eq!(until(&mut frames, now, kind, Verdict::SendAway), BURST + 1);
-            assert_eq!(until(&mut frames, now, kind, Verdict::Cut), BURST - 1);
+            assert_eq!(
+                until(&mut frames, now, kind, AbortAction::SendAway),
+                BURST + 1
+            );
+            assert_eq!(until(&mut frames, now, kind, AbortAction::Cut), BURST - 1);
         }
     }
 
@@ -184,22 +187,25 @@ mod tests {
     fn time_requests_and_bytes_earn_frames() {
         let begun = Instant::now();
         let mut frames = ControlFrames::new(0, begun);
-        until(&mut frames, begun, PING, Verdict::SendAway);
+        until(&mut frames, begun, PING, AbortAction::SendAway);
         let now = begun + Duration::from_secs(50);
         let earned = 50 * FRAMES_PER_SECOND;
-        assert_eq!(until(&mut frames, now, PING, Verdict::SendAway), earned);
+        assert_eq!(until(&mut frames, now, PING, AbortAction::SendAway), earned);
         // No more than at first, however long it is silent.
         let now = now + Duration::from_secs(86_400);
-        assert_eq!(until(&mut frames, now, PING, Verdict::SendAway), BURST + 1);
+        assert_eq!(
+            until(&mut frames, now, PING, AbortAction::SendAway),
+            BURST + 1
+        );
         assert_eq!(
             frames.read(&frame(HEADERS, 8).repeat(100), || now),
-            Verdict::Serve
+            AbortAction::Serve
         );
         let earned = 100 * FRAMES_PER_REQUEST;
-        assert_eq!(until(&mut frames, now, 8, Verdict::SendAway), earned);
+        assert_eq!(until(&mut frames, now, 8, AbortAction::SendAway), earned);
         frames.written(1 << 20);
         let earned = (1 << 20) / BYTES_PER_FRAME;
-        assert_eq!(until(&mut frames, now, 8, Verdict::SendAway), earned);
+        assert_eq!(until(&mut frames, now, 8, AbortAction::SendAway), earned);
     }
 
     /// The shortest events at once, and both windows for each of them, by a client that saves nothing.
@@ -210,7 +216,10 @@ mod tests {
         let mut frames = ControlFrames::new(0, now);
         for _ in 0..100_000 {
             frames.written(HEAD_LEN + BOOKMARK.len());
-            assert_eq!(frames.read(&frame(8, 4).repeat(2), || now), Verdict::Serve);
+            assert_eq!(
+                frames.read(&frame(8, 4).repeat(2), || now),
+                AbortAction::Serve
+            );
         }
     }
 
@@ -220,10 +229,16 @@ mod tests {
         let now = Instant::now();
         let mut frames = ControlFrames::new(0, now);
         let begun = [frame(HEADERS, 30), frame(8, 4)].concat();
-        assert_eq!(frames.read(&begun.repeat(1_000), || now), Verdict::Serve);
+        assert_eq!(
+            frames.read(&begun.repeat(1_000), || now),
+            AbortAction::Serve
+        );
         for _ in 0..64 * 1_000 {
             frames.written(HEAD_LEN + (16 << 10));
-            assert_eq!(frames.read(&frame(8, 4).repeat(2), || now), Verdict::Serve);
+            assert_eq!(
+                frames.read(&frame(8, 4).repeat(2), || now),
+                AbortAction::Serve
+            );
         }
     }
 
@@ -234,7 +249,7 @@ mod tests {
         let mut frames = ControlFrames::new(0, now);
         for _ in 0..100_000 {
             now += Duration::from_secs(10);
-            assert_eq!(frames.read(&frame(PING, 8), || now), Verdict::Serve);
+            assert_eq!(frames.read(&frame(PING, 8), || now), AbortAction::Serve);
         }
     }
 
@@ -246,7 +261,7 @@ mod tests {
         for _ in 0..100 {
             frames.written(4 << 20);
             for _ in 0..2 * (4 << 20) / (4 << 10) {
-                assert_eq!(frames.read(&frame(8, 4), || now), Verdict::Serve);
+                assert_eq!(frames.read(&frame(8, 4), || now), AbortAction::Serve);
             }
         }
     }

@@ -67,8 +67,8 @@ impl AsyncWrite for Socket {
     }
 }
 
-fn over(room: usize) -> Gathered<Socket> {
-    Gathered::new(Socket {
+fn over(room: usize) -> WriteCoalescer<Socket> {
+    WriteCoalescer::new(Socket {
         room,
         ..Socket::default()
     })
@@ -79,7 +79,7 @@ fn context() -> Context<'static> {
 }
 
 /// What `slices` are taken of, as h2 would write them and flush; `None` if the socket is full.
-fn write(gathered: &mut Gathered<Socket>, slices: &[&[u8]]) -> Option<usize> {
+fn write(gathered: &mut WriteCoalescer<Socket>, slices: &[&[u8]]) -> Option<usize> {
     let slices: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
     let written = Pin::new(&mut *gathered).poll_write_vectored(&mut context(), &slices);
     let flushed = Pin::new(gathered).poll_flush(&mut context());
@@ -90,7 +90,7 @@ fn write(gathered: &mut Gathered<Socket>, slices: &[&[u8]]) -> Option<usize> {
     }
 }
 
-fn end_turn(gathered: &Gathered<Socket>) -> bool {
+fn end_turn(gathered: &WriteCoalescer<Socket>) -> bool {
     gathered.turn().poll_leave(&mut context()).is_ready()
 }
 
@@ -162,7 +162,7 @@ fn a_socket_that_takes_little_gets_all_in_order() {
 fn shutting_down_first_writes_what_is_kept() {
     let mut gathered = over(2);
     write(&mut gathered, &[b"last"]);
-    let shut = |gathered: &mut Gathered<_>| Pin::new(gathered).poll_shutdown(&mut context());
+    let shut = |gathered: &mut WriteCoalescer<_>| Pin::new(gathered).poll_shutdown(&mut context());
     assert!(shut(&mut gathered).is_pending());
     gathered.turn().transport.room = usize::MAX;
     assert!(shut(&mut gathered).is_ready());
@@ -172,7 +172,10 @@ fn shutting_down_first_writes_what_is_kept() {
 }
 
 /// Writes a word whenever it is polled, and ends when that fails.
-async fn speaker(mut gathered: Gathered<Socket>, polled: &std::cell::Cell<usize>) -> io::Error {
+async fn speaker(
+    mut gathered: WriteCoalescer<Socket>,
+    polled: &std::cell::Cell<usize>,
+) -> io::Error {
     poll_fn(|context| {
         polled.set(polled.get() + 1);
         let written = Pin::new(&mut gathered).poll_write(context, b"word");
@@ -189,7 +192,7 @@ fn a_connection_that_is_woken_lets_others_go_first_and_then_writes_once() {
     let polled = std::cell::Cell::new(0);
     let gathered = over(usize::MAX);
     let connection = std::pin::pin!(speaker(gathered.clone(), &polled));
-    let mut turns = Turns::new(connection, gathered.clone());
+    let mut turns = CoalescedConnection::new(connection, gathered.clone());
     let mut poll = || Pin::new(&mut turns).poll(&mut context());
     assert!(poll().is_pending());
     assert_eq!(polled.get(), 0);
@@ -208,7 +211,7 @@ async fn a_failure_between_two_turns_is_told_to_the_connection() {
     let gathered = over(usize::MAX);
     gathered.turn().transport.is_broken = true;
     let connection = std::pin::pin!(speaker(gathered.clone(), &polled));
-    let error = Turns::new(connection, gathered).await;
+    let error = CoalescedConnection::new(connection, gathered).await;
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
 }
 

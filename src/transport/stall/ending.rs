@@ -12,24 +12,24 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{Waits, Word, say};
-use crate::protocol::Pieces;
+use super::{StallSignal, WaitingSide, say};
+use crate::protocol::BufList;
 use crate::transport::conduct::InFlight;
 
 /// So much may be left with h2 unseen, of each stream: what is shorter is not worth a frame.
 const UNSEEN_LEN_MAX: usize = 4 << 10;
 
 /// A body that knows when nothing follows at once.
-pub(crate) trait Pauses {
+pub(crate) trait PauseHint {
     /// Whether it has nothing more to say for now, or for good, after its last frame.
     fn pauses(&self) -> bool;
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Ending<B> {
+pub(crate) struct SplitLastByte<B> {
     body: B,
-    reach: Reach,
+    reach: SplitMode,
     last: Option<u8>,
     /// Dropped with the body, once that has left.
     _in_flight: Option<InFlight>,
@@ -37,14 +37,14 @@ pub(crate) struct Ending<B> {
 
 /// Whose bodies are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum SplitMode {
     /// Those of HTTP/2 streams.
     Divided,
     /// Others leave as they come.
     AsItComes,
 }
 
-impl Reach {
+impl SplitMode {
     /// That of answers in `version` of HTTP.
     pub(crate) fn of(version: Version) -> Self {
         match version {
@@ -54,8 +54,8 @@ impl Reach {
     }
 }
 
-impl<B> Ending<B> {
-    pub(crate) fn new(body: B, reach: Reach) -> Self {
+impl<B> SplitLastByte<B> {
+    pub(crate) fn new(body: B, reach: SplitMode) -> Self {
         Self {
             body,
             reach,
@@ -71,21 +71,21 @@ impl<B> Ending<B> {
     }
 }
 
-impl<B> Body for Ending<B>
+impl<B> Body for SplitLastByte<B>
 where
-    B: Body<Data = Pieces> + Pauses + Unpin,
+    B: Body<Data = BufList> + PauseHint + Unpin,
 {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, B::Error>>> {
         let this = self.get_mut();
         if let Some(last) = this.last.take() {
-            say(Word {
-                waits: Waits::Server,
+            say(StallSignal {
+                waits: WaitingSide::Server,
                 ends: false,
             });
             return Poll::Ready(Some(Ok(Frame::data(
@@ -93,7 +93,7 @@ where
             ))));
         }
         let mut frame = ready!(Pin::new(&mut this.body).poll_frame(context));
-        if let (Reach::Divided, Some(Ok(frame))) = (this.reach, &mut frame)
+        if let (SplitMode::Divided, Some(Ok(frame))) = (this.reach, &mut frame)
             && let Some(pieces) = frame.data_mut()
             && pieces.len() > UNSEEN_LEN_MAX
             && this.body.pauses()

@@ -35,8 +35,8 @@ impl Body for Frames {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.judged {
-            say(Word {
-                waits: Waits::Server,
+            say(StallSignal {
+                waits: WaitingSide::Server,
                 ends: false,
             });
         }
@@ -59,7 +59,7 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let (client, server) = tokio::io::duplex(1 << 20);
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
@@ -128,10 +128,10 @@ async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
 }
 
 /// Polled once a second, says what it is told to.
-async fn told(words: Vec<Option<Waits>>) {
+async fn told(words: Vec<Option<WaitingSide>>) {
     for word in words {
         if let Some(waits) = word {
-            say(Word { waits, ends: false });
+            say(StallSignal { waits, ends: false });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -141,8 +141,8 @@ async fn told(words: Vec<Option<Waits>>) {
 /// Says once a minute that its client waits, and that it ends soon.
 async fn slow() {
     loop {
-        say(Word {
-            waits: Waits::Client,
+        say(StallSignal {
+            waits: WaitingSide::Client,
             ends: true,
         });
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -152,7 +152,7 @@ async fn slow() {
 #[tokio::test(start_paused = true)]
 async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
@@ -166,11 +166,11 @@ async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
 #[tokio::test(start_paused = true)]
 async fn only_waiting_for_the_client_is_bounded() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
-    use Waits::{Client, Server};
+    use WaitingSide::{Client, Server};
     streams.execute(told(vec![]));
     streams.execute(told(vec![Some(Client)]));
     streams.execute(told(vec![Some(Server), None, Some(Client)]));

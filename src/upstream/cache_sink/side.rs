@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cache::{ObjectMap, Rising};
+use crate::cache::{ObjectMap, SortedBuilder};
 use crate::resource::{KeyRef, Object, ObjectKey};
 
 /// Objects by key, the last state of each.
@@ -11,13 +11,13 @@ use crate::resource::{KeyRef, Object, ObjectKey};
 /// happens while a streamed list is on its way comes between them in any order, and so does everything of a server that
 /// does not sort.
 #[derive(Debug, Default)]
-pub(super) struct Side {
-    sorted: Rising,
+pub(super) struct InitialBuffer {
+    sorted: SortedBuilder,
     /// What came out of order, over what is in `sorted`; `None` for what was deleted.
     late: BTreeMap<ObjectKey, Option<Object>>,
 }
 
-impl Side {
+impl InitialBuffer {
     pub(super) fn put(&mut self, object: Object) {
         let is_late =
             !self.late.is_empty() && self.late.contains_key(&ObjectKey::from(object.key()));
@@ -92,7 +92,7 @@ mod tests {
             rising in 0..12_u64,
         ) {
             let first = (0..rising).map(Step::Put);
-            let mut side = Side::default();
+            let mut side = InitialBuffer::default();
             let mut expected = BTreeMap::new();
             for (version, step) in (1..).zip(first.chain(told)) {
                 let key = |key| format!("a/{key:02}");

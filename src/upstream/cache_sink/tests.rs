@@ -13,8 +13,8 @@ use crate::view::selector::{EVALUATED, LabelSelector, Selector};
 #[derive(Debug)]
 struct Uncounted;
 
-impl FillTally for Uncounted {
-    fn applied(&self, _: Applied) {}
+impl FillRecorder for Uncounted {
+    fn applied(&self, _: ApplyOutcome) {}
     fn state(&self, _: FillState) {}
 }
 
@@ -36,7 +36,7 @@ fn turns(sink: &mut CacheSink, fill: impl FnOnce(&mut CacheSink)) -> Vec<usize> 
 fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
     let kind = kind(Layout::Typed);
     let hub = Arc::new(Hub::new(&kind));
-    let writer = Writer::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
     let at = ResourceVersion;
     sink.replace(at(10)).unwrap();

@@ -42,7 +42,7 @@ pub enum RequestBodyError {
 
 /// Whoever wants the answer to a request. Once this is dropped, nothing more of the request's body is sent.
 #[derive(Debug)]
-pub struct Interest {
+pub struct BodySendGuard {
     _sender: oneshot::Sender<()>,
 }
 
@@ -63,7 +63,7 @@ impl RequestBody {
     /// The same, sent while somebody wants the answer; `None` if all of it is at hand. Over HTTP/2 a body goes on by itself otherwise,
     /// for as long as its caller likes.
     #[must_use]
-    pub fn while_wanted(self) -> (Self, Option<Interest>) {
+    pub fn while_wanted(self) -> (Self, Option<BodySendGuard>) {
         match self {
             Self::Stream { body, sent, .. } => {
                 let (sender, given_up) = oneshot::channel();
@@ -72,7 +72,7 @@ impl RequestBody {
                     sent,
                     given_up: Some(given_up),
                 };
-                (body, Some(Interest { _sender: sender }))
+                (body, Some(BodySendGuard { _sender: sender }))
             }
             ended @ (Self::Empty | Self::Full(_)) => (ended, None),
         }

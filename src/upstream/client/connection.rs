@@ -28,16 +28,16 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What carries a connection's bytes. hyper drops it when the connection has ended.
-pub(super) struct Connection<T> {
+pub(super) struct UpstreamConnection<T> {
     bytes: T,
-    end: End,
+    end: ConnectionEnd,
     _alive: watch::Sender<()>,
 }
 
-impl<T> Connection<T> {
+impl<T> UpstreamConnection<T> {
     pub(super) fn new(bytes: T) -> Self {
         let alive = watch::Sender::new(());
-        let end = End {
+        let end = ConnectionEnd {
             alive: alive.subscribe(),
             used: Arc::default(),
         };
@@ -54,13 +54,13 @@ impl<T> Connection<T> {
     }
 }
 
-impl<T: legacy::connect::Connection> legacy::connect::Connection for Connection<T> {
+impl<T: legacy::connect::Connection> legacy::connect::Connection for UpstreamConnection<T> {
     fn connected(&self) -> Connected {
         self.bytes.connected().extra(self.end.clone())
     }
 }
 
-impl<T: Read + Unpin> Read for Connection<T> {
+impl<T: Read + Unpin> Read for UpstreamConnection<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl<T: Read + Unpin> Read for Connection<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Connection<T> {
+impl<T: Write + Unpin> Write for UpstreamConnection<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -102,14 +102,14 @@ impl<T: Write + Unpin> Write for Connection<T> {
 
 /// Tells when a connection is gone.
 #[derive(Clone)]
-struct End {
+struct ConnectionEnd {
     /// Closed when it is.
     alive: watch::Receiver<()>,
     /// Set once a request was given to it.
     used: Arc<OnceLock<()>>,
 }
 
-impl End {
+impl ConnectionEnd {
     fn of(captured: Option<&Connected>) -> Option<Self> {
         let mut extras = Extensions::new();
         captured?.get_extras(&mut extras);
@@ -133,12 +133,12 @@ impl End {
 /// Waits until the connection that a request was last given to has ended without a word to it.
 async fn lost(mut captured: CaptureConnection) {
     loop {
-        let end = End::of(captured.wait_for_connection_metadata().await.as_ref());
+        let end = ConnectionEnd::of(captured.wait_for_connection_metadata().await.as_ref());
         let Some(mut end) = end else {
             return pending().await;
         };
         end.passed().await;
-        let now = End::of(captured.connection_metadata().as_ref());
+        let now = ConnectionEnd::of(captured.connection_metadata().as_ref());
         if now.is_some_and(|now| now.alive.same_channel(&end.alive)) {
             return;
         }

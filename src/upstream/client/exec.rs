@@ -25,14 +25,14 @@ const ANSWER_LEN_MAX: u64 = 1 << 20;
 /// What a plugin gives; nothing of it is ever shown.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Issued {
+pub(super) struct ExecCredentialStatus {
     pub(super) token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
     expiration_timestamp: Option<String>,
 }
 
-impl Issued {
+impl ExecCredentialStatus {
     /// Certificate and key, both PEM.
     pub(super) fn identity(&self) -> Option<(&str, &str)> {
         let (cert, key) = (&self.client_certificate_data, &self.client_key_data);
@@ -61,15 +61,15 @@ impl Issued {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ExecCredential {
     api_version: Option<String>,
     kind: Option<String>,
-    status: Option<Issued>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+struct ExecCredentialInput<'a> {
     api_version: &'a str,
     kind: &'static str,
     spec: Spec<'a>,
@@ -83,7 +83,7 @@ struct Spec<'a> {
 }
 
 /// Runs the plugin once.
-pub(super) async fn run(plugin: &ExecConfig) -> Result<Issued, ConnectError> {
+pub(super) async fn run(plugin: &ExecConfig) -> Result<ExecCredentialStatus, ConnectError> {
     let name = plugin.command.as_deref().unwrap_or_default();
     let failed = |reason: &str| ConnectError::Credentials {
         reason: format!("exec plugin {name}: {reason}"),
@@ -140,7 +140,7 @@ fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String>
         .cluster
         .as_ref()
         .filter(|_| plugin.provide_cluster_info);
-    let question = Question {
+    let question = ExecCredentialInput {
         api_version: plugin.api_version.as_deref().unwrap_or_default(),
         kind: "ExecCredential",
         spec: Spec {
@@ -170,8 +170,8 @@ fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String>
 }
 
 /// An answer, in JSON or YAML. Faults are told without a word of it.
-fn parse(printed: &[u8], api_version: Option<&str>) -> Result<Issued, &'static str> {
-    let answer: Answer =
+fn parse(printed: &[u8], api_version: Option<&str>) -> Result<ExecCredentialStatus, &'static str> {
+    let answer: ExecCredential =
         serde_saphyr::from_slice(printed).map_err(|_| "it printed no ExecCredential")?;
     if answer.kind.as_deref() != Some("ExecCredential") {
         return Err("it printed no ExecCredential");
@@ -189,7 +189,7 @@ mod tests {
 
     const VERSION: &str = "client.authentication.k8s.io/v1";
 
-    fn parsed(status: &str) -> Result<Issued, &'static str> {
+    fn parsed(status: &str) -> Result<ExecCredentialStatus, &'static str> {
         let text = format!(
             r#"{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {status}}}"#
         );

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use super::{Client, ConnectError, Stack};
+use super::{Client, ClientStack, ConnectError};
 
 /// What [`Client::rebuild`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rebuild {
+pub enum RebuildOutcome {
     /// Configuration and credentials were read again. New requests use new connections if the old ones no longer fit.
     Done,
     /// The last attempt is too recent, or another one is running; nothing was done.
@@ -28,15 +28,15 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`]; what was in use stays so then.
-    pub async fn rebuild(&self) -> Result<Rebuild, ConnectError> {
+    pub async fn rebuild(&self) -> Result<RebuildOutcome, ConnectError> {
         let Ok(rebuilt_at) = Arc::clone(&self.shared.rebuilt_at).try_lock_owned() else {
-            return Ok(Rebuild::TooSoon);
+            return Ok(RebuildOutcome::TooSoon);
         };
         if rebuilt_at.is_some_and(|at| at.elapsed() < REBUILD_INTERVAL_MIN) {
-            return Ok(Rebuild::TooSoon);
+            return Ok(RebuildOutcome::TooSoon);
         }
         self.rebuild_now(rebuilt_at).await?;
-        Ok(Rebuild::Done)
+        Ok(RebuildOutcome::Done)
     }
 
     /// The same, but waits until it may be done. Without an exec plugin that is at once.
@@ -90,7 +90,7 @@ impl Client {
         // A plugin that hangs keeps the lock, also when whoever waits for it has left: one hangs at a time.
         let loading = tokio::spawn(async move {
             let before = client.shared.stack.load_full();
-            let stack = Stack::load(client.shared.source.clone(), Some(before)).await;
+            let stack = ClientStack::load(client.shared.source.clone(), Some(before)).await;
             drop(rebuilt_at);
             client.shared.stack.store(Arc::new(stack?));
             tracing::info!("upstream credentials read again");

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// Where to find address and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpstreamSource {
+pub enum ConnectSource {
     /// A kubeconfig file.
     Kubeconfig {
         /// The file; paths inside it are relative to it.
@@ -29,7 +29,7 @@ pub enum UpstreamSource {
     },
 }
 
-impl UpstreamSource {
+impl ConnectSource {
     /// The current context of a kubeconfig file.
     #[must_use]
     pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {

@@ -86,7 +86,7 @@ async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
             "is incomplete: failed to load the cluster of context: nowhere",
         ),
     ] {
-        let source = UpstreamSource::Kubeconfig {
+        let source = ConnectSource::Kubeconfig {
             path: file.0.clone(),
             context: context.map(str::to_owned),
         };
@@ -100,11 +100,11 @@ async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
 async fn faults_of_files_are_told_with_their_path() {
     let not_yaml = Scratch::new("not-yaml", "a: [");
     let no_certificate = Scratch::new("no-certificate", "nothing");
-    let kubeconfig = |path: &str| UpstreamSource::Kubeconfig {
+    let kubeconfig = |path: &str| ConnectSource::Kubeconfig {
         path: path.into(),
         context: None,
     };
-    let url = UpstreamSource::Url {
+    let url = ConnectSource::Url {
         url: "https://127.0.0.1:1".parse().unwrap(),
         ca_file: Some(no_certificate.0.clone()),
     };
@@ -127,13 +127,13 @@ async fn faults_of_files_are_told_with_their_path() {
 #[tokio::test]
 async fn credentials_are_not_read_again_in_a_storm() {
     let file = Scratch::new("rebuild", KUBECONFIG);
-    let source = UpstreamSource::Kubeconfig {
+    let source = ConnectSource::Kubeconfig {
         path: file.0.clone(),
         context: Some("good".to_owned()),
     };
     let client = Client::connect(source).await.unwrap();
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::Done);
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::Done);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::TooSoon);
 }
 
 /// Hands out a token at once for the first time, and takes a second each time after.
@@ -161,7 +161,7 @@ async fn a_plugin_that_hangs_is_not_run_a_second_time_beside() {
         "plugin",
         &SLOW_PLUGIN.replace("MARK", mark.to_str().unwrap()),
     );
-    let source = UpstreamSource::Kubeconfig {
+    let source = ConnectSource::Kubeconfig {
         path: file.0.clone(),
         context: None,
     };
@@ -177,7 +177,7 @@ async fn a_plugin_that_hangs_is_not_run_a_second_time_beside() {
     assert!(waiting.await.is_err());
     tokio::time::pause();
     tokio::time::advance(REBUILD_INTERVAL_MIN).await;
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::TooSoon);
     for file in [mark, again] {
         std::fs::remove_file(file).unwrap();
     }
@@ -208,7 +208,7 @@ users: [{{name: me, user: {user}}}]
     }
 
     async fn client(&self) -> Result<Client, ConnectError> {
-        Client::connect(UpstreamSource::kubeconfig(self.folder.0.join("config"))).await
+        Client::connect(ConnectSource::kubeconfig(self.folder.0.join("config"))).await
     }
 }
 

@@ -17,12 +17,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 
-use super::connection::{self, CONNECT_TIMEOUT, Connection};
+use super::connection::{self, CONNECT_TIMEOUT, UpstreamConnection};
 use super::{ConnectError, RequestBody, ResponseBody, SendError};
 
 /// What the connections of a lane are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum LanePurpose {
     /// The gateway's lists, reviews, discovery.
     Call,
     /// The gateway's watches.
@@ -39,7 +39,7 @@ pub(super) enum Purpose {
     Upgrade,
 }
 
-impl Purpose {
+impl LanePurpose {
     /// Requests in flight on one connection. Servers allow 100 streams by default (protocol.md §4.14); what is over
     /// waits inside the HTTP/2 layer for a stream to end, behind watches for ever. So we stay below and open another
     /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
@@ -99,7 +99,8 @@ impl Purpose {
 }
 
 const _: () = assert!(
-    Purpose::Forward.places_per_connection() as u64 * Purpose::Forward.stream_window_len() as u64
+    LanePurpose::Forward.places_per_connection() as u64
+        * LanePurpose::Forward.stream_window_len() as u64
         <= CONNECTION_WINDOW_LEN as u64
 );
 
@@ -112,16 +113,16 @@ pub(super) struct TransportSettings {
 
 /// A growing set of connection pools for one purpose. Each is filled as far as the purpose likes before there is another one; once
 /// there are [`POOLS_MAX`], all of them are filled up to [`PLACES_MAX`].
-pub(super) struct Lane {
-    purpose: Purpose,
+pub(super) struct ConnectionLane {
+    purpose: LanePurpose,
     connector: Connector,
     pools: Mutex<Vec<Pool>>,
 }
 
-impl Lane {
+impl ConnectionLane {
     pub(super) fn new(
         settings: &TransportSettings,
-        purpose: Purpose,
+        purpose: LanePurpose,
     ) -> Result<Self, ConnectError> {
         Ok(Self {
             purpose,
@@ -198,7 +199,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    fn new(settings: &TransportSettings, purpose: Purpose) -> Result<Self, ConnectError> {
+    fn new(settings: &TransportSettings, purpose: LanePurpose) -> Result<Self, ConnectError> {
         let mut builder = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(settings.tls.clone())
             .https_or_http();
@@ -216,7 +217,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Connection<MaybeHttpsStream<TokioIo<TcpStream>>>;
+    type Response = UpstreamConnection<MaybeHttpsStream<TokioIo<TcpStream>>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -230,14 +231,14 @@ impl Service<Uri> for Connector {
             let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
                 .await
                 .map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok(Connection::new(stream))
+            Ok(UpstreamConnection::new(stream))
         })
     }
 }
 
 /// A dead peer is noticed by TCP itself, which also covers HTTP/1.1 watches and tunnels, where there is no ping. Tunnels and
 /// requests that last have keep-alive alone: the kernel counts a shut window as silence, and what a pod reads it may read slowly.
-fn tcp(purpose: Purpose) -> HttpConnector {
+fn tcp(purpose: LanePurpose) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -299,10 +300,10 @@ mod tests {
             .parse()
             .unwrap();
         for (purpose, expected) in [
-            (Purpose::Upgrade, None),
-            (Purpose::ForwardWatch, None),
-            (Purpose::ForwardWatchApart, None),
-            (Purpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
+            (LanePurpose::Upgrade, None),
+            (LanePurpose::ForwardWatch, None),
+            (LanePurpose::ForwardWatchApart, None),
+            (LanePurpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
         ] {
             let mut connector = Connector::new(&settings(), purpose).unwrap();
             let connection = connector.call(target.clone()).await.unwrap();
@@ -318,9 +319,9 @@ mod tests {
     #[tokio::test]
     async fn watches_fill_connections_up_when_no_more_may_be_opened() {
         let settings = settings();
-        let lane = Lane::new(&settings, Purpose::Watch).unwrap();
+        let lane = ConnectionLane::new(&settings, LanePurpose::Watch).unwrap();
         let mut places = Vec::new();
-        let few = Purpose::Watch.places_per_connection();
+        let few = LanePurpose::Watch.places_per_connection();
         places.extend((0..few).map(|_| lane.place().unwrap()));
         assert_eq!(lane.pools.lock().unwrap().len(), 1, "few share one");
         while let Some(place) = lane.place() {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::ask::{self, Collection};
 use super::lists::page;
 use super::scan::{APART_LEN_MIN, apart};
-use super::{Fetch, ProbeError, Purpose};
+use super::{Fetch, ProbeError, RequestPurpose};
 use crate::cache::Snapshot;
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{Encoding, FieldTable, Gvr, Object, ObjectKey, ResourceVersion};
@@ -18,14 +18,14 @@ pub const CENSUS_MAX: usize = 50_000;
 
 /// Names and versions of all objects of a resource, read consistently.
 #[derive(Debug)]
-pub struct Census {
+pub struct ObjectVersions {
     /// The version they were read at.
     pub version: ResourceVersion,
     /// In list order.
     entries: Vec<(ObjectKey, ResourceVersion)>,
 }
 
-impl Census {
+impl ObjectVersions {
     /// Whether the snapshot holds exactly these objects at exactly these versions.
     #[must_use]
     pub fn matches(&self, snapshot: &Snapshot) -> bool {
@@ -39,7 +39,7 @@ impl Census {
 
 /// A census that was not finished.
 #[derive(Debug, thiserror::Error)]
-pub enum CensusError {
+pub enum ObjectVersionsError {
     /// A page did not come.
     #[error(transparent)]
     Page(#[from] ProbeError),
@@ -55,7 +55,7 @@ pub enum CensusError {
 ///
 /// # Errors
 /// Upstream refuses, its pages cannot be read or do not belong together, or there are too many objects.
-pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, CensusError> {
+pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ObjectVersions, ObjectVersionsError> {
     let collection = Collection::all(gvr);
     let mut entries = Vec::new();
     let mut before: Option<(ResourceVersion, String)> = None;
@@ -68,16 +68,16 @@ pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, CensusErro
             |(version, token): &(_, String)| *version == read.version && *token != read.token;
         let is_empty_page = read.entries.is_empty() && !read.token.is_empty();
         if is_empty_page || !before.as_ref().is_none_or(goes_on) {
-            return Err(CensusError::Disjoint);
+            return Err(ObjectVersionsError::Disjoint);
         }
         entries.extend(read.entries);
         if entries.len() > CENSUS_MAX {
-            return Err(CensusError::TooMany);
+            return Err(ObjectVersionsError::TooMany);
         }
         if read.token.is_empty() {
             // Servers of other makes may list in another order.
             entries.sort();
-            return Ok(Census {
+            return Ok(ObjectVersions {
                 version: read.version,
                 entries,
             });
@@ -86,14 +86,14 @@ pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Census, CensusErro
     }
 }
 
-struct CensusPage {
+struct ObjectVersionsPage {
     version: ResourceVersion,
     token: String,
     entries: Vec<(ObjectKey, ResourceVersion)>,
 }
 
-async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<CensusPage, ProbeError> {
-    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<ObjectVersionsPage, ProbeError> {
+    let body = page(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let read = if body.len() < APART_LEN_MIN {
         scan_page(&body)
@@ -103,14 +103,14 @@ async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<CensusPage, Prob
     read.ok_or(ProbeError::Unreadable)
 }
 
-fn scan_page(body: &Bytes) -> Option<CensusPage> {
+fn scan_page(body: &Bytes) -> Option<ObjectVersionsPage> {
     let list = scan_list(body).ok()?;
-    let entry = |span: &crate::resource::Span| {
+    let entry = |span: &crate::resource::ByteSpan| {
         let parts = scan_object(span.of(body), FieldTable::default()).ok()?;
         let key = ObjectKey::new(&parts.namespace, &parts.name);
         Some((key, parts.resource_version))
     };
-    Some(CensusPage {
+    Some(ObjectVersionsPage {
         version: list.resource_version,
         entries: list.items.iter().map(entry).collect::<Option<_>>()?,
         token: list.continue_token,

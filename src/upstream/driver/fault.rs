@@ -13,14 +13,14 @@ use crate::upstream::reflector::Failure;
 
 /// What was asked of upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// A list, or a page of one.
     List,
     /// A watch, streamed initial data among them.
     Watch,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::List => "list",
@@ -42,9 +42,9 @@ pub enum FrameRejection {
 
 /// An attempt that failed, for those who tell people.
 #[derive(Clone, Copy, Debug)]
-pub struct Trouble<'a> {
+pub struct FailureReport<'a> {
     /// What was asked.
-    pub asked: Asked,
+    pub asked: RequestKind,
     /// What the reflector is told.
     pub failure: &'a Failure,
     /// What was wrong with the bytes, if it was they.
@@ -55,13 +55,13 @@ pub struct Trouble<'a> {
 
 /// An attempt that failed.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct AttemptFailure {
     pub(super) failure: Failure,
     pub(super) rejection: Option<FrameRejection>,
     cause: String,
 }
 
-impl Fault {
+impl AttemptFailure {
     pub(super) const fn refused(status: UpstreamStatus) -> Self {
         Self {
             failure: Failure::Status(status),
@@ -94,8 +94,8 @@ impl Fault {
         Self::rejected(FrameRejection::Unparsable, error.to_string())
     }
 
-    pub(super) fn trouble(&self, asked: Asked) -> Trouble<'_> {
-        Trouble {
+    pub(super) fn trouble(&self, asked: RequestKind) -> FailureReport<'_> {
+        FailureReport {
             asked,
             failure: &self.failure,
             rejection: self.rejection,
@@ -109,7 +109,7 @@ impl Fault {
     }
 }
 
-impl From<FetchError> for Fault {
+impl From<FetchError> for AttemptFailure {
     fn from(error: FetchError) -> Self {
         let is_saturated = matches!(error.0.downcast_ref(), Some(SendError::Saturated));
         let mut fault = Self::cut(error.0.to_string());
@@ -124,7 +124,7 @@ impl From<FetchError> for Fault {
 pub(super) fn check_content_type<B>(
     response: &Response<B>,
     encoding: Encoding,
-) -> Result<(), Fault> {
+) -> Result<(), AttemptFailure> {
     let Some(value) = response.headers().get(CONTENT_TYPE) else {
         return Ok(());
     };
@@ -137,7 +137,7 @@ pub(super) fn check_content_type<B>(
     if is_wanted && !is_table {
         return Ok(());
     }
-    Err(Fault::rejected(
+    Err(AttemptFailure::rejected(
         FrameRejection::WrongContentType,
         format!(
             "content type {text:?} is not the {} that was asked for",

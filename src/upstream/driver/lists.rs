@@ -10,7 +10,10 @@ use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
 use super::scan::{APART_LEN_MIN, ScannedPage, apart};
-use super::{Asked, Driver, Fault, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
+use super::{
+    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, RequestPurpose, Sink, StopResult,
+    ask,
+};
 use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
 use crate::resource::{Encoding, EventKind, Object};
@@ -29,13 +32,13 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// One page, as the reflector asks for it.
 #[derive(Debug)]
-pub(super) struct PageRequest {
+pub(super) struct UpstreamPageRequest {
     pub(super) version: ListVersion,
     pub(super) continue_token: Option<String>,
     pub(super) limit: Option<u32>,
 }
 
-impl PageRequest {
+impl UpstreamPageRequest {
     /// The request that an action names, if it is for a page.
     fn of(action: &Action) -> Option<Self> {
         match action {
@@ -61,15 +64,15 @@ impl PageRequest {
 #[derive(Debug)]
 pub(super) struct PageAhead {
     pub(super) action: Action,
-    pub(super) answer: Result<Bytes, Fault>,
+    pub(super) answer: Result<Bytes, AttemptFailure>,
 }
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(
         &mut self,
-        request: PageRequest,
+        request: UpstreamPageRequest,
         ahead: Option<PageAhead>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), StopResult> {
         if request.continue_token.is_none() {
             self.sink.restart();
         }
@@ -83,13 +86,13 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 self.take_page(body).await
             }
             Err(fault) => {
-                self.failed(Asked::List, fault);
+                self.failed(RequestKind::List, fault);
                 Ok(())
             }
         }
     }
 
-    async fn ask(&self, request: PageRequest) -> Result<Bytes, Fault> {
+    async fn ask(&self, request: UpstreamPageRequest) -> Result<Bytes, AttemptFailure> {
         let path = ask::list(
             &self.reading.collection,
             request.version,
@@ -100,12 +103,12 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         page(&*self.fetch, path, purpose, self.reading.encoding).await
     }
 
-    async fn take_page(&mut self, body: Bytes) -> Result<(), Stopped> {
+    async fn take_page(&mut self, body: Bytes) -> Result<(), StopResult> {
         let (page, objects) = match self.read_page(body).await {
             Ok(read) => read,
             Err(fault) => {
                 self.sink.restart();
-                self.failed(Asked::List, fault);
+                self.failed(RequestKind::List, fault);
                 return Ok(());
             }
         };
@@ -127,7 +130,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
 
     /// Reads a page, and meanwhile fetches the one that will be asked for next: upstream and this side work at the same time, on
     /// one page each, and at most two are in memory. A page that turns out to be bad leaves nothing.
-    async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), Fault> {
+    async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), AttemptFailure> {
         let scanned = ScannedPage::new(&self.reading, body)?;
         let (version, token) = (
             scanned.page.resource_version,
@@ -136,7 +139,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         let ahead = self.reflector.ahead(version, &token);
         let fetched = async {
             let action = ahead?;
-            let request = PageRequest::of(&action)?;
+            let request = UpstreamPageRequest::of(&action)?;
             let answer = self.ask(request).await;
             Some(PageAhead { action, answer })
         };
@@ -161,9 +164,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
 pub(super) async fn page<F: Fetch>(
     fetch: &F,
     path: String,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     encoding: Encoding,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, AttemptFailure> {
     let answer = whole(fetch, path, purpose, encoding).await?;
     Ok(answer.into_body())
 }
@@ -172,20 +175,21 @@ pub(super) async fn page<F: Fetch>(
 pub(super) async fn whole<F: Fetch>(
     fetch: &F,
     path: String,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     encoding: Encoding,
-) -> Result<Response<Bytes>, Fault> {
+) -> Result<Response<Bytes>, AttemptFailure> {
     let response = fetch.get(path, purpose, encoding).await?;
     if response.status().as_u16() != 200 {
-        return Err(Fault::refused(refusal(response).await));
+        return Err(AttemptFailure::refused(refusal(response).await));
     }
     check_content_type(&response, encoding)?;
     let (head, body) = response.into_parts();
     let len_max = match purpose {
-        Purpose::ReadVersions => VERSIONS_LEN_MAX,
-        Purpose::Read | Purpose::ReadMetadata | Purpose::Watch | Purpose::WatchMetadata => {
-            PAGE_LEN_MAX
-        }
+        RequestPurpose::ReadVersions => VERSIONS_LEN_MAX,
+        RequestPurpose::Read
+        | RequestPurpose::ReadMetadata
+        | RequestPurpose::Watch
+        | RequestPurpose::WatchMetadata => PAGE_LEN_MAX,
     };
     let body = limited(body, len_max).await;
     let body = body.map_err(|cut| cut.fault)?;
@@ -216,33 +220,33 @@ pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Un
     status.over_http(code, retry_after)
 }
 
-struct Cut {
+struct TruncatedBody {
     so_far: Bytes,
-    fault: Fault,
+    fault: AttemptFailure,
 }
 
 async fn limited<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
     mut body: B,
     len_max: usize,
-) -> Result<Bytes, Cut> {
+) -> Result<Bytes, TruncatedBody> {
     let mut whole = BytesMut::new();
     let fault = loop {
         let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
             Ok(None) => return Ok(whole.freeze()),
             Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => break Fault::cut(error.to_string()),
-            Err(_) => break Fault::cut("the answer stopped half way"),
+            Ok(Some(Err(error))) => break AttemptFailure::cut(error.to_string()),
+            Err(_) => break AttemptFailure::cut("the answer stopped half way"),
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if whole.len() + data.len() > len_max {
             let cause = format!("longer than {len_max} bytes");
-            break Fault::rejected(FrameRejection::TooLong, cause);
+            break AttemptFailure::rejected(FrameRejection::TooLong, cause);
         }
         whole.extend_from_slice(&data);
     };
-    Err(Cut {
+    Err(TruncatedBody {
         so_far: whole.freeze(),
         fault,
     })

@@ -3,7 +3,7 @@
 use http::header::WARNING;
 
 use super::lists::{page, whole};
-use super::{Fetch, Purpose};
+use super::{Fetch, RequestPurpose};
 use crate::decode::{UpstreamStatus, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
@@ -69,7 +69,7 @@ impl From<Failure> for ProbeError {
 /// See [`ProbeError`].
 pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let answer = whole(fetch, path, Purpose::Read, Encoding::Json)
+    let answer = whole(fetch, path, RequestPurpose::Read, Encoding::Json)
         .await
         .map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(answer.body()).map_err(|_| ProbeError::Unreadable)?;
@@ -88,7 +88,7 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> 
 /// See [`ProbeError`].
 pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let body = page(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     Ok(list.resource_version)
@@ -100,7 +100,7 @@ pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVe
 /// See [`ProbeError`]; a refusal of the encoding is an answer.
 pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    match page(fetch, path, Purpose::Read, Encoding::Protobuf).await {
+    match page(fetch, path, RequestPurpose::Read, Encoding::Protobuf).await {
         Ok(body) => Ok(scan_protobuf_list(&body).is_ok()),
         Err(fault) if fault.is_not_acceptable() || fault.rejection.is_some() => Ok(false),
         Err(fault) => Err(fault.failure.into()),

@@ -2,9 +2,9 @@
 
 use super::ask::{self, Collection};
 use super::lists::page;
-use super::{Fetch, ProbeError, Purpose};
+use super::{Fetch, ProbeError, RequestPurpose};
 use crate::decode::{scan_list, scan_object};
-use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
 use crate::upstream::reflector::ListVersion;
 
 /// Some objects of a collection, read consistently.
@@ -39,10 +39,10 @@ pub async fn sample<F: Fetch>(
     limit: u32,
 ) -> Result<Sample, ProbeError> {
     let path = ask::list(collection, ListVersion::Latest, None, Some(limit));
-    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let body = page(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
-    let entry = |span: &Span| {
+    let entry = |span: &ByteSpan| {
         let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
         Some(SampleEntry {
             key: ObjectKey::new(&parts.namespace, &parts.name),
@@ -64,7 +64,7 @@ pub async fn sample<F: Fetch>(
 /// See [`ProbeError`].
 pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, ProbeError> {
     let path = "/api/v1/namespaces/kube-system".to_owned();
-    let body = page(fetch, path, Purpose::Read, Encoding::Json).await;
+    let body = page(fetch, path, RequestPurpose::Read, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let parts = scan_object(body.trim_ascii_end(), FieldTable::default());
     let parts = parts.map_err(|_| ProbeError::Unreadable)?;

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::Reading;
-use super::fault::{Fault, FrameRejection};
-use crate::decode::{ItemForm, ListPage, scan_list, scan_protobuf_list};
+use super::ReadSpec;
+use super::fault::{AttemptFailure, FrameRejection};
+use crate::decode::{ItemFraming, ListPage, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, FieldTable, Object};
 
 /// So many bytes are worth another thread: to scan them takes some hundred microseconds, to hand them over and back about ten.
@@ -20,15 +20,18 @@ pub(super) struct ScannedPage {
 }
 
 impl ScannedPage {
-    pub(super) fn new(reading: &Reading, body: Bytes) -> Result<Self, Fault> {
+    pub(super) fn new(reading: &ReadSpec, body: Bytes) -> Result<Self, AttemptFailure> {
         let page = match reading.encoding {
             Encoding::Json => scan_list(&body),
             Encoding::Protobuf => scan_protobuf_list(&body),
         };
-        let page = page.map_err(|error| Fault::unparsable(&error))?;
+        let page = page.map_err(|error| AttemptFailure::unparsable(&error))?;
         if page.kind == "Table" {
             let cause = "a Table came where a list was asked for";
-            return Err(Fault::rejected(FrameRejection::WrongContentType, cause));
+            return Err(AttemptFailure::rejected(
+                FrameRejection::WrongContentType,
+                cause,
+            ));
         }
         Ok(Self {
             page,
@@ -39,11 +42,12 @@ impl ScannedPage {
     }
 
     /// All items, in list order.
-    pub(super) fn objects(&self) -> Result<Vec<Object>, Fault> {
-        let form = ItemForm::new(&self.page, self.encoding);
-        let object = |span: &crate::resource::Span| form.object(span.of(&self.body), self.fields);
+    pub(super) fn objects(&self) -> Result<Vec<Object>, AttemptFailure> {
+        let form = ItemFraming::new(&self.page, self.encoding);
+        let object =
+            |span: &crate::resource::ByteSpan| form.object(span.of(&self.body), self.fields);
         let objects: Result<_, _> = self.page.items.iter().map(object).collect();
-        objects.map_err(|error| Fault::unparsable(&error))
+        objects.map_err(|error| AttemptFailure::unparsable(&error))
     }
 }
 

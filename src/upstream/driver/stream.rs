@@ -14,7 +14,8 @@ use http_body_util::BodyExt;
 use super::fault::check_content_type;
 use super::lists::{SILENCE_MAX, refusal};
 use super::{
-    Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
+    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, Sink, StopResult, StreamEnd,
+    WatchConnection, ask, now,
 };
 use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
@@ -26,7 +27,7 @@ const TICK: Duration = Duration::from_secs(5);
 const BATCH_LEN_MAX: usize = 4 << 20;
 
 /// How reading went on.
-enum Next {
+enum StreamRead {
     Chunk(Bytes),
     Tick,
     End,
@@ -34,42 +35,43 @@ enum Next {
 }
 
 /// Whether the stream can be read further.
-enum Flow {
+enum ReadFlow {
     More,
     Over(StreamEnd),
 }
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
-    pub(super) async fn watch(&mut self, path: String) -> Result<(), Stopped> {
+    pub(super) async fn watch(&mut self, path: String) -> Result<(), StopResult> {
         let response = match self.open(path).await {
             Ok(response) => response,
             Err(fault) => {
-                self.failed(Asked::Watch, fault);
+                self.failed(RequestKind::Watch, fault);
                 return Ok(());
             }
         };
         self.observe(Input::WatchOpened);
-        self.tally.connected(Connected::Yes);
+        self.tally.connected(WatchConnection::Yes);
         let ended = self.read(response.into_body()).await;
-        self.tally
-            .connected(Connected::No(*ended.as_ref().unwrap_or(&StreamEnd::Error)));
+        self.tally.connected(WatchConnection::No(
+            *ended.as_ref().unwrap_or(&StreamEnd::Error),
+        ));
         ended.map(drop)
     }
 
-    async fn open(&self, path: String) -> Result<Response<F::Body>, Fault> {
+    async fn open(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
         let response = self
             .fetch
             .get(path, self.reading.watch_purpose(), self.reading.encoding)
             .await?;
         if response.status().as_u16() != 200 {
-            return Err(Fault::refused(refusal(response).await));
+            return Err(AttemptFailure::refused(refusal(response).await));
         }
         check_content_type(&response, self.reading.encoding)?;
         Ok(response)
     }
 
     /// Reads until the stream is over; says how it ended.
-    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
+    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
         let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
         let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
         let mut heard_at = now();
@@ -81,17 +83,17 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             };
             let is_initial = !self.reflector.is_live();
             match next {
-                Next::Chunk(_) if is_initial && now() >= give_up_at => {
+                StreamRead::Chunk(_) if is_initial && now() >= give_up_at => {
                     return Ok(self.cut("initial data without end"));
                 }
-                Next::Chunk(chunk) => {
+                StreamRead::Chunk(chunk) => {
                     heard_at = now();
                     let mut gathered = chunk.len();
                     let mut flow = self.take_chunk(&chunk, &mut frames)?;
                     // What arrives meanwhile joins the batch: one round of waking for all of it.
-                    while let (Flow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
+                    while let (ReadFlow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
                         match more(&mut body, self.sink.hold_until()).await {
-                            Some(Next::Chunk(chunk)) => {
+                            Some(StreamRead::Chunk(chunk)) => {
                                 gathered += chunk.len();
                                 flow = self.take_chunk(&chunk, &mut frames)?;
                             }
@@ -103,52 +105,52 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     }
                     self.sink.publish();
                     self.sink.ready().await;
-                    if let Flow::Over(end) = flow {
+                    if let ReadFlow::Over(end) = flow {
                         return Ok(end);
                     }
                 }
-                Next::Tick if is_initial && now() >= heard_at + SILENCE_MAX => {
+                StreamRead::Tick if is_initial && now() >= heard_at + SILENCE_MAX => {
                     return Ok(self.cut("silent before the end of the initial data"));
                 }
-                Next::Tick if now() < give_up_at => {
+                StreamRead::Tick if now() < give_up_at => {
                     self.sink.tick();
                 }
-                Next::End if !frames.is_mid_frame() => {
+                StreamRead::End if !frames.is_mid_frame() => {
                     self.ended();
                     return Ok(StreamEnd::Clean);
                 }
-                Next::End => return Ok(self.cut("the stream ended within a frame")),
-                Next::Cut(cause) => return Ok(self.cut(cause)),
-                Next::Tick => return Ok(self.cut("silent past the end that was agreed on")),
+                StreamRead::End => return Ok(self.cut("the stream ended within a frame")),
+                StreamRead::Cut(cause) => return Ok(self.cut(cause)),
+                StreamRead::Tick => return Ok(self.cut("silent past the end that was agreed on")),
             }
         }
     }
 
-    fn take_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<Flow, Stopped> {
+    fn take_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<ReadFlow, StopResult> {
         self.tally.received(chunk.len());
         frames.push(chunk);
         self.take_frames(frames)
     }
 
-    fn take_frames(&mut self, frames: &mut Frames) -> Result<Flow, Stopped> {
+    fn take_frames(&mut self, frames: &mut Frames) -> Result<ReadFlow, StopResult> {
         loop {
             match frames.next_frame() {
                 Ok(Some(frame)) => {
                     let flow = self.take_frame(frame)?;
-                    if let Flow::Over(_) = flow {
+                    if let ReadFlow::Over(_) = flow {
                         return Ok(flow);
                     }
                 }
-                Ok(None) => return Ok(Flow::More),
+                Ok(None) => return Ok(ReadFlow::More),
                 Err(error) => {
                     let reason = FrameRejection::TooLong;
-                    return Ok(self.reject(Fault::rejected(reason, error.to_string())));
+                    return Ok(self.reject(AttemptFailure::rejected(reason, error.to_string())));
                 }
             }
         }
     }
 
-    fn take_frame(&mut self, frame: &[u8]) -> Result<Flow, Stopped> {
+    fn take_frame(&mut self, frame: &[u8]) -> Result<ReadFlow, StopResult> {
         let encoding = self.reading.encoding;
         match scan_watch(encoding, frame, self.reading.fields) {
             Ok(WatchLine::Event {
@@ -158,9 +160,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             }) => {
                 match object_in(encoding, frame, span, parts) {
                     Ok(object) => self.take_event(kind, object),
-                    Err(error) => return Ok(self.reject(Fault::unparsable(&error))),
+                    Err(error) => return Ok(self.reject(AttemptFailure::unparsable(&error))),
                 }
-                Ok(Flow::More)
+                Ok(ReadFlow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {
@@ -186,16 +188,16 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     | Effect::Ignored
                     | Effect::Relisting { .. } => {}
                 }
-                Ok(Flow::More)
+                Ok(ReadFlow::More)
             }
             Ok(WatchLine::Error(status)) => {
                 self.sink.publish();
-                let fault = Fault::refused(status.clone());
-                self.tally.failed(fault.trouble(Asked::Watch));
+                let fault = AttemptFailure::refused(status.clone());
+                self.tally.failed(fault.trouble(RequestKind::Watch));
                 self.observe(Input::WatchError(status));
-                Ok(Flow::Over(StreamEnd::Error))
+                Ok(ReadFlow::Over(StreamEnd::Error))
             }
-            Err(error) => Ok(self.reject(Fault::unparsable(&error))),
+            Err(error) => Ok(self.reject(AttemptFailure::unparsable(&error))),
         }
     }
 
@@ -217,38 +219,38 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     /// What was good before the bad frame counts; the stream does not.
-    fn reject(&mut self, fault: Fault) -> Flow {
+    fn reject(&mut self, fault: AttemptFailure) -> ReadFlow {
         self.sink.publish();
-        self.failed(Asked::Watch, fault);
-        Flow::Over(StreamEnd::Unreadable)
+        self.failed(RequestKind::Watch, fault);
+        ReadFlow::Over(StreamEnd::Unreadable)
     }
 
     /// Ended between two frames, which is how watches end, but not initial data.
     fn ended(&mut self) {
         if self.observe(Input::WatchEnded) == Effect::Restarted {
-            let fault = Fault::cut("the stream ended before its initial data did");
-            self.tally.failed(fault.trouble(Asked::Watch));
+            let fault = AttemptFailure::cut("the stream ended before its initial data did");
+            self.tally.failed(fault.trouble(RequestKind::Watch));
         }
     }
 
     fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
-        self.failed(Asked::Watch, Fault::cut(cause));
+        self.failed(RequestKind::Watch, AttemptFailure::cut(cause));
         StreamEnd::Cut
     }
 }
 
 /// Waits for what comes next, a tick at the latest. Losing the wait loses no bytes: frames are whole when they come.
-async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> Next {
+async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> StreamRead {
     loop {
         let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
-            return Next::Tick;
+            return StreamRead::Tick;
         };
         match frame {
-            None => return Next::End,
-            Some(Err(error)) => return Next::Cut(error.to_string()),
+            None => return StreamRead::End,
+            Some(Err(error)) => return StreamRead::Cut(error.to_string()),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    return Next::Chunk(data);
+                    return StreamRead::Chunk(data);
                 }
             }
         }
@@ -259,7 +261,7 @@ async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) 
 async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
     body: &mut B,
     hold_until: Option<Instant>,
-) -> Option<Next> {
+) -> Option<StreamRead> {
     loop {
         let frame = if let Some(hold_until) = hold_until.filter(|at| *at > now()) {
             // As in `next`: frames are whole.
@@ -274,11 +276,11 @@ async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
             ready.await?
         };
         match frame {
-            None => return Some(Next::End),
-            Some(Err(error)) => return Some(Next::Cut(error.to_string())),
+            None => return Some(StreamRead::End),
+            Some(Err(error)) => return Some(StreamRead::Cut(error.to_string())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    return Some(Next::Chunk(data));
+                    return Some(StreamRead::Chunk(data));
                 }
             }
         }

@@ -15,12 +15,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{Applied, Writer};
+use crate::cache::{ApplyOutcome, CacheWriter};
 use crate::resource::Layout;
 use crate::resource::Object;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::cache_sink::{CacheSink, FillState, FillTally};
-use crate::upstream::reflector::{InitialVersion, ReflectorOptions, Streaming};
+use crate::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use crate::upstream::reflector::{InitialVersion, ReflectorOptions, StreamingLists};
 use crate::view::Hub;
 use scripted::{Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of};
 
@@ -37,7 +37,7 @@ impl Notes {
     }
 }
 
-impl DriverTally for Notes {
+impl DriverRecorder for Notes {
     fn received(&self, _: usize) {}
     fn rejected(&self, reason: FrameRejection) {
         self.add(format!("rejected {reason:?}"));
@@ -45,15 +45,15 @@ impl DriverTally for Notes {
     fn relisted(&self, reason: RelistReason) {
         self.add(format!("relisted {}", reason.as_str()));
     }
-    fn connected(&self, connected: Connected) {
-        if let Connected::No(reason) = connected {
+    fn connected(&self, connected: WatchConnection) {
+        if let WatchConnection::No(reason) = connected {
             self.add(format!("closed {reason:?}").to_lowercase());
         }
     }
 }
 
-impl FillTally for Notes {
-    fn applied(&self, applied: Applied) {
+impl FillRecorder for Notes {
+    fn applied(&self, applied: ApplyOutcome) {
         self.add(format!("applied {}", applied.events));
     }
     fn state(&self, _: FillState) {}
@@ -64,14 +64,14 @@ const FRAME_LEN_MAX: usize = 1000;
 /// A driver that fills `writer` from configmaps.
 fn driver<F: Fetch>(
     fetch: F,
-    writer: Writer,
-    streaming: Streaming,
+    writer: CacheWriter,
+    streaming: StreamingLists,
     notes: &Arc<Notes>,
 ) -> Driver<F, CacheSink> {
     let gvr = writer.cache().kind().gvr.clone();
     let sink = CacheSink::new(writer, Duration::from_millis(5), Arc::clone(notes) as _);
-    let reflector = Reflector::new(options(streaming)).with_backoff(Backoff::brisk());
-    let reading = Reading::all(&gvr, FRAME_LEN_MAX);
+    let reflector = ReflectorMachine::new(options(streaming)).with_backoff(Backoff::brisk());
+    let reading = ReadSpec::all(&gvr, FRAME_LEN_MAX);
     Driver::new(
         Arc::new(fetch),
         reading,
@@ -81,7 +81,7 @@ fn driver<F: Fetch>(
     )
 }
 
-fn options(streaming: Streaming) -> ReflectorOptions {
+fn options(streaming: StreamingLists) -> ReflectorOptions {
     ReflectorOptions {
         streaming,
         page_len: 2,
@@ -98,10 +98,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(streaming: Streaming) -> Self {
+    fn new(streaming: StreamingLists) -> Self {
         let (script, asked) = Script::new();
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let writer = Writer::new(kind(Layout::Typed), keep(1000), hub);
+        let writer = CacheWriter::new(kind(Layout::Typed), keep(1000), hub);
         let cache = Arc::clone(writer.cache());
         let notes = Arc::new(Notes::default());
         let driver = driver(script, writer, streaming, &notes);
@@ -147,7 +147,7 @@ impl Scene {
 
     /// A scene whose driver watches from version 5 with `a/x 3` in the cache, streamed.
     async fn live() -> (Self, Feed) {
-        let mut scene = Self::new(Streaming::Preferred);
+        let mut scene = Self::new(StreamingLists::Preferred);
         let feed = scene.asked("stream latest").await.open();
         push(&feed, &[line("ADDED", "a/x", 3), marker(5)]).await;
         scene.holds(&["a/x 3"], 5);
@@ -182,7 +182,7 @@ fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_start_is_served_when_its_marker_comes_and_then_followed() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     let feed = scene.asked("stream latest").await.open();
     push(&feed, &[line("ADDED", "b/y", 4), line("ADDED", "a/x", 3)]).await;
     assert_eq!(scene.state(), None);
@@ -195,7 +195,7 @@ async fn a_streamed_start_is_served_when_its_marker_comes_and_then_followed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paged_start_is_served_when_the_last_page_has_come() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let first = list(&[("a/x", 3), ("a/y", 2)], 7, "t1");
     scene.asked("list latest").await.whole(200, &first).await;
     // A page that fails is asked for again; what came stays.
@@ -210,7 +210,7 @@ async fn a_paged_start_is_served_when_the_last_page_has_come() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_expired_leads_to_one_whole_list() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let first = list(&[("a/x", 3), ("a/gone", 2)], 7, "t1");
     scene.asked("list latest").await.whole(200, &first).await;
     scene.asked("page t1").await.refuse(410).await;
@@ -222,7 +222,7 @@ async fn a_token_that_expired_leads_to_one_whole_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_stops_half_way_is_given_up_and_asked_for_again() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let whole = list(&[("a/x", 3)], 7, "");
     let feed = scene.asked("list latest").await.open();
     push(&feed, &[whole[..50].to_owned()]).await;
@@ -236,7 +236,7 @@ async fn a_page_that_stops_half_way_is_given_up_and_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn where_streams_are_refused_pages_are_asked_for() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     scene.asked("stream latest").await.refuse(422).await;
     let whole = list(&[("a/x", 3)], 7, "");
     scene.asked("list latest").await.whole(200, &whole).await;
@@ -432,7 +432,7 @@ async fn several_changes_of_one_version_are_all_kept_and_repetitions_left_out() 
 
 #[tokio::test(start_paused = true)]
 async fn answers_of_another_form_than_json_are_not_taken_for_empty_ones() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     let binary = "application/vnd.kubernetes.protobuf;stream=watch";
     let feed = scene.asked("stream latest").await.answer(200, binary);
     let _ = feed.send(Ok(Bytes::from_static(b"k8s\0"))).await;
@@ -471,7 +471,7 @@ async fn a_list_with_one_bad_item_changes_nothing_and_is_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_falls_silent_is_asked_for_again_after_a_minute() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     let started = tokio::time::Instant::now();
     let silent = scene.asked("stream latest").await.open();
     let again = scene.asked("stream latest").await.open();

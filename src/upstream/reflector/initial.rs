@@ -2,12 +2,12 @@
 
 use super::report::Remedy;
 use super::{
-    Action, CUT_STREAMS_MAX, Effect, Failure, Initial, ListVersion, Means, Page, Phase, Reflector,
-    ReflectorOptions, RelistReason, Streaming,
+    Action, CUT_STREAMS_MAX, Effect, Failure, InitialMethod, InitialRead, LastPage, ListVersion,
+    ReflectorMachine, ReflectorOptions, ReflectorPhase, RelistReason, StreamingLists,
 };
 use crate::resource::ResourceVersion;
 
-impl Initial {
+impl InitialRead {
     pub(super) const fn new(
         options: ReflectorOptions,
         reason: RelistReason,
@@ -17,8 +17,8 @@ impl Initial {
             reason,
             ask,
             means: match options.streaming {
-                Streaming::Preferred => Means::Stream,
-                Streaming::Never => Means::Pages,
+                StreamingLists::Preferred => InitialMethod::Stream,
+                StreamingLists::Never => InitialMethod::Pages,
             },
             page: None,
             held: None,
@@ -27,7 +27,7 @@ impl Initial {
     }
 
     pub(super) fn action(&self, page_len: u32) -> Action {
-        if self.means == Means::Stream {
+        if self.means == InitialMethod::Stream {
             return Action::WatchList {
                 resource_version: self.ask,
                 reason: self.reason,
@@ -36,7 +36,7 @@ impl Initial {
         Action::List {
             resource_version: self.ask,
             continue_token: self.page.as_ref().map(|page| page.token.clone()),
-            limit: (self.means == Means::Pages).then_some(page_len),
+            limit: (self.means == InitialMethod::Pages).then_some(page_len),
             reason: self.reason,
         }
     }
@@ -60,22 +60,22 @@ impl Initial {
     }
 }
 
-impl Reflector {
+impl ReflectorMachine {
     /// What will be asked for next if nothing is wrong with a page that has come but has not been read whole. Decides
-    /// nothing: the page still has to be observed, and only [`Reflector::next_action`] says what is done.
+    /// nothing: the page still has to be observed, and only [`ReflectorMachine::next_action`] says what is done.
     #[must_use]
     pub fn ahead(&self, version: ResourceVersion, token: &str) -> Option<Action> {
-        let Phase::Initial(initial) = &self.phase else {
+        let ReflectorPhase::Initial(initial) = &self.phase else {
             return None;
         };
         if token.is_empty() || !initial.goes_on(version, token) {
             return None;
         }
-        let page = Some(Page {
+        let page = Some(LastPage {
             version,
             token: token.to_owned(),
         });
-        let next = Initial {
+        let next = InitialRead {
             page,
             ..initial.clone()
         };
@@ -84,24 +84,24 @@ impl Reflector {
 
     /// A page came.
     pub(super) fn page(&mut self, version: ResourceVersion, token: String) -> Effect {
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
         if !initial.goes_on(version, &token) {
-            initial.means = Means::Whole;
+            initial.means = InitialMethod::Whole;
             return self.restart(RelistReason::PagesExpired, 0);
         }
         if token.is_empty() {
             return self.initial_done(version);
         }
-        initial.page = Some(Page { version, token });
+        initial.page = Some(LastPage { version, token });
         Effect::InitialItem
     }
 
     /// All objects are there. Data older than the held state is believed only where the latest was asked for: then upstream
     /// itself went back, as after a restored backup.
     pub(super) fn initial_done(&mut self, version: ResourceVersion) -> Effect {
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
         if initial.is_behind(version) {
@@ -111,7 +111,7 @@ impl Reflector {
         if initial.held.is_some_and(|held| version < held) {
             self.counters.went_back += 1;
         }
-        self.phase = Phase::Live { version };
+        self.phase = ReflectorPhase::Live { version };
         self.progressed();
         Effect::InitialDone {
             resource_version: version,
@@ -122,13 +122,13 @@ impl Reflector {
     pub(super) fn initial_failed(&mut self, failure: &Failure) -> Effect {
         let wait = failure.retry_after_seconds();
         let was_opened = self.attempt.opened_at.is_some();
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
-        let is_stream = initial.means == Means::Stream;
+        let is_stream = initial.means == InitialMethod::Stream;
         match failure.remedy() {
             Remedy::Relist if initial.page.is_some() => {
-                initial.means = Means::Whole;
+                initial.means = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
             Remedy::Relist => {
@@ -141,7 +141,7 @@ impl Reflector {
             }
             Remedy::NotFound => {
                 if is_stream {
-                    initial.means = Means::Pages;
+                    initial.means = InitialMethod::Pages;
                 }
                 initial.page = None;
                 self.pause(wait);
@@ -150,23 +150,23 @@ impl Reflector {
             }
             // Refused for what it asks: the next way of asking may be tried at once.
             Remedy::Refused if is_stream => {
-                initial.means = Means::Pages;
+                initial.means = InitialMethod::Pages;
                 self.counted_again(RelistReason::StreamRefused)
             }
             Remedy::Inside | Remedy::Unreadable if is_stream => {
-                initial.means = Means::Pages;
+                initial.means = InitialMethod::Pages;
                 self.restart(RelistReason::StreamRefused, wait)
             }
             Remedy::Reconnect if is_stream && was_opened => {
                 initial.cut_stream_count += 1;
                 if initial.cut_stream_count >= CUT_STREAMS_MAX {
-                    initial.means = Means::Pages;
+                    initial.means = InitialMethod::Pages;
                 }
                 self.restart(RelistReason::Interrupted, wait)
             }
             // A token may be what is refused; what cannot be read once may be read another time.
             Remedy::Refused | Remedy::Unreadable if initial.page.is_some() => {
-                initial.means = Means::Whole;
+                initial.means = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
             // The same request later; pages that came stay.
@@ -191,7 +191,7 @@ impl Reflector {
     }
 
     fn counted_again(&mut self, reason: RelistReason) -> Effect {
-        if let Phase::Initial(initial) = &mut self.phase {
+        if let ReflectorPhase::Initial(initial) = &mut self.phase {
             initial.again(reason);
             self.counters.relists[reason as usize] += 1;
         }

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use super::report::Remedy;
 use super::{
-    BAD_WATCHES_MAX, Effect, Failure, Initial, ListVersion, Phase, Reflector, RelistReason,
-    SHORT_WATCH,
+    BAD_WATCHES_MAX, Effect, Failure, InitialRead, ListVersion, ReflectorMachine, ReflectorPhase,
+    RelistReason, SHORT_WATCH,
 };
 use crate::resource::ResourceVersion;
 
-impl Reflector {
+impl ReflectorMachine {
     /// A bookmark may repeat a version (protocol.md §4.5), but not go back.
     pub(super) fn bookmark(&mut self, bookmark: ResourceVersion) -> Effect {
-        let Phase::Live { version } = &mut self.phase else {
+        let ReflectorPhase::Live { version } = &mut self.phase else {
             return Effect::Ignored;
         };
         if bookmark < *version {
@@ -69,7 +69,7 @@ impl Reflector {
     }
 
     fn relist(&mut self, reason: RelistReason) -> Effect {
-        let Phase::Live { version } = self.phase else {
+        let ReflectorPhase::Live { version } = self.phase else {
             return Effect::Ignored;
         };
         // In the first two cases upstream says that this version is of no use to it.
@@ -84,9 +84,9 @@ impl Reflector {
         };
         self.bad_watch_count = 0;
         self.counters.relists[reason as usize] += 1;
-        self.phase = Phase::Initial(Initial {
+        self.phase = ReflectorPhase::Initial(InitialRead {
             held: Some(version),
-            ..Initial::new(self.options, reason, ask)
+            ..InitialRead::new(self.options, reason, ask)
         });
         Effect::Relisting { reason }
     }

@@ -81,19 +81,19 @@ fn list(
 
 /// A reflector and a clock that moves only when told; without jitter.
 struct Table {
-    reflector: Reflector,
+    reflector: ReflectorMachine,
     start: Instant,
     now: Instant,
 }
 
 const STREAMED: ReflectorOptions = ReflectorOptions {
-    streaming: Streaming::Preferred,
+    streaming: StreamingLists::Preferred,
     page_len: 500,
     start_from: None,
     initial: InitialVersion::Latest,
 };
 const PAGED: ReflectorOptions = ReflectorOptions {
-    streaming: Streaming::Never,
+    streaming: StreamingLists::Never,
     initial: InitialVersion::Any,
     ..STREAMED
 };
@@ -102,7 +102,7 @@ impl Table {
     fn new(options: ReflectorOptions) -> Self {
         let start = Instant::now();
         Self {
-            reflector: Reflector::new(options),
+            reflector: ReflectorMachine::new(options),
             start,
             now: start,
         }

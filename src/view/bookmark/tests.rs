@@ -10,18 +10,18 @@ const POD_MARKER: &str = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersio
 const WIDGET: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"resourceVersion":"57"}}}"#;
 const WIDGET_MARKER: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"57"}}}"#;
 
-fn learnt(line: &str) -> Option<JsonShape> {
+fn learnt(line: &str) -> Option<JsonTemplate> {
     let Ok(WatchLine::Bookmark(bookmark)) = scan_line(line.as_bytes(), FieldTable::default())
     else {
         panic!("no bookmark: {line}");
     };
     let object = scan_event(line.as_bytes()).unwrap().object;
-    JsonShape::seen(object.of(line.as_bytes()), bookmark.version_span)
+    JsonTemplate::seen(object.of(line.as_bytes()), bookmark.version_span)
 }
 
 /// The shape writes these two lines at version 57, and others at other versions.
 #[track_caller]
-fn check(shape: &JsonShape, plain: &str, marker: &str) {
+fn check(shape: &JsonTemplate, plain: &str, marker: &str) {
     for version in ["57", "1", "18446744073709551615"] {
         for (kind, expected) in [(Marker::None, plain), (Marker::InitialEventsEnd, marker)] {
             let line = shape.frame(version.parse().unwrap(), kind);
@@ -49,19 +49,19 @@ fn a_shape_is_of_the_encoding_that_the_kind_has() {
         .unwrap()
         .object
         .of(POD.as_bytes());
-    let shape = BookmarkShape::seen(object, bookmark.version_span, &kind).unwrap();
-    assert_eq!(shape, BookmarkShape::Json(learnt(POD).unwrap()));
+    let shape = BookmarkTemplate::seen(object, bookmark.version_span, &kind).unwrap();
+    assert_eq!(shape, BookmarkTemplate::Json(learnt(POD).unwrap()));
     let version = ResourceVersion(57);
     assert_eq!(shape.frame(version, Marker::None), format!("{POD}\n"));
     kind.encoding = Encoding::Protobuf;
     let span = bookmark.version_span;
-    assert_eq!(BookmarkShape::seen(object, span, &kind), None);
+    assert_eq!(BookmarkTemplate::seen(object, span, &kind), None);
 }
 
 #[test]
 fn a_guess_is_right_where_nothing_but_metadata_is_written() {
     check(
-        &JsonShape::guessed(&kind(Layout::Dynamic)),
+        &JsonTemplate::guessed(&kind(Layout::Dynamic)),
         WIDGET,
         WIDGET_MARKER,
     );
@@ -70,7 +70,7 @@ fn a_guess_is_right_where_nothing_but_metadata_is_written() {
             .replace(",\"spec\":{\"containers\":null},\"status\":{}", "")
     };
     check(
-        &JsonShape::guessed(&kind(Layout::Typed)),
+        &JsonTemplate::guessed(&kind(Layout::Typed)),
         &config_map(POD),
         &config_map(POD_MARKER),
     );

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use self::time::{Instant, instant};
 use crate::decode::{ScanError, members, value_of};
-use crate::resource::Span;
+use crate::resource::ByteSpan;
 use crate::resource::wire::{WireError, WireField, WireFields, put_bytes, put_head, put_integer};
 
 /// Of every kind, the field that holds `ObjectMeta`.
@@ -66,7 +66,7 @@ pub(super) fn without_managed_fields(raw: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(out)
 }
 
-const fn span_len(span: Span) -> usize {
+const fn span_len(span: ByteSpan) -> usize {
     (span.end - span.start) as usize
 }
 
@@ -114,30 +114,30 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
 }
 
 /// Text that may be `null` or absent.
-type Text<'a> = Option<Str<'a>>;
+type OptionalText<'a> = Option<Str<'a>>;
 
 /// Text by key; in the order of the bytes, as Go sorts.
-type Map<'a> = Option<BTreeMap<Str<'a>, Text<'a>>>;
+type Map<'a> = Option<BTreeMap<Str<'a>, OptionalText<'a>>>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectMeta<'a> {
     #[serde(borrow)]
-    name: Text<'a>,
-    generate_name: Text<'a>,
-    namespace: Text<'a>,
-    self_link: Text<'a>,
-    uid: Text<'a>,
-    resource_version: Text<'a>,
+    name: OptionalText<'a>,
+    generate_name: OptionalText<'a>,
+    namespace: OptionalText<'a>,
+    self_link: OptionalText<'a>,
+    uid: OptionalText<'a>,
+    resource_version: OptionalText<'a>,
     generation: Option<i64>,
-    creation_timestamp: Text<'a>,
-    deletion_timestamp: Text<'a>,
+    creation_timestamp: OptionalText<'a>,
+    deletion_timestamp: OptionalText<'a>,
     deletion_grace_period_seconds: Option<i64>,
     labels: Map<'a>,
     annotations: Map<'a>,
     owner_references: Option<Vec<OwnerReference<'a>>>,
     finalizers: Option<Vec<Str<'a>>>,
-    managed_fields: Option<Vec<ManagedFields<'a>>>,
+    managed_fields: Option<Vec<ManagedFieldsEntry<'a>>>,
 }
 
 impl<'a> ObjectMeta<'a> {
@@ -189,7 +189,7 @@ impl<'a> ObjectMeta<'a> {
             put_bytes(out, 14, finalizer.0.as_bytes());
         }
         let managed = self.managed_fields.iter().flatten();
-        let managed: Option<Vec<_>> = managed.map(ManagedFields::message).collect();
+        let managed: Option<Vec<_>> = managed.map(ManagedFieldsEntry::message).collect();
         for fields in managed.iter().flatten() {
             put_bytes(out, MANAGED_FIELDS, fields);
         }
@@ -206,10 +206,10 @@ fn read<'a, T: Deserialize<'a> + Default>(value: Option<&'a [u8]>) -> T {
 #[serde(rename_all = "camelCase")]
 struct OwnerReference<'a> {
     #[serde(borrow)]
-    api_version: Text<'a>,
-    kind: Text<'a>,
-    name: Text<'a>,
-    uid: Text<'a>,
+    api_version: OptionalText<'a>,
+    kind: OptionalText<'a>,
+    name: OptionalText<'a>,
+    uid: OptionalText<'a>,
     controller: Option<bool>,
     block_owner_deletion: Option<bool>,
 }
@@ -232,19 +232,19 @@ impl OwnerReference<'_> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ManagedFields<'a> {
+struct ManagedFieldsEntry<'a> {
     #[serde(borrow)]
-    manager: Text<'a>,
-    operation: Text<'a>,
-    api_version: Text<'a>,
-    time: Text<'a>,
-    fields_type: Text<'a>,
+    manager: OptionalText<'a>,
+    operation: OptionalText<'a>,
+    api_version: OptionalText<'a>,
+    time: OptionalText<'a>,
+    fields_type: OptionalText<'a>,
     #[serde(rename = "fieldsV1")]
     fields: Option<&'a RawValue>,
-    subresource: Text<'a>,
+    subresource: OptionalText<'a>,
 }
 
-impl ManagedFields<'_> {
+impl ManagedFieldsEntry<'_> {
     /// `None` if its time is none.
     fn message(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
@@ -265,7 +265,7 @@ impl ManagedFields<'_> {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, number: u32, text: &Text<'_>) {
+fn put_text(out: &mut Vec<u8>, number: u32, text: &OptionalText<'_>) {
     let text = text.as_ref().map_or("", |text| &text.0);
     put_bytes(out, number, text.as_bytes());
 }
@@ -281,7 +281,7 @@ fn put_map(out: &mut Vec<u8>, number: u32, map: &Map<'_>) {
 
 /// The message of a `Time`: seconds since 1970 and no nanoseconds; empty for none and for Go's zero, the first moment of year 1.
 /// `None` if the text is no time.
-fn time(text: &Text<'_>) -> Option<Vec<u8>> {
+fn time(text: &OptionalText<'_>) -> Option<Vec<u8>> {
     let Some(text) = text else {
         return Some(Vec::new());
     };

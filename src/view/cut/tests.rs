@@ -44,34 +44,34 @@ fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
     found
 }
 
-fn renditions(encoding: Encoding) -> Vec<Rendition> {
+fn renditions(encoding: Encoding) -> Vec<ObjectFormat> {
     let forms = [
-        Form::Whole,
-        Form::Metadata(MetaVersion::V1),
-        Form::Metadata(MetaVersion::V1Beta1),
+        ObjectPart::Whole,
+        ObjectPart::Metadata(MetaVersion::V1),
+        ObjectPart::Metadata(MetaVersion::V1Beta1),
     ];
     let both = |form| {
-        [ManagedFields::Kept, ManagedFields::Dropped].map(|managed_fields| Rendition {
+        [ManagedFields::Kept, ManagedFields::Dropped].map(|managed_fields| ObjectFormat {
             encoding,
             form,
             managed_fields,
         })
     };
     let all = forms.into_iter().flat_map(both);
-    all.filter(|rendition| *rendition != Rendition::whole(encoding))
+    all.filter(|rendition| *rendition != ObjectFormat::whole(encoding))
         .collect()
 }
 
 /// The same done the long way.
-fn expected(object: &[u8], rendition: Rendition) -> Value {
+fn expected(object: &[u8], rendition: ObjectFormat) -> Value {
     let mut object: Value = serde_json::from_slice(object).unwrap();
     if rendition.managed_fields == ManagedFields::Dropped {
         let metadata = object["metadata"].as_object_mut().unwrap();
         metadata.remove("managedFields");
     }
     match rendition.form {
-        Form::Whole => object,
-        Form::Metadata(version) => serde_json::json!({
+        ObjectPart::Whole => object,
+        ObjectPart::Metadata(version) => serde_json::json!({
             "kind": "PartialObjectMetadata",
             "apiVersion": version.api_version(),
             "metadata": object["metadata"],
@@ -84,7 +84,7 @@ fn json_is_cut_to_what_is_wanted_and_nothing_else_is_lost() {
     for (name, layout) in [("pods", Layout::Typed), ("widgets", Layout::Dynamic)] {
         for (line, kind_of_event, object) in captured(name, Encoding::Json) {
             for rendition in renditions(Encoding::Json) {
-                let cut = Cut::new(rendition, &kind(layout, Encoding::Json)).unwrap();
+                let cut = Projection::new(rendition, &kind(layout, Encoding::Json)).unwrap();
                 let line = cut.frame(&line).unwrap();
                 assert!(line.ends_with(b"}\n"));
                 let event: Value = serde_json::from_slice(&line).unwrap();
@@ -93,7 +93,7 @@ fn json_is_cut_to_what_is_wanted_and_nothing_else_is_lost() {
                 assert_eq!(event["object"], wanted, "{name} {rendition:?}");
                 let item = [b"{", &*cut.list_item(&object).unwrap()].concat();
                 let mut item: Value = serde_json::from_slice(&item).unwrap();
-                if rendition.form == Form::Whole && layout == Layout::Typed {
+                if rendition.form == ObjectPart::Whole && layout == Layout::Typed {
                     // Items of built-in kinds do not say what they are.
                     item["kind"] = wanted["kind"].clone();
                     item["apiVersion"] = wanted["apiVersion"].clone();
@@ -113,10 +113,10 @@ fn frames_and_list_items_in_protobuf_hold_the_same_object() {
     for (name, layout, source) in sources {
         for (frame, kind_of_event, object) in captured(name, source) {
             for rendition in renditions(Encoding::Protobuf) {
-                let is_whole = rendition.form == Form::Whole;
-                let cut = Cut::new(rendition, &kind(layout, source)).unwrap();
+                let is_whole = rendition.form == ObjectPart::Whole;
+                let cut = Projection::new(rendition, &kind(layout, source)).unwrap();
                 if source == Encoding::Json && is_whole {
-                    assert_eq!(cut.frame(&frame), Err(CutError::Untranslatable));
+                    assert_eq!(cut.frame(&frame), Err(ProjectionError::Untranslatable));
                     continue;
                 }
                 let frame = cut.frame(&frame).unwrap();
@@ -143,12 +143,14 @@ fn object_of(json: &str) -> Object {
     Object::new(parts, json.as_bytes())
 }
 
-fn all_cuts(layout: Layout) -> impl Iterator<Item = Cut> {
+fn all_cuts(layout: Layout) -> impl Iterator<Item = Projection> {
     [Encoding::Json, Encoding::Protobuf]
         .into_iter()
         .flat_map(renditions)
-        .filter(|rendition| rendition.encoding == Encoding::Json || rendition.form != Form::Whole)
-        .filter_map(move |rendition| Cut::new(rendition, &kind(layout, Encoding::Json)))
+        .filter(|rendition| {
+            rendition.encoding == Encoding::Json || rendition.form != ObjectPart::Whole
+        })
+        .filter_map(move |rendition| Projection::new(rendition, &kind(layout, Encoding::Json)))
 }
 
 #[test]
@@ -174,7 +176,7 @@ fn objects_as_deep_as_the_api_server_takes_them_are_cut_in_every_form() {
             let frame = cut.frame(&object.frame(EventKind::Modified)).unwrap();
             let is_kept = cut.rendition().managed_fields == ManagedFields::Kept;
             let depth = memchr::memmem::find_iter(&item, br#"{"k":"#).count();
-            if cut.rendition().form != Form::Whole {
+            if cut.rendition().form != ObjectPart::Whole {
                 let odd = if cut.rendition().encoding == Encoding::Json && layout == Layout::Typed {
                     9_997
                 } else {
@@ -211,14 +213,16 @@ fn metadata_is_found_however_its_key_is_written() {
             }
         }
     }
-    assert!(Cut::metadata_of(&object).is_some());
+    assert!(Projection::metadata_of(&object).is_some());
 }
 
 #[test]
 fn an_item_of_metadata_alone_is_its_beginning_and_the_metadata_as_it_stands() {
     let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"n","resourceVersion":"7"},"spec":{}}"#;
     let object = object_of(json);
-    let metadata = Cut::metadata_of(&object).unwrap().of(json.as_bytes());
+    let metadata = Projection::metadata_of(&object)
+        .unwrap()
+        .of(json.as_bytes());
     assert_eq!(metadata, br#"{"name":"n","resourceVersion":"7"}"#);
     let mut spliced = 0;
     for layout in [Layout::Typed, Layout::Dynamic] {
@@ -226,7 +230,7 @@ fn an_item_of_metadata_alone_is_its_beginning_and_the_metadata_as_it_stands() {
             let rendition = cut.rendition();
             let is_plain = layout == Layout::Typed
                 && rendition.encoding == Encoding::Json
-                && rendition.form != Form::Whole
+                && rendition.form != ObjectPart::Whole
                 && rendition.managed_fields == ManagedFields::Kept;
             let begin = cut.before_metadata();
             assert_eq!(begin.is_some(), is_plain, "{cut:?}");
@@ -238,12 +242,12 @@ fn an_item_of_metadata_alone_is_its_beginning_and_the_metadata_as_it_stands() {
     }
     assert_eq!(spliced, 2, "one for each version of metadata");
     for source in [Encoding::Json, Encoding::Protobuf] {
-        let rendition = Rendition {
+        let rendition = ObjectFormat {
             encoding: Encoding::Json,
-            form: Form::Metadata(MetaVersion::V1),
+            form: ObjectPart::Metadata(MetaVersion::V1),
             managed_fields: ManagedFields::Kept,
         };
-        let cut = Cut::new(rendition, &kind(Layout::Typed, source)).unwrap();
+        let cut = Projection::new(rendition, &kind(Layout::Typed, source)).unwrap();
         let is_spliced = cut.before_metadata().is_some();
         assert_eq!(is_spliced, source == Encoding::Json);
     }
@@ -259,7 +263,7 @@ fn members_of_another_type_are_left_out_as_the_api_server_does_it() {
         let [odd, plain] = [odd, plain].map(|json| cut.list_item(&object_of(json)).unwrap());
         if cut.rendition().encoding == Encoding::Protobuf {
             assert_eq!(odd, plain, "{cut:?}");
-        } else if cut.rendition().form != Form::Whole {
+        } else if cut.rendition().form != ObjectPart::Whole {
             let object: Value = serde_json::from_slice(&[b"{", &*odd].concat()).unwrap();
             let metadata = &object["metadata"];
             assert_eq!(metadata["name"], "n");

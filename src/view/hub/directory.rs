@@ -6,22 +6,22 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 
-use super::Reached;
+use super::HubPosition;
 use crate::fairness::Peer;
 use crate::resource::Encoding;
-use crate::view::cut::Cut;
-use crate::view::interest::{Crowded, Hasher, Placement, weight};
-use crate::view::log::{Departures, View, ViewCore, ViewParts, ViewWriter};
+use crate::view::cut::Projection;
+use crate::view::interest::{Hasher, Placement, TooManyViews, weight};
+use crate::view::log::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
 use crate::view::selector::Selector;
 
 /// Who shares a view: those who select alike and want the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wish<'a> {
+pub(super) struct ViewKey<'a> {
     pub(super) selector: &'a Selector,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<Projection>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> ViewKey<'a> {
     fn of(core: &'a ViewCore) -> Self {
         Self {
             selector: core.selector(),
@@ -32,14 +32,14 @@ impl<'a> Wish<'a> {
 
 /// Whether a view is refused where views as dear as it have no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum ViewRoom {
     /// For this client.
     Bounded(Peer),
     Unbounded,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownView {
     /// Of its wish. Selectors may be long, and a table that grows needs all hashes.
     hash: u64,
     core: Arc<ViewCore>,
@@ -48,28 +48,28 @@ struct Known {
 
 /// Views that came or went since the last dispatch.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct ViewChanges {
     pub(super) arrived: Vec<ViewWriter>,
     pub(super) left: Vec<Arc<ViewCore>>,
 }
 
-impl Changes {
+impl ViewChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.arrived.is_empty() && self.left.is_empty()
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Directory {
-    by_wish: HashTable<Known>,
+pub(super) struct ViewDirectory {
+    by_wish: HashTable<KnownView>,
     hasher: Hasher,
     placement: Placement,
-    changes: Changes,
-    departures: Arc<Departures>,
+    changes: ViewChanges,
+    departures: Arc<EmptyViews>,
     /// What history and snapshot hold. It is ahead of the views while a batch is laid out.
-    pub(super) published: Reached,
+    pub(super) published: HubPosition,
     /// What is in the views.
-    pub(super) reached: Reached,
+    pub(super) reached: HubPosition,
     /// Lines laid out since somebody asked.
     pub(super) laid_out: u64,
     /// Seats are dealt over the shards in turn.
@@ -79,16 +79,16 @@ pub(super) struct Directory {
     pub(super) expired: bool,
 }
 
-impl Directory {
+impl ViewDirectory {
     pub(super) fn new(hasher: &Hasher) -> Self {
         Self {
             by_wish: HashTable::new(),
             hasher: hasher.clone(),
             placement: Placement::new(hasher.clone()),
-            changes: Changes::default(),
+            changes: ViewChanges::default(),
             departures: Arc::default(),
-            published: Reached::default(),
-            reached: Reached::default(),
+            published: HubPosition::default(),
+            reached: HubPosition::default(),
             laid_out: 0,
             seats: 0,
             closed: false,
@@ -99,15 +99,15 @@ impl Directory {
     /// The view of these watchers; made if nobody has it.
     pub(super) fn enter(
         &mut self,
-        wish: Wish<'_>,
+        wish: ViewKey<'_>,
         source: Encoding,
-        room: Room,
-    ) -> Result<Arc<View>, Crowded> {
+        room: ViewRoom,
+    ) -> Result<Arc<View>, TooManyViews> {
         let hash = self.hasher.hash_one(wish);
         // One that could not show an event is for those who met it.
-        let is_open = |known: &Known| self.closed || !known.core.is_closed();
-        let same = |known: &Known| {
-            Wish::of(&known.core) == wish && known.view.strong_count() > 0 && is_open(known)
+        let is_open = |known: &KnownView| self.closed || !known.core.is_closed();
+        let same = |known: &KnownView| {
+            ViewKey::of(&known.core) == wish && known.view.strong_count() > 0 && is_open(known)
         };
         let known = self.by_wish.find(hash, same);
         // The last watcher may leave between the two looks.
@@ -118,11 +118,11 @@ impl Directory {
         let place = self.placement.place(wish.selector);
         let weight = weight(wish.selector, &place);
         let opener = match room {
-            Room::Bounded(peer) if !self.placement.has_room(&place, weight, peer) => {
-                return Err(Crowded);
+            ViewRoom::Bounded(peer) if !self.placement.has_room(&place, weight, peer) => {
+                return Err(TooManyViews);
             }
-            Room::Bounded(peer) => peer,
-            Room::Unbounded => Peer::UNKNOWN,
+            ViewRoom::Bounded(peer) => peer,
+            ViewRoom::Unbounded => Peer::UNKNOWN,
         };
         self.placement.add(&place, weight, opener);
         let parts = ViewParts {
@@ -135,7 +135,7 @@ impl Directory {
             from: self.published.through,
         };
         let (writer, view) = ViewWriter::new(parts, &self.departures);
-        let known = Known {
+        let known = KnownView {
             hash,
             core: Arc::clone(writer.core()),
             view: Arc::downgrade(&view),
@@ -155,8 +155,8 @@ impl Directory {
 
     /// Nobody enters this view any more, and it weighs nothing.
     pub(super) fn forget(&mut self, core: &Arc<ViewCore>) {
-        let hash = self.hasher.hash_one(Wish::of(core));
-        let same = |known: &Known| Arc::ptr_eq(&known.core, core);
+        let hash = self.hasher.hash_one(ViewKey::of(core));
+        let same = |known: &KnownView| Arc::ptr_eq(&known.core, core);
         if let Ok(known) = self.by_wish.find_entry(hash, same) {
             known.remove();
             let (weight, opener) = core.weight();
@@ -165,7 +165,7 @@ impl Directory {
     }
 
     /// What came and went since this was asked last.
-    pub(super) fn take_changes(&mut self) -> Changes {
+    pub(super) fn take_changes(&mut self) -> ViewChanges {
         self.note_departures();
         std::mem::take(&mut self.changes)
     }

@@ -23,7 +23,7 @@ fn events() -> (Vec<(Arc<Event>, ResourceVersion)>, Instant) {
     (events.collect(), world.now)
 }
 
-fn is_whole(entry: &Entry) {
+fn is_whole(entry: &ViewSubscription) {
     let (through, mut shown) = (entry.reached.through, Vec::new());
     let read = entry.view.read(entry.cursor, |batch| {
         if batch.first >= through {

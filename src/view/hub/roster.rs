@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use slab::Slab;
 
-use super::directory::Changes;
+use super::directory::ViewChanges;
 use crate::cache::Event;
-use crate::view::interest::{Hasher, Interest, Number};
-use crate::view::log::{Cuts, Draft, ViewCore, ViewWriter};
+use crate::view::interest::{Hasher, Number, SelectorIndex};
+use crate::view::log::{Draft, Projections, ViewCore, ViewWriter};
 
 /// Views that are swept with each batch for what they no longer need. Each is in no cache of the processor.
 const SWEPT_PER_BATCH: usize = 1;
@@ -32,7 +32,7 @@ const SLICE_COST: usize = 32_768;
 
 /// What laying out came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LaidOut {
+pub(super) struct LayoutOutcome {
     /// Events taken, from the first on; at least one if there are any.
     pub(super) events: usize,
     /// Lines laid out in views.
@@ -40,9 +40,9 @@ pub(super) struct LaidOut {
 }
 
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct ViewTable {
     views: Slab<ViewWriter>,
-    interest: Interest,
+    interest: SelectorIndex,
     /// Views without watchers that are still here.
     left: Vec<Arc<ViewCore>>,
     /// Views that show something of the batch being laid out.
@@ -53,11 +53,11 @@ pub(super) struct Roster {
     swept: usize,
 }
 
-impl Roster {
+impl ViewTable {
     pub(super) fn new(hasher: Hasher) -> Self {
         Self {
             views: Slab::new(),
-            interest: Interest::new(hasher),
+            interest: SelectorIndex::new(hasher),
             left: Vec::new(),
             touched: Vec::new(),
             spare: Vec::new(),
@@ -66,7 +66,7 @@ impl Roster {
     }
 
     /// Takes in the views that came, and lets go of those that nobody watches.
-    pub(super) fn settle(&mut self, changes: Changes) {
+    pub(super) fn settle(&mut self, changes: ViewChanges) {
         for writer in changes.arrived {
             self.insert(writer);
         }
@@ -103,7 +103,7 @@ impl Roster {
         events: &[Arc<Event>],
         now: Instant,
         shown: &mut Vec<Arc<ViewCore>>,
-    ) -> LaidOut {
+    ) -> LayoutOutcome {
         let Self {
             views,
             interest,
@@ -111,8 +111,8 @@ impl Roster {
             spare,
             ..
         } = self;
-        let (mut laid_out, mut cost) = (LaidOut::default(), 0);
-        let mut cuts = Cuts::default();
+        let (mut laid_out, mut cost) = (LayoutOutcome::default(), 0);
+        let mut cuts = Projections::default();
         for event in events {
             cuts.clear();
             cost += EVENT_COST + event.object().frame_len() / LABELS_PER_TERM;

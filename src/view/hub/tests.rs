@@ -12,7 +12,7 @@ use crate::resource::{EventKind, Layout};
 use crate::view::selector::LabelSelector;
 use crate::view::selector::tests::{labelled, tier};
 use crate::view::wake::tests::Wakes;
-use crate::view::{Form, MetaVersion, filtered};
+use crate::view::{MetaVersion, ObjectPart, filtered};
 
 fn scene(seed: u64) -> (World, Arc<Hub>) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
@@ -126,9 +126,9 @@ fn a_dispatch_is_one_batch_a_view_and_none_where_nothing_shows() {
 #[test]
 fn a_view_that_could_not_show_an_event_is_not_entered_again() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
     let join = || {
         hub.join_as(&Selector::default(), metadata, Peer::UNKNOWN)
@@ -161,7 +161,7 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
     let (all, x) = (hub.join(&Selector::default()), hub.join(&tier("x")));
     let change = world.write("a/1", Some("x"));
     world.apply(vec![change]);
-    let lines = |entry: &Entry| {
+    let lines = |entry: &ViewSubscription| {
         let mut start = None;
         let read = entry.view.read(entry.cursor, |batch| {
             start = Some(batch.frames.as_ptr());
@@ -177,9 +177,9 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
 #[test]
 fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
     let selectors = [Selector::default(), tier("x"), named("a", tier("x"))];
     let entries = selectors.map(|selector| {
@@ -205,9 +205,9 @@ fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
 #[test]
 fn what_is_cut_out_of_an_event_says_what_the_event_is_to_each_view() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
     // Whichever view is served first, the others must not get its line.
     for selectors in [
@@ -299,7 +299,7 @@ fn what_is_laid_out_and_who_watches_is_told() {
 fn bookmarks_look_as_they_were_last_seen() {
     let (_world, hub) = scene(6);
     let guessed = hub.bookmark();
-    let seen = BookmarkShape::guessed(&kind(Layout::Dynamic));
+    let seen = BookmarkTemplate::guessed(&kind(Layout::Dynamic));
     assert_ne!(seen, guessed);
     hub.learn_bookmark(seen.clone());
     assert_eq!(hub.bookmark(), seen);
@@ -330,7 +330,7 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
 
 #[test]
 fn a_seat_given_up_and_taken_again_wakes_its_new_owner_alone() {
-    let list = Arc::new(WakeList::default());
+    let list = Arc::new(WaiterList::default());
     let (old, new) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     let seat = list.seat(0);
     seat.arm(&Waker::from(Arc::clone(&old)));
@@ -443,7 +443,7 @@ fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
     let seldom = hub.join(&named("a", Selector::default()));
     let change = world.write("a/1", None);
     world.apply(vec![change]);
-    let frame = |entry: &Entry| {
+    let frame = |entry: &ViewSubscription| {
         let mut frames = None;
         let read = entry.view.read(entry.cursor, |batch| {
             frames = Some(batch.frames.clone());
@@ -461,7 +461,7 @@ fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
     assert_eq!(seldom.view.first_of(seldom.cursor), Some(0));
     let (cursor, reached) = hub.place_in(&seldom.view);
     assert_eq!((cursor, reached.through), (1, 5));
-    let again = Entry { cursor, ..seldom };
+    let again = ViewSubscription { cursor, ..seldom };
     let change = world.write("a/1", None);
     world.apply(vec![change]);
     assert!(
@@ -472,7 +472,7 @@ fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
 
 /// A watcher by the documented rule: the snapshot, the history up to where it joined, then the view.
 struct Watcher {
-    entry: Entry,
+    entry: ViewSubscription,
     selector: Selector,
     seen: Vec<String>,
     /// All before is told or in the snapshot.
@@ -524,7 +524,7 @@ impl Watcher {
 }
 
 /// Events of one dispatch each that a watcher gets from its view, after those that it read in the history.
-fn shown_after_history(entry: &Entry) -> Vec<Sequence> {
+fn shown_after_history(entry: &ViewSubscription) -> Vec<Sequence> {
     let (through, mut shown) = (entry.reached.through, Vec::new());
     let read = entry.view.read(entry.cursor, |batch| {
         assert_eq!(batch.count, 1);
@@ -630,12 +630,12 @@ fn a_version_is_reached_once_all_slices_of_its_batch_are_laid_out() {
     }
     assert!(meanwhile.len() > 5, "{}", meanwhile.len());
     let through = 100;
-    assert_eq!(hub.reached(), Reached { through, version });
+    assert_eq!(hub.reached(), HubPosition { through, version });
     let told = batches(&early.view, &mut early.cursor.clone()).concat();
     assert_eq!(told, world.told(before.version.0, |_| true));
     for entry in meanwhile {
         // All of it is in the history, and what the view still got is passed over.
-        assert_eq!(entry.reached, Reached { through, version });
+        assert_eq!(entry.reached, HubPosition { through, version });
         let read = entry.view.read(entry.cursor, |batch| {
             assert!(batch.last < through);
             ControlFlow::Continue(())

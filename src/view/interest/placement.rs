@@ -6,9 +6,9 @@ use std::hash::BuildHasher as _;
 use hashbrown::HashTable;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Hasher, Kind, Place, Value};
+use super::{Hasher, IndexPosition, IndexedValue, ValueKind};
 use crate::fairness::{Peer, Share};
-use crate::view::selector::{Selector, Values};
+use crate::view::selector::{LabelValues, Selector};
 
 /// A view of a set stands under each value of it, up to so many; of a larger one, under the label's key.
 const SET_LEN_MAX: usize = 16;
@@ -24,16 +24,16 @@ const WEIGHT_MAX: usize = 65_536;
 /// There is no room for another view as dear as this one, for all clients or for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the selectors of the open watches cost as much as they may")]
-pub struct Crowded;
+pub struct TooManyViews;
 
 /// What a view adds to the cost of each event that reaches it, in terms of its selector. The value that leads there is met,
 /// so that it counts for nothing, but it may only be one of many that have the same key, or the namespace.
-pub(in crate::view) fn weight(selector: &Selector, place: &Place) -> usize {
+pub(in crate::view) fn weight(selector: &Selector, place: &IndexPosition) -> usize {
     let terms = selector.term_count();
     match place.first() {
         None if selector.is_everything() => 0,
         None => EVERYWHERE_WEIGHT + terms,
-        Some((Kind::Key | Kind::Namespace, _)) => terms,
+        Some((ValueKind::Key | ValueKind::Namespace, _)) => terms,
         Some(_) => terms.saturating_sub(1),
     }
 }
@@ -59,7 +59,7 @@ pub(in crate::view) struct Placement {
 }
 
 /// Values of which everything that a view shows carries one.
-type Choice<'a> = SmallVec<[Value<'a>; 1]>;
+type RequiredValues<'a> = SmallVec<[IndexedValue<'a>; 1]>;
 
 impl Placement {
     /// No views.
@@ -73,8 +73,8 @@ impl Placement {
     }
 
     /// Where a view of this selector stands best as things are.
-    pub(in crate::view) fn place(&self, selector: &Selector) -> Place {
-        let mut place = Place::new();
+    pub(in crate::view) fn place(&self, selector: &Selector) -> IndexPosition {
+        let mut place = IndexPosition::new();
         for value in self.choose(selector) {
             let stand = (value.kind, self.hasher.hash_one(value));
             // Values of one set may have one hash.
@@ -87,7 +87,12 @@ impl Placement {
 
     /// Whether a view of this weight that `opener` opens may stand there. One that weighs nothing always may: how many there
     /// are, the bound on watches says.
-    pub(in crate::view) fn has_room(&self, place: &Place, weight: usize, opener: Peer) -> bool {
+    pub(in crate::view) fn has_room(
+        &self,
+        place: &IndexPosition,
+        weight: usize,
+        opener: Peer,
+    ) -> bool {
         let fits = |share: &Share| share.has_room_for_many(opener, weight);
         let fits_there = if place.is_empty() {
             fits(&self.everywhere)
@@ -99,7 +104,7 @@ impl Placement {
     }
 
     /// Counts a view in.
-    pub(in crate::view) fn add(&mut self, place: &Place, weight: usize, opener: Peer) {
+    pub(in crate::view) fn add(&mut self, place: &IndexPosition, weight: usize, opener: Peer) {
         self.total.take_many(opener, weight);
         if place.is_empty() {
             self.everywhere.take_many(opener, weight);
@@ -118,7 +123,7 @@ impl Placement {
     }
 
     /// Counts a view out that was counted in.
-    pub(in crate::view) fn remove(&mut self, place: &Place, weight: usize, opener: Peer) {
+    pub(in crate::view) fn remove(&mut self, place: &IndexPosition, weight: usize, opener: Peer) {
         self.total.give_back_many(opener, weight);
         if place.is_empty() {
             self.everywhere.give_back_many(opener, weight);
@@ -142,18 +147,19 @@ impl Placement {
     /// The values under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
     /// else those with the fewest views so far. So no value that half of the objects carry, such as a phase, gathers
     /// views that have something better. Of equals one value goes before a set, and a set before a key.
-    fn choose<'a>(&self, selector: &'a Selector) -> Choice<'a> {
+    fn choose<'a>(&self, selector: &'a Selector) -> RequiredValues<'a> {
         let fields = &selector.fields;
         let namespace = selector.namespace.as_deref();
         let namespace = namespace.or_else(|| fields.pinned_namespace());
         match (namespace, fields.pinned_name()) {
-            (Some(namespace), Some(name)) => return one(Value::object(namespace, name)),
-            (None, Some(name)) => return one(Value::new(Kind::Name, name)),
+            (Some(namespace), Some(name)) => return one(IndexedValue::object(namespace, name)),
+            (None, Some(name)) => return one(IndexedValue::new(ValueKind::Name, name)),
             (_, None) => {}
         }
         let of_fields = fields.pinned_fields();
-        let of_fields = of_fields.map(|(index, text)| one(Value::new(Kind::Field(index), text)));
-        let of_namespace = namespace.map(|text| one(Value::new(Kind::Namespace, text)));
+        let of_fields =
+            of_fields.map(|(index, text)| one(IndexedValue::new(ValueKind::Field(index), text)));
+        let of_namespace = namespace.map(|text| one(IndexedValue::new(ValueKind::Namespace, text)));
         let of_labels = selector.labels.required();
         let of_labels = of_labels.map(|(key, values)| of_label(key, values));
         of_fields
@@ -164,7 +170,7 @@ impl Placement {
     }
 
     /// Views under the value that has most.
-    fn most_beside(&self, values: &Choice<'_>) -> usize {
+    fn most_beside(&self, values: &RequiredValues<'_>) -> usize {
         let counts = values.iter().map(|value| {
             let hash = self.hasher.hash_one(*value);
             self.load(hash).map_or(0, |load| load.views)
@@ -173,23 +179,23 @@ impl Placement {
     }
 }
 
-fn one(value: Value<'_>) -> Choice<'_> {
+fn one(value: IndexedValue<'_>) -> RequiredValues<'_> {
     smallvec![value]
 }
 
-fn of_label<'a>(key: &'a str, values: Option<&'a Values>) -> Choice<'a> {
+fn of_label<'a>(key: &'a str, values: Option<&'a LabelValues>) -> RequiredValues<'a> {
     match values.filter(|values| values.len() <= SET_LEN_MAX) {
         Some(values) => values
             .iter()
-            .map(|value| Value::label(key, value))
+            .map(|value| IndexedValue::label(key, value))
             .collect(),
-        None => one(Value::new(Kind::Key, key)),
+        None => one(IndexedValue::new(ValueKind::Key, key)),
     }
 }
 
-fn rank(values: &Choice<'_>) -> usize {
+fn rank(values: &RequiredValues<'_>) -> usize {
     match values.first() {
-        Some(value) if value.kind == Kind::Key => usize::MAX,
+        Some(value) if value.kind == ValueKind::Key => usize::MAX,
         _ => values.len(),
     }
 }

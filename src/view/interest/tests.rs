@@ -7,24 +7,29 @@ use crate::view::selector::tests::object;
 
 #[test]
 fn a_view_that_goes_leaves_nothing_and_is_looked_for_where_it_stands() {
-    let mut interest = Interest::new(Hasher::default());
-    let names: Place = smallvec![(Kind::Name, 1), (Kind::Name, 2)];
-    let field: Place = smallvec![(Kind::Field(1), 3)];
-    let everything = Place::new();
+    let mut interest = SelectorIndex::new(Hasher::default());
+    let names: IndexPosition = smallvec![(ValueKind::Name, 1), (ValueKind::Name, 2)];
+    let field: IndexPosition = smallvec![(ValueKind::Field(1), 3)];
+    let everything = IndexPosition::new();
     for (number, place) in [(1, &names), (2, &names), (3, &field), (4, &everything)] {
         interest.insert(number, place);
     }
-    interest.insert(5, &smallvec![(Kind::Name, 2)]);
-    let counts = |interest: &mut Interest| {
-        [Kind::Name, Kind::Field(0), Kind::Field(1), Kind::Label]
-            .map(|kind| *interest.counts.of(kind))
+    interest.insert(5, &smallvec![(ValueKind::Name, 2)]);
+    let counts = |interest: &mut SelectorIndex| {
+        [
+            ValueKind::Name,
+            ValueKind::Field(0),
+            ValueKind::Field(1),
+            ValueKind::Label,
+        ]
+        .map(|kind| *interest.counts.of(kind))
     };
     assert_eq!(counts(&mut interest), [5, 0, 1, 0]);
     assert_eq!(interest.remove(1, &names), 2 + 3);
     assert_eq!(interest.remove(4, &everything), 1);
     assert_eq!(interest.remove(3, &field), 1);
     assert_eq!(counts(&mut interest), [3, 0, 0, 0]);
-    assert_eq!(interest.remove(5, &smallvec![(Kind::Name, 2)]), 2);
+    assert_eq!(interest.remove(5, &smallvec![(ValueKind::Name, 2)]), 2);
     assert_eq!(interest.remove(2, &names), 2);
     assert_eq!(counts(&mut interest), [0; 4]);
     assert!(interest.is_empty());

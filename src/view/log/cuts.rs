@@ -5,33 +5,33 @@ use smallvec::SmallVec;
 
 use crate::cache::Event;
 use crate::resource::EventKind;
-use crate::view::cut::{Cut, CutError};
+use crate::view::cut::{Projection, ProjectionError};
 
 /// See the module. There are few forms, and three kinds of events: a search through all is short.
 #[derive(Debug, Default)]
-pub(in crate::view) struct Cuts(SmallVec<[Made; 2]>);
+pub(in crate::view) struct Projections(SmallVec<[ProjectedFrame; 2]>);
 
 #[derive(Debug)]
-struct Made {
-    cut: Cut,
+struct ProjectedFrame {
+    cut: Projection,
     kind: EventKind,
-    frame: Result<Bytes, CutError>,
+    frame: Result<Bytes, ProjectionError>,
 }
 
-impl Cuts {
+impl Projections {
     /// The event's frame in this form, and whether it had to be made.
     pub(super) fn frame(
         &mut self,
         event: &Event,
         kind: EventKind,
-        cut: Cut,
-    ) -> (Result<Bytes, CutError>, bool) {
+        cut: Projection,
+    ) -> (Result<Bytes, ProjectionError>, bool) {
         let mut made = self.0.iter();
         if let Some(made) = made.find(|made| made.cut == cut && made.kind == kind) {
             return (made.frame.clone(), false);
         }
         let frame = cut.frame(&event.frame(kind));
-        self.0.push(Made {
+        self.0.push(ProjectedFrame {
             cut,
             kind,
             frame: frame.clone(),

@@ -12,7 +12,7 @@ const STRIDES: usize = 64;
 /// The first event's sequence of a view's batches, by the batches' own numbers. At most one kilobyte, and nothing until
 /// there is a batch.
 #[derive(Debug, Default)]
-pub(super) struct Firsts {
+pub(super) struct BatchStarts {
     /// How many batches there were.
     head: Sequence,
     /// Of the last batches, oldest first.
@@ -21,7 +21,7 @@ pub(super) struct Firsts {
     sparse: VecDeque<Sequence>,
 }
 
-impl Firsts {
+impl BatchStarts {
     /// Notes the next batch.
     pub(super) fn push(&mut self, first: Sequence) {
         if self.head.is_multiple_of(STRIDE as Sequence) {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_last_batches_are_known_exactly_and_those_before_about() {
-        let mut firsts = Firsts::default();
+        let mut firsts = BatchStarts::default();
         assert_eq!(firsts.at_or_before(0), None);
         for batch in 0..10_000_u64 {
             firsts.push(batch * 10);

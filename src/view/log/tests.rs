@@ -5,23 +5,23 @@ use crate::cache::WatchCache;
 use crate::cache::tests::samples::{Recorder, World, kind};
 use crate::resource::Layout;
 use crate::view::selector::tests::tier;
-use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
-fn metadata(encoding: Encoding) -> Option<Cut> {
-    let rendition = Rendition {
+fn metadata(encoding: Encoding) -> Option<Projection> {
+    let rendition = ObjectFormat {
         encoding,
-        form: Form::Metadata(MetaVersion::V1),
+        form: ObjectPart::Metadata(MetaVersion::V1),
         managed_fields: ManagedFields::Kept,
     };
-    Some(Cut::new(rendition, &kind(Layout::Typed)).unwrap())
+    Some(Projection::new(rendition, &kind(Layout::Typed)).unwrap())
 }
 
-fn view(selector: Selector, cut: Option<Cut>, source: Encoding) -> (ViewWriter, Arc<View>) {
+fn view(selector: Selector, cut: Option<Projection>, source: Encoding) -> (ViewWriter, Arc<View>) {
     let parts = ViewParts {
         selector,
         cut,
         source,
-        place: Place::new(),
+        place: IndexPosition::new(),
         weight: 1,
         opener: Peer::UNKNOWN,
         from: 0,
@@ -54,7 +54,7 @@ fn event(data_len: usize) -> Arc<Event> {
 fn a_view_shows_events_and_bookmarks_in_its_form() {
     let event = event(100);
     let whole = event.frame(EventKind::Added);
-    let shape = BookmarkShape::guessed(&kind(Layout::Typed));
+    let shape = BookmarkTemplate::guessed(&kind(Layout::Typed));
     let version = ResourceVersion(57);
     let bookmark = shape.frame(version, Marker::None);
     for source in [Encoding::Json, Encoding::Protobuf] {
@@ -95,7 +95,7 @@ fn a_watchers_look_costs_its_terms_and_what_is_cut() {
 fn an_offer_costs_terms_what_is_cut_once_and_what_is_copied() {
     let event = event(20_000);
     let len = event.object().frame_len();
-    let (mut spare, mut cuts) = (Vec::new(), Cuts::default());
+    let (mut spare, mut cuts) = (Vec::new(), Projections::default());
     let mut cost = |selector, cut| {
         let (mut writer, _view) = view(selector, cut, Encoding::Json);
         let offered = writer.offer(&event, &mut spare, &mut cuts);

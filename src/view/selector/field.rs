@@ -22,18 +22,18 @@ pub enum FieldSelectorError {
 /// An AND of equalities on fields, in canonical form: terms sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
-    terms: Vec<Term>,
+    terms: Vec<FieldTerm>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Term {
-    subject: Subject,
+struct FieldTerm {
+    subject: FieldSubject,
     relation: Relation,
     value: Box<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Subject {
+enum FieldSubject {
     Name,
     Namespace,
     /// Position in the field table, and the label that stands there.
@@ -60,9 +60,9 @@ impl FieldSelector {
             value,
         } in raw
         {
-            let subject = Subject::of(label, table)
+            let subject = FieldSubject::of(label, table)
                 .ok_or_else(|| FieldSelectorError::UnknownLabel(label.to_owned()))?;
-            terms.push(Term {
+            terms.push(FieldTerm {
                 subject,
                 relation,
                 value: value.into(),
@@ -78,8 +78,8 @@ impl FieldSelector {
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
-            terms: vec![Term {
-                subject: Subject::Name,
+            terms: vec![FieldTerm {
+                subject: FieldSubject::Name,
                 relation: Relation::Is,
                 value: name.into(),
             }],
@@ -113,13 +113,13 @@ impl FieldSelector {
     /// The name that every match must have.
     #[must_use]
     pub fn pinned_name(&self) -> Option<&str> {
-        self.pinned(|subject| subject == Subject::Name)
+        self.pinned(|subject| subject == FieldSubject::Name)
     }
 
     /// The namespace that every match must have.
     #[must_use]
     pub fn pinned_namespace(&self) -> Option<&str> {
-        self.pinned(|subject| subject == Subject::Namespace)
+        self.pinned(|subject| subject == FieldSubject::Namespace)
     }
 
     /// The places of the field table at which every match must have a value, and the value.
@@ -127,7 +127,7 @@ impl FieldSelector {
         self.terms
             .iter()
             .filter_map(|term| match (term.subject, term.relation) {
-                (Subject::Field(index, _), Relation::Is) => Some((index, &*term.value)),
+                (FieldSubject::Field(index, _), Relation::Is) => Some((index, &*term.value)),
                 _ => None,
             })
     }
@@ -137,10 +137,10 @@ impl FieldSelector {
     pub fn names_namespace(&self) -> bool {
         self.terms
             .iter()
-            .any(|term| term.subject == Subject::Namespace)
+            .any(|term| term.subject == FieldSubject::Namespace)
     }
 
-    fn pinned(&self, wanted: impl Fn(Subject) -> bool) -> Option<&str> {
+    fn pinned(&self, wanted: impl Fn(FieldSubject) -> bool) -> Option<&str> {
         self.terms
             .iter()
             .find(|term| term.relation == Relation::Is && wanted(term.subject))
@@ -148,7 +148,7 @@ impl FieldSelector {
     }
 }
 
-impl Subject {
+impl FieldSubject {
     fn of(label: &str, table: FieldTable) -> Option<Self> {
         match label {
             NAME => Some(Self::Name),
@@ -192,12 +192,12 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-impl fmt::Display for Term {
+impl fmt::Display for FieldTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.subject {
-            Subject::Name => NAME,
-            Subject::Namespace => NAMESPACE,
-            Subject::Field(_, label) => label,
+            FieldSubject::Name => NAME,
+            FieldSubject::Namespace => NAMESPACE,
+            FieldSubject::Field(_, label) => label,
         })?;
         f.write_str(match self.relation {
             Relation::Is => "=",

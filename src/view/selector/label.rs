@@ -8,7 +8,7 @@ mod grammar;
 mod names;
 mod values;
 
-pub use values::Values;
+pub use values::LabelValues;
 
 /// Why a label selector was refused; its text is the whole message of the server's 400 (protocol.md §2.5).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,20 +18,20 @@ pub struct SelectorError(String);
 /// An AND of terms on labels, in canonical form: terms sorted and unique, `==` and one-element sets as `=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
-    terms: Vec<Term>,
+    terms: Vec<LabelTerm>,
 }
 
 /// One label and what it must be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Term {
+struct LabelTerm {
     key: Box<str>,
     test: Test,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Test {
-    In(Values),
-    NotIn(Values),
+    In(LabelValues),
+    NotIn(LabelValues),
     Exists,
     Absent,
     Greater(i64),
@@ -67,7 +67,7 @@ impl LabelSelector {
     }
 
     /// Labels that every match must have: the key, and the values that it may have; `None` where any will do.
-    pub fn required(&self) -> impl Iterator<Item = (&str, Option<&Values>)> {
+    pub fn required(&self) -> impl Iterator<Item = (&str, Option<&LabelValues>)> {
         self.terms.iter().filter_map(|term| match &term.test {
             Test::In(set) => Some((&*term.key, Some(set))),
             Test::Exists | Test::Greater(_) | Test::Less(_) => Some((&*term.key, None)),
@@ -127,7 +127,7 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-impl fmt::Display for Term {
+impl fmt::Display for LabelTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         match &self.test {
@@ -145,7 +145,7 @@ fn write_set(
     f: &mut fmt::Formatter<'_>,
     key: &str,
     [one, many]: [&str; 2],
-    set: &Values,
+    set: &LabelValues,
 ) -> fmt::Result {
     let is_one = set.len() == 1;
     f.write_str(key)?;

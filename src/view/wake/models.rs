@@ -19,7 +19,7 @@ impl Wake for Woken {
 /// A watcher joins, beside `seated` others, waits for the first of two batches, and then for the second.
 fn check(seated: usize) {
     loom::model(move || {
-        let list = Arc::<WakeList>::default();
+        let list = Arc::<WaiterList>::default();
         let _seated: Vec<_> = (0..seated).map(|spread| list.seat(spread)).collect();
         // Relaxed: the list alone must order it.
         let published = Arc::new(AtomicUsize::new(0));

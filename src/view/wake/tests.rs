@@ -23,7 +23,7 @@ impl Wakes {
 
 #[test]
 fn all_who_are_armed_are_woken_however_many_they_are() {
-    let list = Arc::<WakeList>::default();
+    let list = Arc::<WaiterList>::default();
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut seats = Vec::new();

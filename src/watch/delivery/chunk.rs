@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use crate::cache::{Lagged, Sequence};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::view::View;
 
@@ -21,8 +21,8 @@ fn head(len: usize) -> Bytes {
 }
 
 /// One chunk of what a single client gets.
-pub(super) fn chunked(pieces: Pieces) -> Pieces {
-    let mut chunk = Pieces::from(head(pieces.len()));
+pub(super) fn chunked(pieces: BufList) -> BufList {
+    let mut chunk = BufList::from(head(pieces.len()));
     chunk.append(pieces);
     chunk.push(Bytes::from_static(END));
     chunk
@@ -47,7 +47,7 @@ pub(super) struct SharedChunk {
     /// When its batches became readable.
     pub(super) published_at: SmallVec<[std::time::Instant; 1]>,
     /// The chunk, framing included.
-    pub(super) pieces: Pieces,
+    pub(super) pieces: BufList,
 }
 
 impl SharedChunk {
@@ -71,7 +71,7 @@ impl SharedChunk {
             events: 0,
             len: 0,
             published_at: SmallVec::new(),
-            pieces: Pieces::default(),
+            pieces: BufList::default(),
         };
         let mut len = 0;
         // What comes later wakes the group.
@@ -102,9 +102,9 @@ impl SharedChunk {
     }
 }
 
-fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> Pieces {
+fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> BufList {
     if len > joined_len_max {
-        let mut pieces = Pieces::from(head(len));
+        let mut pieces = BufList::from(head(len));
         frames.iter().for_each(|frame| pieces.push(frame.clone()));
         pieces.push(Bytes::from_static(END));
         return pieces;
@@ -113,5 +113,5 @@ fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> Pieces {
     joined.put_slice(&head(len));
     frames.iter().for_each(|frame| joined.put_slice(frame));
     joined.put_slice(END);
-    Pieces::from(joined.freeze())
+    BufList::from(joined.freeze())
 }

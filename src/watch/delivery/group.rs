@@ -4,37 +4,37 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::cache::Sequence;
-use crate::view::{Seat, View};
-use crate::watch::WatchTally;
+use crate::view::{View, WatchWaiter};
+use crate::watch::WatchRecorder;
 
-use super::Limits;
+use super::TurnLimits;
 use super::chunk::SharedChunk;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct DeliveryGroup {
     pub(super) view: Arc<View>,
-    pub(super) tally: Arc<dyn WatchTally>,
-    seat: Seat,
+    pub(super) tally: Arc<dyn WatchRecorder>,
+    seat: WatchWaiter,
     waker: Waker,
     /// Keys of streams.
     members: Vec<usize>,
-    pass: Option<Pass>,
+    pass: Option<GroupPass>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pass {
+struct GroupPass {
     /// Members before it have been looked at.
     next: usize,
     /// The view has something that this pass does not bring to all: another must follow.
     is_stale: bool,
 }
 
-impl Group {
+impl DeliveryGroup {
     pub(super) fn new(
         view: Arc<View>,
-        tally: Arc<dyn WatchTally>,
-        seat: Seat,
+        tally: Arc<dyn WatchRecorder>,
+        seat: WatchWaiter,
         waker: Waker,
     ) -> Self {
         let group = Self {
@@ -93,7 +93,7 @@ impl Group {
         }
         // Armed first, looked at after: what comes between the two is seen, what comes later wakes us.
         self.arm(self.members.len());
-        self.pass = Some(Pass {
+        self.pass = Some(GroupPass {
             next: 0,
             is_stale: false,
         });
@@ -123,13 +123,13 @@ impl Group {
 
 /// The pieces of one go over some members, each made when the first of them needs it.
 #[derive(Debug)]
-pub(super) struct Chunks {
-    limits: Limits,
+pub(super) struct SharedChunks {
+    limits: TurnLimits,
     made: Vec<(SharedChunk, u64)>,
 }
 
-impl Chunks {
-    pub(super) fn new(limits: Limits) -> Self {
+impl SharedChunks {
+    pub(super) fn new(limits: TurnLimits) -> Self {
         Self {
             limits,
             made: Vec::new(),
@@ -154,7 +154,7 @@ impl Chunks {
     }
 
     /// Tells what was delivered, and forgets the pieces.
-    pub(super) fn tell(&mut self, tally: &dyn WatchTally) {
+    pub(super) fn tell(&mut self, tally: &dyn WatchRecorder) {
         let now = tokio::time::Instant::now().into_std();
         for (chunk, takers) in self.made.drain(..) {
             if takers == 0 {
@@ -186,7 +186,7 @@ mod tests {
     #[derive(Debug)]
     struct Untold;
 
-    impl WatchTally for Untold {
+    impl WatchRecorder for Untold {
         fn delivered(&self, _: u64, _: u64) {}
 
         fn ended(&self, _: WatchTotals) {}
@@ -196,7 +196,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Told(std::sync::Mutex<(u64, u64, Vec<u64>)>);
 
-    impl WatchTally for Told {
+    impl WatchRecorder for Told {
         fn delivered(&self, events: u64, bytes: u64) {
             let mut told = self.0.lock().unwrap();
             (told.0, told.1) = (told.0 + events, told.1 + bytes);
@@ -222,11 +222,11 @@ mod tests {
             events,
             len,
             published_at: smallvec::smallvec![published_at; 2],
-            pieces: crate::protocol::Pieces::default(),
+            pieces: crate::protocol::BufList::default(),
         };
         let limits = super::super::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
-        let mut chunks = Chunks { limits, made };
+        let mut chunks = SharedChunks { limits, made };
         let told = Told::default();
         chunks.tell(&told);
         // The pieces are forgotten.
@@ -243,7 +243,7 @@ mod tests {
         ) {
             let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
             let waker = Waker::noop().clone();
-            let mut group = Group::new(entry.view, Arc::new(Untold), entry.seat, waker);
+            let mut group = DeliveryGroup::new(entry.view, Arc::new(Untold), entry.seat, waker);
             let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
             let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
             prop_assert!(group.begin());

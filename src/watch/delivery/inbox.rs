@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
-use super::worker::Arrival;
+use super::worker::NewStream;
 use crate::cache::{Mutex, MutexGuard};
 
 /// Who was woken. Names are used again: a worker must not mind being told of somebody who is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum WakeToken {
     /// A stream, by its key.
     Stream(usize),
     /// All who share a view, by the group's key.
@@ -17,8 +17,8 @@ pub(super) enum Name {
 }
 
 #[derive(Debug)]
-struct State<A> {
-    woken: Vec<Name>,
+struct InboxState<A> {
+    woken: Vec<WakeToken>,
     /// Whether a stream is noted above.
     is_stream_noted: Vec<bool>,
     arrivals: VecDeque<Box<A>>,
@@ -28,11 +28,11 @@ struct State<A> {
 
 /// One worker's inbox.
 #[derive(Debug)]
-pub(super) struct Inbox<A = Arrival>(Mutex<State<A>>);
+pub(super) struct Inbox<A = NewStream>(Mutex<InboxState<A>>);
 
 impl<A> Default for Inbox<A> {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(InboxState {
             woken: Vec::new(),
             is_stream_noted: Vec::new(),
             arrivals: VecDeque::new(),
@@ -42,7 +42,7 @@ impl<A> Default for Inbox<A> {
 }
 
 impl<A> Inbox<A> {
-    fn state(&self) -> MutexGuard<'_, State<A>> {
+    fn state(&self) -> MutexGuard<'_, InboxState<A>> {
         // Nothing in here can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,10 +59,10 @@ impl<A> Inbox<A> {
         }
     }
 
-    fn wakes(&self, name: Name) {
+    fn wakes(&self, name: WakeToken) {
         let worker = {
             let mut state = self.state();
-            if let Name::Stream(key) = name {
+            if let WakeToken::Stream(key) = name {
                 if state.is_stream_noted.len() <= key {
                     state.is_stream_noted.resize(key + 1, false);
                 }
@@ -81,18 +81,18 @@ impl<A> Inbox<A> {
     /// Moves what is there into the two lists, and notes whom to wake when more comes.
     pub(super) fn take(
         &self,
-        woken: &mut Vec<Name>,
+        woken: &mut Vec<WakeToken>,
         arrivals: &mut VecDeque<Box<A>>,
         worker: &Waker,
     ) {
         let mut state = self.state();
-        let State {
+        let InboxState {
             woken: noted,
             is_stream_noted,
             ..
         } = &mut *state;
         for name in noted.drain(..) {
-            if let Name::Stream(key) = name {
+            if let WakeToken::Stream(key) = name {
                 is_stream_noted[key] = false;
             }
             woken.push(name);
@@ -109,7 +109,7 @@ impl<A> Inbox<A> {
 #[derive(Debug)]
 struct Signal<A> {
     inbox: Arc<Inbox<A>>,
-    name: Name,
+    name: WakeToken,
 }
 
 impl<A: Send> Wake for Signal<A> {
@@ -123,7 +123,7 @@ impl<A: Send> Wake for Signal<A> {
 }
 
 /// The waker of a name: it notes the name and wakes the worker.
-pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, name: Name) -> Waker {
+pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, name: WakeToken) -> Waker {
     let inbox = Arc::clone(inbox);
     Waker::from(Arc::new(Signal { inbox, name }))
 }

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::chunk::{LAST, SharedChunk, chunked};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::transport::Transport;
-use crate::watch::{Follower, Next, Timed};
+use crate::watch::{CursorStep, TimerAction, WatchCursor};
 
 /// When a bookmark is tried again that could not be sent between events.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
@@ -20,14 +20,14 @@ const SLICES_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct DeliveryStream {
     transport: Transport,
-    follower: Follower,
+    follower: WatchCursor,
     /// Wakes the worker for this stream alone.
     waker: Waker,
     /// On its way. Nothing more is gathered before it has left.
-    out: Pieces,
-    phase: Phase,
+    out: BufList,
+    phase: DeliveryPhase,
     done: oneshot::Sender<Transport>,
     /// Whose list it is in, and where.
     pub(super) group: usize,
@@ -42,7 +42,7 @@ pub(super) struct Stream {
 /// Head ── joined by what there is ──▶ Open ── the watch is over ──▶ Ending ── all is written ──▶ given back
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum DeliveryPhase {
     /// Nothing is written yet.
     Head,
     Open,
@@ -54,7 +54,7 @@ enum Phase {
 
 /// How a stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum StreamProgress {
     /// It has everything that the view shows.
     Idle,
     /// It has the chunk it was given, and the view has more: its group must go on.
@@ -69,11 +69,11 @@ pub(super) enum Flow {
     Gone,
 }
 
-impl Stream {
+impl DeliveryStream {
     pub(super) fn new(
         transport: Transport,
         head: Bytes,
-        mut follower: Follower,
+        mut follower: WatchCursor,
         waker: Waker,
         done: oneshot::Sender<Transport>,
     ) -> Self {
@@ -85,7 +85,7 @@ impl Stream {
             follower,
             waker,
             out: head.into(),
-            phase: Phase::Head,
+            phase: DeliveryPhase::Head,
             done,
             group: 0,
             place: 0,
@@ -93,13 +93,13 @@ impl Stream {
         }
     }
 
-    pub(super) fn follower(&self) -> &Follower {
+    pub(super) fn follower(&self) -> &WatchCursor {
         &self.follower
     }
 
     /// True if it takes part in what its group is given. Else it gathers by itself when it is woken.
     pub(super) fn is_level(&self) -> bool {
-        self.phase == Phase::Open && self.out.is_empty()
+        self.phase == DeliveryPhase::Open && self.out.is_empty()
     }
 
     /// Gives the connection back to whoever brought it.
@@ -109,7 +109,7 @@ impl Stream {
     }
 
     /// Writes a chunk that others get too. `None` if it is not what this client needs next.
-    pub(super) fn take(&mut self, chunk: &SharedChunk) -> Option<Flow> {
+    pub(super) fn take(&mut self, chunk: &SharedChunk) -> Option<StreamProgress> {
         if !self
             .follower
             .takes(chunk.from, chunk.first, chunk.first_version)
@@ -119,16 +119,16 @@ impl Stream {
         self.follower
             .took(chunk.to, chunk.last, (chunk.events, chunk.len));
         let sent = if chunk.is_cut {
-            Flow::Behind
+            StreamProgress::Behind
         } else {
-            Flow::Idle
+            StreamProgress::Idle
         };
         let mut context = Context::from_waker(&self.waker);
         if chunk.pieces.count() == 1 {
             let bytes = chunk.pieces.chunk();
             let written = match self.transport.poll_send(&mut context, bytes) {
                 Poll::Ready(Ok(written)) => written,
-                Poll::Ready(Err(_)) => return Some(Flow::Gone),
+                Poll::Ready(Err(_)) => return Some(StreamProgress::Gone),
                 Poll::Pending => 0,
             };
             if written < bytes.len() {
@@ -137,40 +137,40 @@ impl Stream {
             } else if self.transport.poll_flushed(&mut context).is_ready() {
                 return Some(sent);
             } else {
-                self.phase = Phase::Unflushed;
-                return Some(Flow::Blocked);
+                self.phase = DeliveryPhase::Unflushed;
+                return Some(StreamProgress::Blocked);
             }
         } else {
             self.out = chunk.pieces.clone();
         }
         match self.poll_out() {
             Poll::Ready(Ok(())) => Some(sent),
-            Poll::Ready(Err(_)) => Some(Flow::Gone),
-            Poll::Pending => Some(Flow::Blocked),
+            Poll::Ready(Err(_)) => Some(StreamProgress::Gone),
+            Poll::Pending => Some(StreamProgress::Blocked),
         }
     }
 
     /// Hears the client, sends what there is in `turn` writes at most, and then does what is due by `now`.
-    pub(super) fn wake(&mut self, now: Instant, turn: usize) -> Flow {
+    pub(super) fn wake(&mut self, now: Instant, turn: usize) -> StreamProgress {
         let mut context = Context::from_waker(&self.waker);
         if self.done.poll_closed(&mut context).is_ready()
             || self.transport.poll_hear(&mut context).is_err()
         {
-            return Flow::Gone;
+            return StreamProgress::Gone;
         }
         // Asked here and not for each event: whoever revokes the permission wakes the stream. And a client who is always behind is
         // not served for ever.
         let _ = self.follower.is_revoked() || self.follower.is_overdue(now);
         let mut flow = self.drive(turn);
-        if flow == Flow::Idle
+        if flow == StreamProgress::Idle
             && self.follower.wake_at() <= now
-            && let Timed::Bookmark(line) = self.follower.on_time(now)
+            && let TimerAction::Bookmark(line) = self.follower.on_time(now)
         {
             self.out = chunked(line.into());
             flow = self.drive(turn);
         }
         self.wake_at = self.follower.wake_at();
-        if flow == Flow::Idle && self.wake_at <= now {
+        if flow == StreamProgress::Idle && self.wake_at <= now {
             // Something came in between that the bookmark would run ahead of.
             self.wake_at = now + BOOKMARK_RETRY;
         }
@@ -178,36 +178,36 @@ impl Stream {
     }
 
     /// Sends what there is, in `turn` writes at most.
-    pub(super) fn drive(&mut self, turn: usize) -> Flow {
+    pub(super) fn drive(&mut self, turn: usize) -> StreamProgress {
         // The group waits for batches; this is for what comes without one.
         self.follower.arm(&self.waker);
-        if self.phase == Phase::Head {
+        if self.phase == DeliveryPhase::Head {
             // What there is leaves with the head.
-            if let Next::Frame(pieces) = self.follower.next() {
+            if let CursorStep::Frame(pieces) = self.follower.next() {
                 self.out.append(chunked(pieces));
             }
-            self.phase = Phase::Open;
+            self.phase = DeliveryPhase::Open;
         }
         for _ in 0..turn {
             match self.poll_out() {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Flow::Gone,
-                Poll::Pending => return Flow::Blocked,
+                Poll::Ready(Err(_)) => return StreamProgress::Gone,
+                Poll::Pending => return StreamProgress::Blocked,
             }
-            if self.phase == Phase::Ending {
-                return Flow::Over;
+            if self.phase == DeliveryPhase::Ending {
+                return StreamProgress::Over;
             }
             match self.follower.next() {
-                Next::Frame(pieces) => self.out = chunked(pieces),
-                Next::Nothing => return Flow::Idle,
-                Next::Unfinished => return Flow::Again,
-                Next::Over => {
+                CursorStep::Frame(pieces) => self.out = chunked(pieces),
+                CursorStep::Nothing => return StreamProgress::Idle,
+                CursorStep::Unfinished => return StreamProgress::Again,
+                CursorStep::Over => {
                     self.out = Bytes::from_static(LAST).into();
-                    self.phase = Phase::Ending;
+                    self.phase = DeliveryPhase::Ending;
                 }
             }
         }
-        Flow::Again
+        StreamProgress::Again
     }
 
     fn poll_out(&mut self) -> Poll<io::Result<()>> {
@@ -225,11 +225,11 @@ impl Stream {
             }
         }
         // Lets go of the list of slices with the slices.
-        self.out = Pieces::default();
+        self.out = BufList::default();
         let flushed = self.transport.poll_flushed(&mut context);
         match (flushed.is_pending(), self.phase) {
-            (true, Phase::Open) => self.phase = Phase::Unflushed,
-            (false, Phase::Unflushed) => self.phase = Phase::Open,
+            (true, DeliveryPhase::Open) => self.phase = DeliveryPhase::Unflushed,
+            (false, DeliveryPhase::Unflushed) => self.phase = DeliveryPhase::Open,
             _ => {}
         }
         flushed

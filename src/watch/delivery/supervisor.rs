@@ -6,23 +6,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::worker::Worker;
-use crate::metrics::{ByLabel, Task};
+use super::worker::DeliveryWorker;
+use crate::metrics::{ByLabel, TaskKind};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    worker: Worker,
-    ends: Option<ByLabel<Task>>,
+    worker: DeliveryWorker,
+    ends: Option<ByLabel<TaskKind>>,
 }
 
 impl Supervisor {
-    pub(super) fn new(worker: Worker, ends: Option<ByLabel<Task>>) -> Self {
+    pub(super) fn new(worker: DeliveryWorker, ends: Option<ByLabel<TaskKind>>) -> Self {
         Self { worker, ends }
     }
 
     fn replace(&mut self, panic: &(dyn Any + Send)) {
-        let worker = Worker::succeed(&mut self.worker);
+        let worker = DeliveryWorker::succeed(&mut self.worker);
         let failed = std::mem::replace(&mut self.worker, worker);
         tracing::error!(
             streams = failed.stream_count(),
@@ -30,7 +30,7 @@ impl Supervisor {
             "a delivery worker panicked: its streams are cut, and another takes its place"
         );
         if let Some(ends) = &self.ends {
-            ends.inc(Task::DeliveryWorker);
+            ends.inc(TaskKind::DeliveryWorker);
         }
         // Something in it may be half done, and panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));

@@ -16,8 +16,8 @@ use crate::cache::tests::samples::{World, kind, told};
 use crate::metrics::Metrics;
 use crate::resource::{Layout, ResourceVersion};
 use crate::view::selector::Selector;
-use crate::view::{Entry, Hub, Served};
-use crate::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::view::{Hub, ServedResource, ViewSubscription};
+use crate::watch::{Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const WIDE: usize = 1 << 20;
@@ -33,7 +33,7 @@ struct Tally {
     ended: tokio::sync::Notify,
 }
 
-impl WatchTally for Tally {
+impl WatchRecorder for Tally {
     fn delivered(&self, events: u64, _: u64) {
         let is_broken = events > 0 && self.is_broken.swap(false, Ordering::Relaxed);
         assert!(!is_broken, "planted by a test");
@@ -63,9 +63,9 @@ impl Tally {
 
 struct Scene {
     world: World,
-    served: Served,
+    served: ServedResource,
     delivery: Delivery,
-    ends: ByLabel<Task>,
+    ends: ByLabel<TaskKind>,
     tally: Arc<Tally>,
 }
 
@@ -87,7 +87,7 @@ impl Scene {
         let ends = Metrics::new().unwrap().task_ends();
         Self {
             world,
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
             delivery: Delivery::start(workers, Some(&ends)),
             ends,
             tally: Arc::default(),
@@ -101,7 +101,7 @@ impl Scene {
     }
 
     /// The same by one who joined earlier.
-    fn enter(&self, entry: Entry, room: usize, timeout: Duration) -> Client {
+    fn enter(&self, entry: ViewSubscription, room: usize, timeout: Duration) -> Client {
         self.enter_leased(entry, room, timeout, None)
     }
 
@@ -113,7 +113,7 @@ impl Scene {
 
     fn enter_leased(
         &self,
-        entry: Entry,
+        entry: ViewSubscription,
         room: usize,
         timeout: Duration,
         lease: Option<LeaseHold>,
@@ -375,12 +375,12 @@ async fn a_worker_that_panics_is_replaced_and_its_streams_are_cut() {
         while client.read().await {}
         assert!(client.watch.await.unwrap().is_none());
     }
-    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    assert_eq!(scene.ends.count(TaskKind::DeliveryWorker), 1);
     let mut next = scene.client(1 << 16, HOUR);
     next.read().await;
     scene.put("a/2");
     assert_eq!(next.read_lines(1).await.len(), 1);
-    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    assert_eq!(scene.ends.count(TaskKind::DeliveryWorker), 1);
 }
 
 #[tokio::test]

@@ -15,13 +15,13 @@ use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use super::Limits;
-use super::group::{Chunks, Group};
-use super::inbox::{Inbox, Name, waker};
-use super::stream::{Flow, Stream};
+use super::TurnLimits;
+use super::group::{DeliveryGroup, SharedChunks};
+use super::inbox::{Inbox, WakeToken, waker};
+use super::stream::{DeliveryStream, StreamProgress};
 use crate::transport::Transport;
-use crate::view::{Seat, View};
-use crate::watch::Follower;
+use crate::view::{View, WatchWaiter};
+use crate::watch::WatchCursor;
 
 /// Timers of streams that are gone: so many may wait for their time besides as many as there are streams.
 const TIMERS_SPARE: usize = 64;
@@ -32,17 +32,17 @@ const IDLE: Duration = Duration::from_secs(3_600);
 
 /// A watch that begins.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct NewStream {
     pub(super) transport: Transport,
     pub(super) head: Bytes,
-    pub(super) follower: Follower,
-    pub(super) seat: Seat,
+    pub(super) follower: WatchCursor,
+    pub(super) seat: WatchWaiter,
     pub(super) done: oneshot::Sender<Transport>,
 }
 
 /// What is still to be done in this turn or the next ones.
 #[derive(Clone, Copy, Debug)]
-enum Task {
+enum WorkItem {
     /// Look at a stream.
     Stream(usize),
     /// Begin a pass over a group.
@@ -53,18 +53,18 @@ enum Task {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Worker {
-    limits: Limits,
+pub(super) struct DeliveryWorker {
+    limits: TurnLimits,
     inbox: Arc<Inbox>,
-    woken: Vec<Name>,
-    arrivals: VecDeque<Box<Arrival>>,
-    tasks: VecDeque<Task>,
+    woken: Vec<WakeToken>,
+    arrivals: VecDeque<Box<NewStream>>,
+    tasks: VecDeque<WorkItem>,
     /// Streams that have had a turn and have more to send or to look through, each with the number of its entry. They have what
     /// others leave of a turn, and a share of their own.
     backlog: VecDeque<(usize, u64)>,
     backlog_entries: u64,
-    streams: Slab<Stream>,
-    groups: Slab<Group>,
+    streams: Slab<DeliveryStream>,
+    groups: Slab<DeliveryGroup>,
     /// Groups by the address of their view, which they keep alive.
     by_view: HashMap<usize, usize, foldhash::fast::RandomState>,
     /// When streams want to be looked at. An entry counts if it is what its stream's timer is set to.
@@ -72,8 +72,8 @@ pub(super) struct Worker {
     timer: Pin<Box<Sleep>>,
 }
 
-impl Worker {
-    pub(super) fn new(inbox: Arc<Inbox>, limits: Limits) -> Self {
+impl DeliveryWorker {
+    pub(super) fn new(inbox: Arc<Inbox>, limits: TurnLimits) -> Self {
         Self {
             limits,
             inbox,
@@ -103,8 +103,8 @@ impl Worker {
     }
 
     /// Takes a stream in, and begins it; returns how many it counts for.
-    fn arrive(&mut self, arrival: Arrival, now: Instant) -> usize {
-        let Arrival {
+    fn arrive(&mut self, arrival: NewStream, now: Instant) -> usize {
+        let NewStream {
             transport,
             head,
             follower,
@@ -115,14 +115,14 @@ impl Worker {
         let tally = Arc::clone(follower.tally());
         let entry = self.streams.vacant_entry();
         let key = entry.key();
-        let waker = waker(&self.inbox, Name::Stream(key));
-        let stream = entry.insert(Stream::new(transport, head, follower, waker, done));
+        let waker = waker(&self.inbox, WakeToken::Stream(key));
+        let stream = entry.insert(DeliveryStream::new(transport, head, follower, waker, done));
         // Whoever comes first lends its seat to all.
         stream.group = *self.by_view.entry(address(&view)).or_insert_with(|| {
             let entry = self.groups.vacant_entry();
             let key = entry.key();
-            let waker = super::inbox::waker(&self.inbox, Name::Group(key));
-            entry.insert(Group::new(view, tally, seat, waker));
+            let waker = super::inbox::waker(&self.inbox, WakeToken::Group(key));
+            entry.insert(DeliveryGroup::new(view, tally, seat, waker));
             key
         });
         stream.place = self.groups[stream.group].push(key);
@@ -148,16 +148,16 @@ impl Worker {
     }
 
     /// Does what a look at a stream leads to. Returns for how many it counts: by its writes, about.
-    fn settle(&mut self, key: usize, flow: Flow) -> usize {
+    fn settle(&mut self, key: usize, flow: StreamProgress) -> usize {
         match flow {
-            Flow::Idle | Flow::Blocked => {}
-            Flow::Behind => self.groups[self.streams[key].group].repeat(),
-            Flow::Again => {
+            StreamProgress::Idle | StreamProgress::Blocked => {}
+            StreamProgress::Behind => self.groups[self.streams[key].group].repeat(),
+            StreamProgress::Again => {
                 self.put_off(key);
                 return self.limits.stream_turn;
             }
-            Flow::Over => self.remove(key).give_back(),
-            Flow::Gone => drop(self.remove(key)),
+            StreamProgress::Over => self.remove(key).give_back(),
+            StreamProgress::Gone => drop(self.remove(key)),
         }
         1
     }
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    fn remove(&mut self, key: usize) -> Stream {
+    fn remove(&mut self, key: usize) -> DeliveryStream {
         let stream = self.streams.remove(key);
         let group = &mut self.groups[stream.group];
         let streams = &mut self.streams;
@@ -203,9 +203,9 @@ impl Worker {
     }
 
     /// Does one thing; returns how many streams were looked at.
-    fn perform(&mut self, task: Task, now: Instant, left: usize) -> usize {
+    fn perform(&mut self, task: WorkItem, now: Instant, left: usize) -> usize {
         match task {
-            Task::Stream(key) => {
+            WorkItem::Stream(key) => {
                 // One in the backlog hears its client when it goes on.
                 let stream = self.streams.get(key);
                 if stream.is_some_and(|stream| stream.backlog_entry.is_some()) {
@@ -213,13 +213,13 @@ impl Worker {
                 }
                 self.look_at(key, now)
             }
-            Task::Group(key) => {
-                if self.groups.get_mut(key).is_some_and(Group::begin) {
+            WorkItem::Group(key) => {
+                if self.groups.get_mut(key).is_some_and(DeliveryGroup::begin) {
                     return self.pass(key, left);
                 }
                 0
             }
-            Task::Pass(key) => self.pass(key, left),
+            WorkItem::Pass(key) => self.pass(key, left),
         }
     }
 
@@ -232,7 +232,7 @@ impl Worker {
         let turn = self.limits.stream_turn;
         // Asked in this order: what came before the end is still shown.
         let (is_closed, head) = (view.is_closed(), view.head());
-        let (mut chunks, mut looked_at) = (Chunks::new(self.limits), 0);
+        let (mut chunks, mut looked_at) = (SharedChunks::new(self.limits), 0);
         while looked_at < left {
             // It may have ended with its last member.
             let Some(group) = self.groups.get_mut(key) else {
@@ -240,7 +240,7 @@ impl Worker {
             };
             let Some(member) = group.next() else {
                 if group.finish() {
-                    self.tasks.push_back(Task::Group(key));
+                    self.tasks.push_back(WorkItem::Group(key));
                 }
                 chunks.tell(&*tally);
                 return looked_at;
@@ -269,7 +269,7 @@ impl Worker {
             looked_at += self.settle(member, flow);
         }
         chunks.tell(&*tally);
-        self.tasks.push_back(Task::Pass(key));
+        self.tasks.push_back(WorkItem::Pass(key));
         looked_at
     }
 
@@ -283,7 +283,7 @@ impl Worker {
             }
             self.timers.pop();
             if is_set {
-                self.tasks.push_back(Task::Stream(key));
+                self.tasks.push_back(WorkItem::Stream(key));
             }
         }
         // Entries of streams that are gone wait for their time; they must not be most of all.
@@ -310,16 +310,16 @@ impl Worker {
 }
 
 /// A panic on the way of one client ends that client's connection, and no other's.
-fn alone(act: impl FnOnce() -> Flow) -> Flow {
+fn alone(act: impl FnOnce() -> StreamProgress) -> StreamProgress {
     // What may be left half done belongs to the stream, and goes with it.
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Flow::Gone)
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(StreamProgress::Gone)
 }
 
 fn address(view: &Arc<View>) -> usize {
     Arc::as_ptr(view).addr()
 }
 
-impl Future for Worker {
+impl Future for DeliveryWorker {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -329,8 +329,8 @@ impl Future for Worker {
         let now = Instant::now();
         this.tasks
             .extend(this.woken.drain(..).map(|name| match name {
-                Name::Stream(key) => Task::Stream(key),
-                Name::Group(key) => Task::Group(key),
+                WakeToken::Stream(key) => WorkItem::Stream(key),
+                WakeToken::Group(key) => WorkItem::Group(key),
             }));
         this.look_at_the_clock(now);
         // Whoever comes has half of a turn at most: the other half is for those who are there.

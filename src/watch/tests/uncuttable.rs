@@ -4,14 +4,14 @@ use super::*;
 use crate::cache::Change;
 use crate::cache::tests::samples::uncuttable;
 use crate::fairness::Peer;
-use crate::view::{Form, MetaVersion, Rendition};
+use crate::view::{MetaVersion, ObjectFormat, ObjectPart};
 
 impl Scene {
     /// A watch of everything's metadata from a version on.
     fn metadata_after(&self, version: u64) -> Client {
-        let rendition = Rendition {
-            form: Form::Metadata(MetaVersion::V1),
-            ..Rendition::default()
+        let rendition = ObjectFormat {
+            form: ObjectPart::Metadata(MetaVersion::V1),
+            ..ObjectFormat::default()
         };
         let entry = (self.served.hub)
             .join_as(&everything(), rendition, Peer::UNKNOWN)
@@ -88,6 +88,6 @@ async fn no_bookmark_runs_ahead_of_it() {
     scene.put_uncuttable("a/2");
     advance(Duration::from_secs(61)).await;
     let timed = client.body.follower.on_time(Instant::now());
-    assert!(matches!(timed, Timed::Nothing), "{timed:?}");
+    assert!(matches!(timed, TimerAction::Nothing), "{timed:?}");
     assert_eq!(client.poll(), Polled::Ended);
 }

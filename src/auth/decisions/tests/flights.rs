@@ -2,7 +2,10 @@
 
 use super::*;
 
-fn decide(decisions: &Arc<Decisions>, question: &Question) -> tokio::task::JoinHandle<Outcome> {
+fn decide(
+    decisions: &Arc<Decisions>,
+    question: &AccessQuestion,
+) -> tokio::task::JoinHandle<FlightOutcome> {
     let (decisions, question) = (Arc::clone(decisions), question.clone());
     tokio::spawn(async move { decisions.decide(&question).await })
 }

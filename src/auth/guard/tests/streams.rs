@@ -6,7 +6,7 @@ use super::*;
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
     for refused in ["impersonate", "list", "token"] {
-        let stage = Stage::new(Mode::Review);
+        let stage = Stage::new(AuthorizerMode::Review);
         let _running = stage.run();
         let lease = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap();
         let _hold = lease.hold();
@@ -23,10 +23,10 @@ async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
         // Who comes back is refused, or hears from upstream why it may not impersonate.
         let refusal = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap_err();
         match refused {
-            "token" => assert_eq!(refusal, Refusal::Unauthorized),
-            "impersonate" => assert_eq!(refusal, Refusal::Forward),
+            "token" => assert_eq!(refusal, CallerRefusal::Unauthorized),
+            "impersonate" => assert_eq!(refusal, CallerRefusal::Forward),
             verb => match refusal {
-                Refusal::Forbidden { access, .. } => match *access {
+                CallerRefusal::Forbidden { access, .. } => match *access {
                     Access::Resource(access) => assert_eq!(access.verb, verb),
                     Access::Path { .. } => unreachable!(),
                 },
@@ -45,7 +45,7 @@ async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
         let other = stage.ask(&[JOE], &pods("a")).await.unwrap();
         let _holds = (lease.hold(), other.hold());
         stage.tokens.0.lock().unwrap().remove("janes-token");
-        if mode == Mode::SelfCheck {
+        if mode == AuthorizerMode::SelfCheck {
             // The caller's own question is refused.
             stage.script.refuse_user("jane");
         }
@@ -55,14 +55,14 @@ async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!other.is_revoked());
         let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-        assert_eq!(refusal, Refusal::Unauthorized);
+        assert_eq!(refusal, CallerRefusal::Unauthorized);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_tokens_of_one_user_have_streams_of_their_own() {
     const OTHER: (&str, &str) = ("authorization", "Bearer janes-other-token");
-    for mode in [Mode::Review, Mode::Rbac] {
+    for mode in [AuthorizerMode::Review, AuthorizerMode::Rbac] {
         let stage = Stage::new(mode);
         let _running = stage.run();
         {
@@ -86,7 +86,7 @@ async fn two_tokens_of_one_user_have_streams_of_their_own() {
 async fn impersonating(
     stage: &Stage,
     impersonator: (&'static str, &str),
-) -> Result<Caller, Refusal> {
+) -> Result<Caller, CallerRefusal> {
     let chain = [stage.ca.sign(&client("jane", &[]))].into();
     let caller = Caller {
         credential: Credential::Certificate(chain),
@@ -98,7 +98,7 @@ async fn impersonating(
 
 #[tokio::test(start_paused = true)]
 async fn two_impersonators_of_one_user_have_streams_of_their_own() {
-    for mode in [Mode::SelfCheck, Mode::Review] {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
         let stage = Stage::new(mode);
         let _running = stage.run();
         let mut leases = Vec::new();
@@ -121,12 +121,12 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn who_may_not_ask_about_itself_may_not_impersonate() {
-    let stage = Stage::new(Mode::SelfCheck);
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
     stage
         .script
         .then_always(Err(ReviewError::SelfReviewForbidden));
     match impersonating(&stage, JANE).await.unwrap_err() {
-        Refusal::Forbidden { user, access, .. } => {
+        CallerRefusal::Forbidden { user, access, .. } => {
             assert_eq!(user.name, "jane");
             assert_eq!(*access, impersonate("users", "sue"));
         }
@@ -136,7 +136,7 @@ async fn who_may_not_ask_about_itself_may_not_impersonate() {
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let _running = stage.run();
     stage.ask(&[JANE], &pods("a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(200)).await;
@@ -153,7 +153,7 @@ async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_decided_before_a_change_is_doubtful_after_it() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();
     let question = stage.guard.question(&caller, pods("a")).unwrap();
     let decision = stage.guard.decide(&question).await.ok().unwrap();

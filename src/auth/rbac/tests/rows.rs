@@ -4,12 +4,12 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use serde_json::{Value, json};
 
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::{Decision, Policy};
+use crate::auth::rbac::{RbacDecision, RbacPolicy};
 use crate::auth::user::User;
 
 /// Roles and bindings so far.
 #[derive(Default)]
-struct Replay(Policy);
+struct Replay(RbacPolicy);
 
 impl Replay {
     /// Takes a line; the answer, if it is a question.
@@ -52,8 +52,8 @@ impl Replay {
             _ => panic!("a question is about a resource or about a path"),
         };
         let (allowed, reason) = match self.0.decide(&user, &access) {
-            Decision::Allowed(reason) => (true, reason),
-            Decision::NotAllowed(reason) => (false, reason),
+            RbacDecision::Allowed(reason) => (true, reason),
+            RbacDecision::NotAllowed(reason) => (false, reason),
         };
         json!({"allowed": allowed, "reason": reason})
     }

@@ -21,12 +21,12 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-fn connection_over_tls(metrics: &Metrics) -> Connection<impl Resources> {
+fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl Resources> {
     let resources = Forwarding {
         answer: |_: Request<Incoming>| Response::new(Full::<Bytes>::default()),
         metrics: Some(metrics.listener()),
     };
-    Connection {
+    ClientConnection {
         tls: Some(tls().load_full().into()),
         ..connection_to(resources)
     }
@@ -89,7 +89,7 @@ async fn a_drain_ends_tls_in_order_after_a_watch() {
     for version in [&TLS12, &TLS13] {
         let (_world, served) = world();
         let (socket, server) = accepted().await;
-        let connection = Connection {
+        let connection = ClientConnection {
             tls: Some(tls().load_full().into()),
             ..connection_to(Upstream(Some(served.clone())))
         };

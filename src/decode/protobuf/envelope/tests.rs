@@ -44,7 +44,7 @@ fn what_the_server_writes_is_canonical() {
         for frame in frames(&captured(name)) {
             let object = scan_protobuf_event(&frame).unwrap().object;
             assert!(is_canonical_frame(&frame, object), "{name}");
-            let shifted = Span {
+            let shifted = ByteSpan {
                 start: object.start + 1,
                 ..object
             };

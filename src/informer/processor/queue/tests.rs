@@ -8,14 +8,14 @@ use super::*;
 use crate::informer::processor::tests::samples::{
     Held, Replay, Store, added, deleted, initial, object, updated, word,
 };
-use crate::informer::{EventHandler, Filtered};
+use crate::informer::{EventHandler, FilteringHandler};
 
-fn queue(len_max: usize, overflow: Overflow) -> Queue<u64> {
-    Queue::new(Present::nothing(), len_max, overflow)
+fn queue(len_max: usize, overflow: Overflow) -> NotificationQueue<u64> {
+    NotificationQueue::new(InitialState::nothing(), len_max, overflow)
 }
 
 /// Everything that waits, in words.
-fn told(queue: &mut Queue<u64>) -> Vec<String> {
+fn told(queue: &mut NotificationQueue<u64>) -> Vec<String> {
     let mut out = VecDeque::new();
     queue.take(usize::MAX, &mut out);
     out.iter().map(word).collect()
@@ -109,8 +109,8 @@ fn merged_changes_stand_where_their_object_was_first_mentioned() {
 
 #[test]
 fn merging_never_reaches_into_the_initial_state() {
-    let present = Present::from(vec![object("a", 1), object("b", 2)]);
-    let mut queue = Queue::new(present, 1, Overflow::Merge);
+    let present = InitialState::from(vec![object("a", 1), object("b", 2)]);
+    let mut queue = NotificationQueue::new(present, 1, Overflow::Merge);
     for change in [updated("a", 1, 3), deleted("a", 3, 4), added("a", 5)] {
         queue.push(change).unwrap();
     }
@@ -141,7 +141,8 @@ fn the_initial_state_is_read_as_it_is_told() {
         *counted.lock().unwrap() += 1;
         object("a", version)
     });
-    let mut queue = Queue::new(Present::new(100_000, objects), 10, Overflow::Merge);
+    let mut queue =
+        NotificationQueue::new(InitialState::new(100_000, objects), 10, Overflow::Merge);
     let mut out = VecDeque::new();
     queue.take(3, &mut out);
     assert_eq!((*read.lock().unwrap(), out.len()), (3, 3));
@@ -153,7 +154,7 @@ fn a_queue_that_gives_up_takes_no_more_than_its_bound() {
     let mut queue = queue(2, Overflow::Remove);
     assert_eq!(queue.push(added("a", 1)), Ok(()));
     assert_eq!(queue.push(updated("a", 1, 2)), Ok(()));
-    assert_eq!(queue.push(updated("a", 2, 3)), Err(Overflowed));
+    assert_eq!(queue.push(updated("a", 2, 3)), Err(QueueOverflow));
     queue.take(1, &mut VecDeque::new());
     assert_eq!(queue.push(updated("a", 2, 3)), Ok(()));
 }
@@ -231,7 +232,7 @@ fn passes(object: &Cached<u64>) -> bool {
 /// The queue, what it should lead to, and what must hold at every moment.
 struct Trial {
     store: Store,
-    queue: Queue<u64>,
+    queue: NotificationQueue<u64>,
     replay: Replay,
     /// What a handler behind a filter makes of it.
     filtered: Arc<Mutex<Replay>>,
@@ -244,10 +245,10 @@ struct Trial {
 impl Trial {
     fn new(names: &[u8], len_max: usize, overflow: Overflow) -> Self {
         let store = Store::of(names.iter().map(u8::to_string));
-        let present = Present::from(store.present());
+        let present = InitialState::from(store.present());
         Self {
             store,
-            queue: Queue::new(present, len_max, overflow),
+            queue: NotificationQueue::new(present, len_max, overflow),
             replay: Replay::default(),
             filtered: Arc::default(),
             touched: std::collections::BTreeSet::new(),
@@ -299,7 +300,7 @@ impl Trial {
                 let handler = move |change: &Notification<u64>| {
                     filtered.lock().unwrap().told(change);
                 };
-                Filtered::new(passes, handler).on_notification(notification);
+                FilteringHandler::new(passes, handler).on_notification(notification);
             }
         }
         if self.queue.changes.is_empty() {

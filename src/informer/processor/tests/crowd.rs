@@ -26,9 +26,9 @@ fn churn(scene: &Scene, store: &mut Store, others: &[(Registration<u64>, Told)])
 fn of_a_thousand_handlers_one_that_is_stuck_holds_up_none() {
     let scene = Scene::with_room(ROOM);
     let options = plain().with_queue(20, Overflow::Merge);
-    let stuck = scene.add_gated(options, Present::nothing());
+    let stuck = scene.add_gated(options, InitialState::nothing());
     let others: Vec<_> = (1..HANDLERS)
-        .map(|_| scene.add(plain(), Present::nothing()))
+        .map(|_| scene.add(plain(), InitialState::nothing()))
         .collect();
     let mut store = Store::default();
     let replays = churn(&scene, &mut store, &others);
@@ -50,7 +50,7 @@ fn more_stuck_handlers_than_processors_hold_up_none() {
         let gate = gate.clone();
         scene.add_closure(plain(), move |_| gate.recv().unwrap_or_default());
     }
-    let others = [(); 10].map(|()| scene.add(plain(), Present::nothing()));
+    let others = [(); 10].map(|()| scene.add(plain(), InitialState::nothing()));
     let mut store = Store::default();
     let replays = churn(&scene, &mut store, &others);
     assert!(replays.iter().all(|replay| replay.held == store.held));

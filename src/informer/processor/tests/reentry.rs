@@ -36,7 +36,7 @@ fn a_handler_that_comes_after_a_shutdown_may_own_a_subscription() {
     without_deadlock(|| {
         let scene = Scene::new();
         let options = SubscriptionOptions::named("owned");
-        let subscription = scene.processor.subscribe(options, Present::nothing());
+        let subscription = scene.processor.subscribe(options, InitialState::nothing());
         scene.shut_down();
         let registration = scene.add_closure(plain(), move |_| {
             let _owned = &subscription;
@@ -95,8 +95,8 @@ fn objects_may_call_the_processor_when_they_are_merged_away_or_dropped_with_a_qu
         let call = Arc::new(move || sender.send(asked.len()).unwrap());
         let merging = SubscriptionOptions::named("merging").with_queue(2, StreamOverflow::Merge);
         let ending = SubscriptionOptions::named("ending").with_queue(4, StreamOverflow::Remove);
-        let merging = processor.subscribe(merging, Present::nothing());
-        let ending = processor.subscribe(ending, Present::nothing());
+        let merging = processor.subscribe(merging, InitialState::nothing());
+        let ending = processor.subscribe(ending, InitialState::nothing());
         let mut old = calling(0, &call);
         for version in 1..=5 {
             let new = calling(version, &call);

@@ -13,9 +13,9 @@ use crate::serve::list::tests::{
     LAYOUTS, changed, everything, last_step, list_body, namespace, page, plain, sized, snapshot,
     tier_x,
 };
-use crate::serve::list::{Page, Selector, StreamedList};
+use crate::serve::list::{Selector, SnapshotPage, StreamedList};
 use crate::view::selector::LabelSelector;
-use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 /// Five chunks of 192, the last one shorter; namespace `b` has edges, and chunks of its own.
 fn many(layout: Layout) -> Arc<Snapshot> {
@@ -28,18 +28,18 @@ fn many(layout: Layout) -> Arc<Snapshot> {
     snapshot(layout, &keys)
 }
 
-fn list(page: Page, layout: Layout, rendition: Rendition) -> ListBody {
+fn list(page: SnapshotPage, layout: Layout, rendition: ObjectFormat) -> ListBody {
     list_body(page, &kind(layout), rendition)
 }
 
-fn metadata(version: MetaVersion) -> Rendition {
-    Rendition {
-        form: Form::Metadata(version),
-        ..Rendition::default()
+fn metadata(version: MetaVersion) -> ObjectFormat {
+    ObjectFormat {
+        form: ObjectPart::Metadata(version),
+        ..ObjectFormat::default()
     }
 }
 
-async fn decoded(list: ListBody, maker: &BlockMaker) -> (Vec<u8>, BlockCounts) {
+async fn decoded(list: ListBody, maker: &BlockCompressor) -> (Vec<u8>, BlockCounts) {
     let mut body = CompressedList::new(list, maker.clone());
     let mut member = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -55,7 +55,7 @@ async fn decoded(list: ListBody, maker: &BlockMaker) -> (Vec<u8>, BlockCounts) {
     (out, body.counts())
 }
 
-fn frame_bytes(mut frame: Pieces) -> Bytes {
+fn frame_bytes(mut frame: BufList) -> Bytes {
     use bytes::Buf;
     frame.copy_to_bytes(frame.remaining())
 }
@@ -68,15 +68,15 @@ fn counts(made: usize, shared: usize) -> BlockCounts {
 #[tokio::test]
 async fn every_kind_of_list_decodes_to_the_plain_one() {
     let renditions = [
-        Rendition::default(),
+        ObjectFormat::default(),
         metadata(MetaVersion::V1),
         metadata(MetaVersion::V1Beta1),
-        Rendition {
+        ObjectFormat {
             managed_fields: ManagedFields::Dropped,
             ..metadata(MetaVersion::V1)
         },
     ];
-    let maker = BlockMaker::new(2);
+    let maker = BlockCompressor::new(2);
     for layout in LAYOUTS {
         let snapshot = many(layout);
         let selectors = [everything(), namespace("b"), namespace("d"), tier_x()];
@@ -106,13 +106,13 @@ async fn every_kind_of_list_decodes_to_the_plain_one() {
 
 #[tokio::test]
 async fn an_update_makes_one_block_anew() {
-    let (maker, layout) = (BlockMaker::new(1), Layout::Typed);
+    let (maker, layout) = (BlockCompressor::new(1), Layout::Typed);
     let snapshot = many(layout);
     let whole = |snapshot: &Arc<Snapshot>| {
         list(
             page(snapshot, &everything(), None, 0),
             layout,
-            Rendition::default(),
+            ObjectFormat::default(),
         )
     };
     assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(5, 0));
@@ -124,7 +124,7 @@ async fn an_update_makes_one_block_anew() {
     assert_eq!(decoded(whole(&snapshot), &maker).await.1, counts(0, 5));
     // A namespace shares the chunks that it fills, and has two edges of its own.
     let space = page(&after, &namespace("b"), None, 0);
-    let space = list(space, layout, Rendition::default());
+    let space = list(space, layout, ObjectFormat::default());
     assert_eq!(decoded(space, &maker).await.1, counts(2, 2));
     // Metadata is kept on its own; its other version, and selections, are not kept.
     let cut = |version| {
@@ -143,16 +143,16 @@ async fn an_update_makes_one_block_anew() {
         assert_eq!(decoded(cut(version), &maker).await.1, expected);
     }
     let selected = page(&after, &tier_x(), None, 0);
-    let selected = list(selected, layout, Rendition::default());
+    let selected = list(selected, layout, ObjectFormat::default());
     assert_eq!(decoded(selected, &maker).await.1, counts(1, 0));
 }
 
 /// As client-go's metadata informers list custom resources.
 #[tokio::test]
 async fn metadata_that_is_translated_is_compressed_once() {
-    let (maker, layout) = (BlockMaker::new(1), Layout::Dynamic);
+    let (maker, layout) = (BlockCompressor::new(1), Layout::Dynamic);
     let snapshot = many(layout);
-    let rendition = Rendition {
+    let rendition = ObjectFormat {
         encoding: Encoding::Protobuf,
         ..metadata(MetaVersion::V1)
     };
@@ -166,14 +166,14 @@ async fn metadata_that_is_translated_is_compressed_once() {
 
 #[tokio::test]
 async fn the_length_is_compared_before_anything_is_compressed() {
-    let maker = BlockMaker::new(1);
+    let maker = BlockCompressor::new(1);
     for layout in LAYOUTS {
         let snapshot = many(layout);
         let selectors: [Selector; 4] = [everything(), namespace("b"), namespace("d"), tier_x()];
         // The first time without blocks, the second with them.
         for _ in 0..2 {
             for selector in &selectors {
-                for rendition in [Rendition::default(), metadata(MetaVersion::V1)] {
+                for rendition in [ObjectFormat::default(), metadata(MetaVersion::V1)] {
                     let list = list(page(&snapshot, selector, None, 0), layout, rendition);
                     let len = plain(list.clone()).len();
                     let is_longer = |than| {
@@ -207,7 +207,7 @@ async fn an_item_that_cannot_be_read_breaks_the_list_off() {
         plain_failed |= frame.is_err();
     }
     assert!(plain_failed, "a plain list that lacks an object");
-    let mut body = CompressedList::new(list, BlockMaker::new(1));
+    let mut body = CompressedList::new(list, BlockCompressor::new(1));
     let mut failed = false;
     while let Some(frame) = body.frame().await {
         failed |= frame.is_err();
@@ -230,10 +230,10 @@ async fn a_compressed_list_that_shows_little_of_much_is_made_in_steps() {
         list(
             page(&snapshot, selector, None, 0),
             layout,
-            Rendition::default(),
+            ObjectFormat::default(),
         )
     };
-    let mut body = CompressedList::new(whole(&rare), BlockMaker::new(1));
+    let mut body = CompressedList::new(whole(&rare), BlockCompressor::new(1));
     let mut context = Context::from_waker(std::task::Waker::noop());
     let mut pending_count = 0;
     while !body.is_end_stream() {
@@ -243,7 +243,7 @@ async fn a_compressed_list_that_shows_little_of_much_is_made_in_steps() {
     assert!(pending_count > 5, "{pending_count} steps");
     let selected = whole(&tier_x());
     let plain = plain(selected.clone());
-    let (text, made) = decoded(selected, &BlockMaker::new(1)).await;
+    let (text, made) = decoded(selected, &BlockCompressor::new(1)).await;
     assert!(
         text == plain && made.made <= plain.len() / (256 << 10) + 1,
         "{made:?}"
@@ -263,9 +263,9 @@ async fn an_object_that_is_long_when_indented_is_compressed_in_many_blocks() {
     let mut with_it = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "b/1"]));
     with_it.objects.insert(Object::new(parts, json.as_bytes()));
     let page = page(&Arc::new(with_it), &everything(), None, 0);
-    let list = list(page, Layout::Dynamic, Rendition::default()).indented();
+    let list = list(page, Layout::Dynamic, ObjectFormat::default()).indented();
     let plain = plain(list.clone());
-    let (text, counts) = decoded(list, &BlockMaker::new(1)).await;
+    let (text, counts) = decoded(list, &BlockCompressor::new(1)).await;
     assert!(text == plain && plain.len() > 10 << 20, "{}", plain.len());
     assert!(counts.made > plain.len() >> 21, "{counts:?}");
 }

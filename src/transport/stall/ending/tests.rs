@@ -20,13 +20,13 @@ struct Script {
 }
 
 impl Body for Script {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let len = self.frames.pop_front();
         let pieces = len.map(|len| Bytes::from(vec![b'a'; len]).into());
         Poll::Ready(pieces.map(|pieces| Ok(Frame::data(pieces))))
@@ -37,16 +37,16 @@ impl Body for Script {
     }
 }
 
-impl Pauses for Script {
+impl PauseHint for Script {
     fn pauses(&self) -> bool {
         self.frames.is_empty()
     }
 }
 
 #[track_caller]
-fn check(reach: Reach, frames: &[usize], expected: &[usize]) {
+fn check(reach: SplitMode, frames: &[usize], expected: &[usize]) {
     let frames = frames.iter().copied().collect();
-    let mut body = Ending::new(Script { frames }, reach);
+    let mut body = SplitLastByte::new(Script { frames }, reach);
     let mut got = Vec::new();
     while !body.is_end_stream() {
         let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
@@ -60,15 +60,19 @@ fn check(reach: Reach, frames: &[usize], expected: &[usize]) {
 
 #[test]
 fn the_last_byte_before_a_pause_is_a_frame_of_its_own() {
-    check(Reach::Divided, &[9_000, 8_000], &[9_000, 7_999, 1]);
-    check(Reach::Divided, &[UNSEEN_LEN_MAX], &[UNSEEN_LEN_MAX]);
-    check(Reach::Divided, &[UNSEEN_LEN_MAX + 1], &[UNSEEN_LEN_MAX, 1]);
-    check(Reach::AsItComes, &[9_000, 8_000], &[9_000, 8_000]);
+    check(SplitMode::Divided, &[9_000, 8_000], &[9_000, 7_999, 1]);
+    check(SplitMode::Divided, &[UNSEEN_LEN_MAX], &[UNSEEN_LEN_MAX]);
+    check(
+        SplitMode::Divided,
+        &[UNSEEN_LEN_MAX + 1],
+        &[UNSEEN_LEN_MAX, 1],
+    );
+    check(SplitMode::AsItComes, &[9_000, 8_000], &[9_000, 8_000]);
 }
 
-fn whole(_: &http::Request<hyper::body::Incoming>) -> Ending<AnswerBody<Full<Bytes>>> {
+fn whole(_: &http::Request<hyper::body::Incoming>) -> SplitLastByte<AnswerBody<Full<Bytes>>> {
     let bytes = Bytes::from(vec![b'a'; 20 * WINDOW_LEN as usize]);
-    Ending::new(AnswerBody::whole(bytes), Reach::Divided)
+    SplitLastByte::new(AnswerBody::whole(bytes), SplitMode::Divided)
 }
 
 /// All of it fits into what h2 holds, and the answer would be over.

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::*;
 
 /// The end of a connection that has carried a request before, or not; and what keeps it away.
-fn end(is_used: bool) -> (watch::Sender<()>, End) {
+fn end(is_used: bool) -> (watch::Sender<()>, ConnectionEnd) {
     let alive = watch::Sender::new(());
-    let end = End {
+    let end = ConnectionEnd {
         alive: alive.subscribe(),
         used: Arc::new(if is_used {
             OnceLock::from(())
@@ -32,7 +32,7 @@ async fn a_request_that_its_connection_forgot_is_told() {
         let end = end.clone();
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            Ok::<_, io::Error>(Connection {
+            Ok::<_, io::Error>(UpstreamConnection {
                 bytes: TokioIo::new(stream),
                 end,
                 _alive: watch::Sender::new(()),
@@ -74,8 +74,8 @@ async fn a_connection_has_ended_when_it_is_dropped() {
     let stream = TcpStream::connect(listener.local_addr().unwrap())
         .await
         .unwrap();
-    let connection = Connection::new(TokioIo::new(stream));
-    let mut end = End::of(Some(&connection.connected())).unwrap();
+    let connection = UpstreamConnection::new(TokioIo::new(stream));
+    let mut end = ConnectionEnd::of(Some(&connection.connected())).unwrap();
     assert!(end.alive.has_changed().is_ok());
     drop(connection);
     assert!(end.alive.changed().await.is_err());

@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::resource::Encoding;
-use crate::upstream::driver::{Fetch, FetchError, Purpose};
+use crate::upstream::driver::{Fetch, FetchError, RequestPurpose};
 
 /// A body that is fed by the test; it ends when the test lets go.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) type Reply = Result<Response<Piped>, FetchError>;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) path: String,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: RequestPurpose,
     reply: oneshot::Sender<Reply>,
 }
 
@@ -88,7 +88,7 @@ impl Script {
 impl Fetch for Script {
     type Body = Piped;
 
-    async fn get(&self, path: String, purpose: Purpose, _: Encoding) -> Reply {
+    async fn get(&self, path: String, purpose: RequestPurpose, _: Encoding) -> Reply {
         let (reply, answer) = oneshot::channel();
         let asked = Asked {
             path,

@@ -12,8 +12,8 @@ use tokio::time::Instant as Moment;
 use super::*;
 use crate::cache::tests::samples::{Dice, told};
 use crate::view::selector::Selector;
-use crate::view::{Marker, Served};
-use crate::watch::{Start, Timing, WatchBody, WatchTally, WatchTotals};
+use crate::view::{Marker, ServedResource};
+use crate::watch::{Start, Timing, WatchBody, WatchRecorder, WatchTotals};
 
 const KEYS: u64 = 12;
 /// Writes in trouble, and afterwards.
@@ -108,7 +108,7 @@ impl Fetch for Server {
     async fn get(
         &self,
         path: String,
-        _: Purpose,
+        _: RequestPurpose,
         _: Encoding,
     ) -> Result<Response<Answer>, FetchError> {
         let mut model = self.0.lock().unwrap();
@@ -273,7 +273,7 @@ impl Body for Answer {
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
@@ -286,7 +286,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(served: &Served) -> Self {
+    fn new(served: &ServedResource) -> Self {
         let entry = served.hub.join(&Selector::default());
         let snapshot = served.cache.snapshot().unwrap();
         let version = snapshot.resource_version;
@@ -356,12 +356,12 @@ async fn pass(dice: u64) {
     tokio::time::sleep(Duration::from_millis(dice)).await;
 }
 
-async fn run(seed: u64, streaming: Streaming) -> usize {
+async fn run(seed: u64, streaming: StreamingLists) -> usize {
     let model = Arc::new(Mutex::new(Model::new(seed)));
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-    let writer = Writer::new(kind(Layout::Typed), keep(1 << 16), Arc::clone(&hub) as _);
+    let writer = CacheWriter::new(kind(Layout::Typed), keep(1 << 16), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
-    let served = Served { cache, hub };
+    let served = ServedResource { cache, hub };
     let notes = Arc::new(Notes::default());
     let driver = driver(Server(Arc::clone(&model)), writer, streaming, &notes);
     let driver = tokio::spawn(driver.run());
@@ -415,8 +415,8 @@ async fn run(seed: u64, streaming: Streaming) -> usize {
 async fn after_quiet_the_cache_and_all_who_followed_it_hold_what_upstream_holds() {
     let mut relists = 0;
     for seed in 0..60 {
-        relists += run(seed, Streaming::Preferred).await;
-        relists += run(seed + 1000, Streaming::Never).await;
+        relists += run(seed, StreamingLists::Preferred).await;
+        relists += run(seed + 1000, StreamingLists::Never).await;
     }
     assert!(relists > 100, "only {relists} relists");
 }

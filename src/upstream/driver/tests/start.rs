@@ -11,7 +11,7 @@ fn key(index: u64) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_page_is_asked_for_before_a_page_is_read_and_dropped_if_that_is_bad() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let good = list(&[("a/x", 3), ("a/y", 2)], 7, "t1");
     let bad = good.replace("\"name\":\"y\"", "\"name\":\"\"");
     scene.asked("list latest").await.whole(200, &bad).await;
@@ -25,7 +25,7 @@ async fn the_next_page_is_asked_for_before_a_page_is_read_and_dropped_if_that_is
 
 #[tokio::test(start_paused = true)]
 async fn a_page_ahead_that_fails_is_asked_for_again_and_the_pages_before_it_stay() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let first = list(&[("a/x", 3)], 7, "t1");
     scene.asked("list latest").await.whole(200, &first).await;
     scene.asked("page t1").await.refuse(429).await;
@@ -40,7 +40,7 @@ async fn a_page_ahead_that_fails_is_asked_for_again_and_the_pages_before_it_stay
 
 #[tokio::test(start_paused = true)]
 async fn a_large_page_is_read_as_a_small_one_is() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let keys: Vec<_> = (0..OBJECTS).map(key).collect();
     let items: Vec<_> = keys.iter().map(|key| (&**key, 3)).collect();
     let large = list(&items[1..], 7, "t1");

@@ -133,7 +133,7 @@ enum Faults {
 struct World {
     dice: Dice,
     model: Model,
-    reflector: Reflector,
+    reflector: ReflectorMachine,
     now: Instant,
     side: State,
     held: State,
@@ -152,8 +152,8 @@ impl World {
         let mut dice = Dice(seed);
         let options = ReflectorOptions {
             streaming: match dice.once_in(3) {
-                true => Streaming::Never,
-                false => Streaming::Preferred,
+                true => StreamingLists::Never,
+                false => StreamingLists::Preferred,
             },
             page_len: 5,
             start_from: None,
@@ -174,7 +174,7 @@ impl World {
         Self {
             dice,
             model,
-            reflector: Reflector::new(options),
+            reflector: ReflectorMachine::new(options),
             now: Instant::now(),
             side: State::new(),
             held: State::new(),

@@ -158,7 +158,7 @@ fn a_member_of_another_type_counts_as_absent_and_the_others_stay() {
     assert_eq!(of(r#"{"name":"a","uid":"u","n\u0061me":"n"}"#), plain);
 }
 
-fn text_of(text: impl Into<Cow<'static, str>>) -> Text<'static> {
+fn text_of(text: impl Into<Cow<'static, str>>) -> OptionalText<'static> {
     Some(Str(text.into()))
 }
 

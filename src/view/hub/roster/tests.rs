@@ -7,17 +7,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::{Recorder, World, keep, kind, uncuttable};
-use crate::cache::{Change, Sequence, Writer};
+use crate::cache::{CacheWriter, Change, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
-use crate::view::hub::directory::{Directory, Room, Wish};
+use crate::view::hub::directory::{ViewDirectory, ViewKey, ViewRoom};
 use crate::view::selector::tests::labelled;
 use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
-use crate::view::{Batch, Crowded, Cut, Form, MetaVersion, Rendition, View, seen_as};
+use crate::view::{
+    Batch, MetaVersion, ObjectFormat, ObjectPart, Projection, TooManyViews, View, seen_as,
+};
 
 /// Pods and their history.
 struct Pods {
-    writer: Writer,
+    writer: CacheWriter,
     recorder: Arc<Recorder>,
     version: u64,
     now: Instant,
@@ -36,7 +38,7 @@ const RANKS: [&str; 2] = ["1", "high"];
 impl Pods {
     fn new() -> Self {
         let recorder = Arc::new(Recorder::default());
-        let mut writer = Writer::new(kind(Layout::Typed), keep(8), Arc::clone(&recorder) as _);
+        let mut writer = CacheWriter::new(kind(Layout::Typed), keep(8), Arc::clone(&recorder) as _);
         let now = Instant::now();
         writer.replace(Vec::new(), ResourceVersion(1), now).unwrap();
         let version = 1;
@@ -135,22 +137,22 @@ fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector 
 }
 
 /// Room for the one client of most tests.
-fn bounded() -> Room {
-    Room::Bounded(Peer::UNKNOWN)
+fn bounded() -> ViewRoom {
+    ViewRoom::Bounded(Peer::UNKNOWN)
 }
 
 /// Both halves of a hub.
 struct Views {
-    directory: Directory,
-    roster: Roster,
+    directory: ViewDirectory,
+    roster: ViewTable,
 }
 
 impl Views {
     fn new() -> Self {
         let hasher = Hasher::default();
         Self {
-            directory: Directory::new(&hasher),
-            roster: Roster::new(hasher),
+            directory: ViewDirectory::new(&hasher),
+            roster: ViewTable::new(hasher),
         }
     }
 
@@ -158,16 +160,20 @@ impl Views {
         self.roster.settle(self.directory.take_changes());
     }
 
-    fn try_enter(&mut self, selector: &Selector, room: Room) -> Result<Arc<View>, Crowded> {
+    fn try_enter(
+        &mut self,
+        selector: &Selector,
+        room: ViewRoom,
+    ) -> Result<Arc<View>, TooManyViews> {
         let cut = None;
-        let wish = Wish { selector, cut };
+        let wish = ViewKey { selector, cut };
         let view = self.directory.enter(wish, Encoding::Json, room);
         self.settle();
         view
     }
 
     fn enter(&mut self, selector: &Selector) -> Arc<View> {
-        self.try_enter(selector, Room::Unbounded).unwrap()
+        self.try_enter(selector, ViewRoom::Unbounded).unwrap()
     }
 
     /// Lays all of it out, and returns the views that show something.
@@ -421,7 +427,7 @@ fn what_all_views_cost_an_event_is_bounded() {
     }
     assert_eq!(
         views.try_enter(&absent(2_000, 60), bounded()).err(),
-        Some(Crowded)
+        Some(TooManyViews)
     );
     entered.remove(0);
     views.try_enter(&absent(2_000, 60), bounded()).unwrap();
@@ -448,7 +454,11 @@ fn views_under_one_value_are_bounded_as_well() {
 
 /// Enters views, each of a selector of its own, until one is refused.
 fn fill(views: &mut Views, peer: Peer, selector: impl Fn(usize) -> Selector) -> Vec<Arc<View>> {
-    let enter = |index| views.try_enter(&selector(index), Room::Bounded(peer)).ok();
+    let enter = |index| {
+        views
+            .try_enter(&selector(index), ViewRoom::Bounded(peer))
+            .ok()
+    };
     let entered: Vec<_> = (0..50_000).map_while(enter).collect();
     assert!(entered.len() < 50_000, "all were let in");
     entered
@@ -469,14 +479,16 @@ fn one_client_leaves_room_for_the_selectors_of_others() {
         let mut views = Views::new();
         let held = fill(&mut views, greedy, selector);
         let new = |index: usize| selector(60_000 + index);
-        let first = views.try_enter(&new(0), Room::Bounded(other));
+        let first = views.try_enter(&new(0), ViewRoom::Bounded(other));
         let first = first.expect("the other finds room");
         // Whoever asks for what is there costs nobody anything.
-        let shared = views.try_enter(&selector(0), Room::Bounded(other)).unwrap();
+        let shared = views
+            .try_enter(&selector(0), ViewRoom::Bounded(other))
+            .unwrap();
         assert!(Arc::ptr_eq(&shared, &held[0]));
-        assert!(views.try_enter(&new(1), Room::Bounded(greedy)).is_err());
+        assert!(views.try_enter(&new(1), ViewRoom::Bounded(greedy)).is_err());
         drop((first, shared, held));
-        views.try_enter(&new(1), Room::Bounded(greedy)).unwrap();
+        views.try_enter(&new(1), ViewRoom::Bounded(greedy)).unwrap();
     }
 }
 
@@ -490,19 +502,19 @@ fn a_view_is_closed_by_an_event_only_when_all_before_it_can_be_read() {
     let told = recorder.take().into_iter();
     let events: Vec<_> = told.flat_map(|(events, _)| events).collect();
 
-    let mut directory = Directory::new(&Hasher::default());
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let mut directory = ViewDirectory::new(&Hasher::default());
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
-    let wish = Wish {
+    let wish = ViewKey {
         selector: &Selector::default(),
-        cut: Cut::new(metadata, &kind(Layout::Typed)),
+        cut: Projection::new(metadata, &kind(Layout::Typed)),
     };
     let view = directory.enter(wish, Encoding::Json, bounded()).unwrap();
     let mut writer = directory.take_changes().arrived.remove(0);
     for event in &events {
-        writer.offer(event, &mut Vec::new(), &mut Cuts::default());
+        writer.offer(event, &mut Vec::new(), &mut Projections::default());
         assert!(
             !view.is_closed(),
             "a watcher would end without the first event"
@@ -535,7 +547,7 @@ fn a_batch_that_costs_much_is_laid_out_in_parts() {
 
 #[test]
 fn events_that_nobody_watches_cost_by_their_size() {
-    let mut roster = Roster::new(Hasher::default());
+    let mut roster = ViewTable::new(Hasher::default());
     for data_len in [0, 20_000] {
         let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
         world.data_len = data_len;

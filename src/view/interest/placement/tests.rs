@@ -24,7 +24,7 @@ fn placement() -> Placement {
     Placement::new(Hasher::default())
 }
 
-fn kinds(placement: &Placement, selector: &Selector) -> Vec<Kind> {
+fn kinds(placement: &Placement, selector: &Selector) -> Vec<ValueKind> {
     let place = placement.place(selector);
     place.iter().map(|(kind, _)| *kind).collect()
 }
@@ -32,21 +32,24 @@ fn kinds(placement: &Placement, selector: &Selector) -> Vec<Kind> {
 #[test]
 fn one_value_goes_before_a_set_and_a_set_before_a_key() {
     let of = |selector: &Selector| kinds(&placement(), selector);
-    assert_eq!(of(&labelled("a,b in (x,y)")), [Kind::Label; 2]);
-    assert_eq!(of(&labelled("a in (x,y,z),b in (x,y)")), [Kind::Label; 2]);
-    assert_eq!(of(&labelled("a in (x,y),b=z")), [Kind::Label]);
-    assert_eq!(of(&labelled("a,!b")), [Kind::Key]);
+    assert_eq!(of(&labelled("a,b in (x,y)")), [ValueKind::Label; 2]);
+    assert_eq!(
+        of(&labelled("a in (x,y,z),b in (x,y)")),
+        [ValueKind::Label; 2]
+    );
+    assert_eq!(of(&labelled("a in (x,y),b=z")), [ValueKind::Label]);
+    assert_eq!(of(&labelled("a,!b")), [ValueKind::Key]);
     assert_eq!(
         of(&in_namespace(labelled("a,b in (x,y)"))),
-        [Kind::Namespace]
+        [ValueKind::Namespace]
     );
     assert_eq!(
         of(&with_fields("spec.nodeName=n,metadata.name=p")),
-        [Kind::Name]
+        [ValueKind::Name]
     );
     assert_eq!(
         of(&in_namespace(with_fields("metadata.name=p"))),
-        [Kind::Object]
+        [ValueKind::Object]
     );
     assert_eq!(of(&labelled("!a")), []);
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::names::{key_fault, value_fault};
-use super::{Term, Test, Values};
+use super::{LabelTerm, LabelValues, Test};
 use crate::resource::quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     End,
     Symbol,
     Word,
@@ -15,8 +15,8 @@ enum Kind {
 
 /// A piece of the selector. `in` and `notin` are words; only where an operator is due do they mean more.
 #[derive(Clone, Copy, Debug)]
-struct Token<'a> {
-    kind: Kind,
+struct SelectorToken<'a> {
+    kind: TokenKind,
     text: &'a str,
 }
 
@@ -30,11 +30,11 @@ enum Operator {
     Less,
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Term>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<LabelTerm>, String> {
     let mut parser = Parser { rest: text };
     let mut terms = Vec::new();
     let first = parser.peek();
-    if first.kind == Kind::End {
+    if first.kind == TokenKind::End {
         return Ok(terms);
     }
     if !first.begins_term() {
@@ -48,8 +48,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Term>, String> {
         terms.push(term.map_err(|fault| format!("unable to parse requirement: {fault}"))?);
         let next = parser.take();
         match (next.kind, next.text) {
-            (Kind::End, _) => return Ok(terms),
-            (Kind::Symbol, ",") => {}
+            (TokenKind::End, _) => return Ok(terms),
+            (TokenKind::Symbol, ",") => {}
             (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
         }
         let next = parser.peek();
@@ -62,13 +62,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<Term>, String> {
     }
 }
 
-impl Token<'_> {
+impl SelectorToken<'_> {
     fn is(self, symbol: &str) -> bool {
-        self.kind == Kind::Symbol && self.text == symbol
+        self.kind == TokenKind::Symbol && self.text == symbol
     }
 
     fn begins_term(self) -> bool {
-        self.kind == Kind::Word || self.is("!")
+        self.kind == TokenKind::Word || self.is("!")
     }
 }
 
@@ -78,23 +78,23 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Token<'a> {
+    fn peek(&self) -> SelectorToken<'a> {
         lex(self.rest).0
     }
 
-    fn take(&mut self) -> Token<'a> {
+    fn take(&mut self) -> SelectorToken<'a> {
         let (token, rest) = lex(self.rest);
         self.rest = rest;
         token
     }
 
-    fn term(&mut self) -> Result<Term, String> {
+    fn term(&mut self) -> Result<LabelTerm, String> {
         let mut token = self.take();
         let negated = token.is("!");
         if negated {
             token = self.take();
         }
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             return Err(format!("found '{}', expected: identifier", token.text));
         }
         let key = token.text;
@@ -104,12 +104,12 @@ impl<'a> Parser<'a> {
         let next = self.peek();
         let test = if negated {
             Test::Absent
-        } else if next.kind == Kind::End || next.is(",") {
+        } else if next.kind == TokenKind::End || next.is(",") {
             Test::Exists
         } else {
             self.comparison(key)?
         };
-        Ok(Term {
+        Ok(LabelTerm {
             key: key.into(),
             test,
         })
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
             [one] => return Err(one.clone()),
             many => return Err(format!("[{}]", many.join(", "))),
         }
-        let values = Values::from_sorted(values.into_iter());
+        let values = LabelValues::from_sorted(values.into_iter());
         Ok(match operator {
             Operator::Is | Operator::In => Test::In(values),
             Operator::IsNot | Operator::NotIn => Test::NotIn(values),
@@ -175,13 +175,13 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self) -> Result<&'a str, String> {
         let next = self.peek();
-        if next.kind == Kind::End || next.is(",") {
+        if next.kind == TokenKind::End || next.is(",") {
             return Ok("");
         }
         let token = self.take();
         match token.kind {
-            Kind::Word => Ok(token.text),
-            Kind::End | Kind::Symbol => {
+            TokenKind::Word => Ok(token.text),
+            TokenKind::End | TokenKind::Symbol => {
                 Err(format!("found '{}', expected: identifier", token.text))
             }
         }
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
             self.take();
             return Ok(BTreeSet::from([""]));
         }
-        if next.kind != Kind::Word && !next.is(",") {
+        if next.kind != TokenKind::Word && !next.is(",") {
             return Err(format!(
                 "found '{}', expected: ',', ')' or identifier",
                 next.text
@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
         loop {
             let token = self.take();
             let next = self.peek();
-            if token.kind == Kind::Word {
+            if token.kind == TokenKind::Word {
                 values.insert(token.text);
                 if next.is(")") {
                     return Ok(values);
@@ -257,29 +257,29 @@ fn is_blank(byte: u8) -> bool {
 
 /// The first token and what follows it. A NUL byte right after a token is dropped with it; where a
 /// token is due it ends all, as in the server's lexer.
-fn lex(text: &str) -> (Token<'_>, &str) {
+fn lex(text: &str) -> (SelectorToken<'_>, &str) {
     let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
     let bytes = text.as_bytes();
     let token = |kind, len: usize, skip: usize| {
         let (text, rest) = (&text[..len], &text[len + skip..]);
-        (Token { kind, text }, rest)
+        (SelectorToken { kind, text }, rest)
     };
     let nul_at = |index: usize| usize::from(bytes.get(index) == Some(&0));
     match *bytes {
-        [] => token(Kind::End, 0, 0),
+        [] => token(TokenKind::End, 0, 0),
         [0, ..] => (
-            Token {
-                kind: Kind::End,
+            SelectorToken {
+                kind: TokenKind::End,
                 text: "",
             },
             "",
         ),
-        [b'=' | b'!', b'=', ..] => token(Kind::Symbol, 2, nul_at(2)),
-        [first, ..] if is_symbol(first) => token(Kind::Symbol, 1, nul_at(1)),
+        [b'=' | b'!', b'=', ..] => token(TokenKind::Symbol, 2, nul_at(2)),
+        [first, ..] if is_symbol(first) => token(TokenKind::Symbol, 1, nul_at(1)),
         _ => {
             let ends = |byte: &u8| *byte == 0 || is_symbol(*byte) || is_blank(*byte);
             let len = bytes.iter().position(ends).unwrap_or(bytes.len());
-            token(Kind::Word, len, nul_at(len))
+            token(TokenKind::Word, len, nul_at(len))
         }
     }
 }

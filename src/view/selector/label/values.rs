@@ -4,14 +4,14 @@ use std::fmt;
 
 /// Values that a label may have, or must not have. Never empty.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Values {
+pub struct LabelValues {
     /// All of them, one after the other.
     text: Box<str>,
     /// Where each one ends.
     ends: Box<[u32]>,
 }
 
-impl Values {
+impl LabelValues {
     /// Takes values that are sorted and unique.
     pub(super) fn from_sorted<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let (mut text, mut ends) = (String::new(), Vec::new());
@@ -61,7 +61,7 @@ impl Values {
     }
 }
 
-impl fmt::Debug for Values {
+impl fmt::Debug for LabelValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
@@ -77,7 +77,7 @@ mod tests {
             .map(|index| format!("v{:04}", 2 * index))
             .collect();
         for count in [1, 2, 3, 1000] {
-            let values = Values::from_sorted(texts[..count].iter().map(|text| &**text));
+            let values = LabelValues::from_sorted(texts[..count].iter().map(|text| &**text));
             assert!(values.iter().eq(&texts[..count]));
             for index in 0..2 * count {
                 let text = format!("v{index:04}");
@@ -85,7 +85,7 @@ mod tests {
             }
             assert!(!values.contains("") && !values.contains("w"));
         }
-        let empty = Values::from_sorted(["", "a"].into_iter());
+        let empty = LabelValues::from_sorted(["", "a"].into_iter());
         assert!(empty.contains("") && empty.contains("a") && !empty.contains("b"));
     }
 }

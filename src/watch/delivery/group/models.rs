@@ -17,7 +17,7 @@ use crate::watch::WatchTotals;
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -35,7 +35,7 @@ impl Wake for Task {
 /// A worker with one group, of one stream.
 struct Worker {
     task: Arc<Task>,
-    group: Group,
+    group: DeliveryGroup,
     cursor: Sequence,
     events: u64,
 }
@@ -72,7 +72,7 @@ fn a_group_that_waits_has_every_batch_or_is_woken() {
         let waker = Waker::from(Arc::clone(&task));
         let mut worker = Worker {
             task,
-            group: Group::new(entry.view, Arc::new(Untold), entry.seat, waker),
+            group: DeliveryGroup::new(entry.view, Arc::new(Untold), entry.seat, waker),
             cursor: entry.cursor,
             events: 0,
         };

@@ -50,7 +50,7 @@ impl Worker {
         is_woken
     }
 
-    fn wakes(&self, name: Name) -> impl FnOnce() + 'static {
+    fn wakes(&self, name: WakeToken) -> impl FnOnce() + 'static {
         let (waker, came) = (waker(&self.inbox, name), Arc::clone(&self.came));
         move || {
             came.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Worker {
     }
 }
 
-fn check(names: [Name; 2]) {
+fn check(names: [WakeToken; 2]) {
     loom::model(move || {
         let mut worker = Worker::new();
         let [first, second] = names.map(|name| worker.wakes(name));
@@ -80,10 +80,10 @@ fn check(names: [Name; 2]) {
 
 #[test]
 fn a_stream_woken_twice_is_looked_at_after_the_second_time() {
-    check([Name::Stream(0); 2]);
+    check([WakeToken::Stream(0); 2]);
 }
 
 #[test]
 fn nobody_woken_beside_another_is_missed() {
-    check([Name::Stream(0), Name::Group(0)]);
+    check([WakeToken::Stream(0), WakeToken::Group(0)]);
 }

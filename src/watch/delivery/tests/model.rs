@@ -23,15 +23,15 @@ use self::client::{Client, ERROR, End, Excuses, Frames, HEAD, Way, initial};
 use self::stage::{Flag, Sees, Stage};
 use self::wire::Wire;
 use super::super::inbox::Inbox;
-use super::super::worker::{Arrival, Worker};
-use super::super::{LIMITS, Limits};
+use super::super::worker::{DeliveryWorker, NewStream};
+use super::super::{LIMITS, TurnLimits};
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Dice, World, kind};
-use crate::connection::websocket::{Framing, Talk};
+use crate::connection::websocket::{Framing, SocketIo};
 use crate::resource::{Layout, ResourceVersion};
 use crate::view::selector::{EVALUATED, LabelSelector, Selector};
-use crate::view::{Entry, Hub, Marker, Served};
-use crate::watch::{FRAMES, FrameLimits, Start, Timing, WatchBody, WatchTally};
+use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
+use crate::watch::{FRAMES, FrameLimits, Start, Timing, WatchBody, WatchRecorder};
 
 const SEEDS: u64 = 1_500;
 /// One seed in so many is played with the limits of production and objects of up to 200 kB.
@@ -60,9 +60,9 @@ struct Model<'a> {
     runtime: &'a Runtime,
     dice: Dice,
     stage: Arc<Stage>,
-    served: Served,
+    served: ServedResource,
     inbox: Arc<Inbox>,
-    worker: Worker,
+    worker: DeliveryWorker,
     woken: Arc<Flag>,
     frames: &'static FrameLimits,
     write_max: u64,
@@ -84,7 +84,7 @@ impl<'a> Model<'a> {
         let cache = Arc::clone(world.writer.cache());
         let data_len_max = if is_large { 200_000 } else { 400 };
         let pick = |dice: &mut Dice, choices: &[usize]| choices[dice.index(choices.len() as u64)];
-        let limits = Limits {
+        let limits = TurnLimits {
             chunk_len: pick(&mut dice, &[1, 64, 300, 1_000]),
             chunks: pick(&mut dice, &[1, 2, 4]),
             stream_turn: pick(&mut dice, &[1, 2, 8]),
@@ -99,8 +99,8 @@ impl<'a> Model<'a> {
         Self {
             runtime,
             stage: Arc::new(Stage::new(world, seed, data_len_max)),
-            served: Served { cache, hub },
-            worker: Worker::new(Arc::clone(&inbox), limits),
+            served: ServedResource { cache, hub },
+            worker: DeliveryWorker::new(Arc::clone(&inbox), limits),
             inbox,
             woken: Flag::raised(),
             frames,
@@ -164,13 +164,13 @@ impl<'a> Model<'a> {
         });
     }
 
-    fn body(&mut self, entry: Entry, start: Start, timeout: u64) -> WatchBody {
+    fn body(&mut self, entry: ViewSubscription, start: Start, timeout: u64) -> WatchBody {
         let timing = Timing {
             started: Instant::now(),
             timeout: Duration::from_secs(timeout),
             bookmarks: self.dice.once_in(2),
         };
-        let tally = Arc::clone(&self.stage) as Arc<dyn WatchTally>;
+        let tally = Arc::clone(&self.stage) as Arc<dyn WatchRecorder>;
         WatchBody::new(self.served.clone(), entry, start, timing, tally).limited(self.frames)
     }
 
@@ -248,7 +248,7 @@ impl<'a> Model<'a> {
                 let wire = self.wire();
                 let body = body.map_err(|never| match never {}).boxed_unsync();
                 Way::Socket {
-                    talk: Box::pin(Talk::new(wire.clone(), body, Framing::Lines)),
+                    talk: Box::pin(SocketIo::new(wire.clone(), body, Framing::Lines)),
                     wire,
                     flag: Flag::raised(),
                     is_over: false,
@@ -268,7 +268,7 @@ impl<'a> Model<'a> {
         let wire = self.wire();
         let (done, back) = oneshot::channel();
         let (follower, seat) = body.into_parts();
-        self.inbox.arrives(Box::new(Arrival {
+        self.inbox.arrives(Box::new(NewStream {
             transport: wire.clone().into(),
             head: Bytes::from_static(HEAD),
             follower,

@@ -11,7 +11,7 @@ use super::stage::{Flag, Sees};
 use super::wire::Wire;
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Past, World};
-use crate::connection::websocket::Talk;
+use crate::connection::websocket::SocketIo;
 use crate::transport::Transport;
 use crate::watch::WatchBody;
 
@@ -37,7 +37,7 @@ pub(super) enum Way {
     },
     Socket {
         wire: Wire,
-        talk: Pin<Box<Talk<Wire>>>,
+        talk: Pin<Box<SocketIo<Wire>>>,
         flag: Arc<Flag>,
         is_over: bool,
     },

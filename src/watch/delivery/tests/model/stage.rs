@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cache::tests::samples::{Dice, Sample, World};
 use crate::resource::ResourceVersion;
 use crate::view::selector::{LabelSelector, Selector};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 /// What a client selects.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ impl Stage {
     }
 }
 
-impl WatchTally for Stage {
+impl WatchRecorder for Stage {
     fn delivered(&self, _: u64, _: u64) {
         self.interrupt();
     }

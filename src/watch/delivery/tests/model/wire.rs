@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stage::Stage;
 use crate::cache::tests::samples::Dice;
-use crate::transport::InMemory;
+use crate::transport::MemoryIo;
 
 /// The server's end, and the script's hand on it.
 #[derive(Clone)]
@@ -153,7 +153,7 @@ impl Wire {
     }
 }
 
-impl InMemory for Wire {}
+impl MemoryIo for Wire {}
 
 impl AsyncWrite for Wire {
     fn poll_write(
