@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 use kube_fanout::apiserver::{Apiserver, Options};
-use kube_fanout::config::{ServeSettings, Transport};
+use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::gateway;
 use kube_fanout::shutdown::Drain;
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(api: &Apiserver, transport: Transport) -> Self {
+    async fn start(api: &Apiserver, transport: ListenTransport) -> Self {
         let upstream = format!("http://{}", api.address()).parse().unwrap();
         let settings = ServeSettings {
             transport,
@@ -100,8 +100,8 @@ impl Certificate {
         Self(folder)
     }
 
-    fn transport(&self) -> Transport {
-        Transport::Tls {
+    fn transport(&self) -> ListenTransport {
+        ListenTransport::Tls {
             cert: self.0.join("tls.crt"),
             key: self.0.join("tls.key"),
             sni: Vec::new(),
@@ -126,7 +126,7 @@ fn all_ended_in_order(sheet: &Sheet) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_ends_as_it_should_passes() {
     let api = server(Options::default()).await;
-    let gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    let gateway = Gateway::start(&api, ListenTransport::PlainHttp).await;
     let target = format!("--target http://{}", gateway.address);
     all_ended_in_order(&play(&api, &gateway, &target).await);
 }
@@ -161,7 +161,7 @@ async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
         Spoils::Serves(_) => Spoils::Serves(api.address()),
         spoils => spoils,
     };
-    let mut gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    let mut gateway = Gateway::start(&api, ListenTransport::PlainHttp).await;
     gateway.goes_on = goes_on;
     let spoiler = gateway.spoiled(spoils).await;
     let more = format!("--target http://{} {more}", spoiler.address);
