@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Mutex, MutexGuard};
 use crate::config::{AdmissionLimits, OpenFiles};
-use crate::fairness::line::QueueDecision;
+use crate::fairness::fair_queue::QueueDecision;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
 use crate::metrics::{AdmissionMetrics, LimitLabel, PermitKind};
 use crate::protocol::status::Status;

@@ -11,6 +11,7 @@ pub mod auth;
 mod body;
 mod caches;
 pub mod churn;
+mod churn_task;
 mod connections;
 mod discovery;
 pub mod faults;
@@ -19,7 +20,6 @@ pub mod kinds;
 mod nesting;
 mod object_meta;
 pub mod patch;
-mod pulse;
 mod reads;
 pub mod refusal;
 mod render;
@@ -164,7 +164,7 @@ pub fn start_until(
     let storage = Storage::new(Arc::clone(&catalogue));
     let store = Arc::new(Store::new(storage, Box::new(caches)));
     let auth = Auth::new(options.auth, &catalogue, &store)?;
-    pulse::seed(&store, &mut churn);
+    churn_task::seed(&store, &mut churn);
     let reads = Reads {
         catalogue,
         store: Arc::clone(&store),
@@ -177,8 +177,8 @@ pub fn start_until(
     serving.spawn(connections::run(listener, tls, Arc::clone(&server), drain));
     let (rate, given) = watch::channel(options.churn_per_second);
     let mut tasks = JoinSet::new();
-    tasks.spawn(pulse::progress(Arc::clone(&store)));
-    tasks.spawn(pulse::run(store, churn, given));
+    tasks.spawn(churn_task::progress(Arc::clone(&store)));
+    tasks.spawn(churn_task::run(store, churn, given));
     Ok(Apiserver {
         address,
         server,

@@ -3,9 +3,9 @@
 //! Everything goes over loopback sockets as it would between machines. What is written is told by the store itself;
 //! each watcher's events are folded into one number and compared with it.
 
+mod expected_events;
 mod figures;
 mod latency;
-mod ledger;
 mod process;
 mod quiet;
 mod screen;
@@ -32,9 +32,9 @@ use crate::config::{DemoSettings, ServeSettings};
 use crate::gateway::{self, Gateway};
 use crate::resource::ResourceVersion;
 use crate::shutdown::Drain;
+use expected_events::ExpectedEvents;
 use figures::{CounterSample, DemoVerdict, IntervalFigures, closing};
 use latency::Latencies;
-use ledger::ExpectedEvents;
 use process::ProcessUsage;
 use quiet::{QuietEnd, QuietSample};
 use screen::Screen;

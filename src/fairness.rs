@@ -8,7 +8,7 @@
 //! threshold: users behind one address do not lock each other out, and one who has many users does not get everything
 //! (`docs/decisions/0034-shares-of-users.md`).
 
-pub mod line;
+pub mod fair_queue;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

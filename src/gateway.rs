@@ -7,11 +7,11 @@ mod forwarded;
 mod freshness;
 mod hooks;
 mod operators;
+mod recorders;
 mod registry;
 mod reloads;
 mod roles;
 mod slot;
-mod tally;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::admin::{self, Shown};
+use crate::admin::{self, AdminState};
 use crate::admission::Admission;
 use crate::audit::AuditError;
 use crate::cache::Retention;
@@ -32,7 +32,7 @@ use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::Passthrough;
 use crate::serve::Service;
 use crate::shutdown::Drain;
-use crate::task::kept_running;
+use crate::task::restart_on_end;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
@@ -276,14 +276,14 @@ fn serve_admin(
     admin: TcpListener,
     (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
 ) {
-    let shown = Shown {
+    let shown = AdminState {
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
         drain: drain.clone(),
     };
     let ends = metrics.task_ends();
     tasks.spawn(async move {
-        kept_running(TaskKind::Admin, &ends, || {
+        restart_on_end(TaskKind::Admin, &ends, || {
             admin::serve(&admin, shown.clone())
         })
         .await;
@@ -294,15 +294,15 @@ fn serve_admin(
 fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) {
     let (follower, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(TaskKind::Discovery, &ends, || follower.follow_discovery()).await;
+        restart_on_end(TaskKind::Discovery, &ends, || follower.follow_discovery()).await;
     });
     let (sweeper, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(TaskKind::IdleCaches, &ends, || sweeper.end_idle()).await;
+        restart_on_end(TaskKind::IdleCaches, &ends, || sweeper.end_idle()).await;
     });
     let (holder, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(TaskKind::Memory, &ends, || holder.hold_memory()).await;
+        restart_on_end(TaskKind::Memory, &ends, || holder.hold_memory()).await;
     });
 }
 

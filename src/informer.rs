@@ -85,7 +85,7 @@
 //! | `meta.Accessor`: name, uid, version, labels | [`Cached`]: of every object, whatever its type |
 //! | `MetaNamespaceKeyFunc`, `SplitMetaNamespaceKey` | [`Cached::key`], an [`ObjectKey`](crate::resource::ObjectKey); [`cached_key`] |
 //! | `ResourceEventHandler`, `ResourceEventHandlerFuncs` | [`EventHandler`], or a closure over [`Notification`] |
-//! | `FilteringResourceEventHandler` | [`FilteringHandler`] |
+//! | `FilteringResourceEventHandler` | [`EventFilter`] |
 //! | `AddEventHandler`, `AddEventHandlerWithOptions` | [`SharedInformer::add_handler`], [`SharedInformer::add_handler_with`] |
 //! | `ResourceEventHandlerRegistration`, `RemoveEventHandler` | [`Registration`], [`Registration::remove`] |
 //! | `DeletedFinalStateUnknown` | `final_state_known` is false; the object is the last one known |
@@ -215,8 +215,8 @@ mod delta_fifo;
 mod event_handler;
 mod factory;
 mod failure;
+mod failure_recorder;
 mod indexer;
-mod journal;
 mod key;
 mod list_watch;
 mod lister;
@@ -235,7 +235,7 @@ pub use counts::{InformerCounters, InformerCounts};
 pub use delta_fifo::{
     Delta, DeltaFifo, DeltaKind, DeltaSubject, KnownObjects, PENDING_MAX_DEFAULT, QueueError,
 };
-pub use event_handler::{EventHandler, FilteringHandler, HandlerOptions, Overflow};
+pub use event_handler::{EventFilter, EventHandler, HandlerOptions, Overflow};
 pub use factory::SharedInformerFactory;
 pub use failure::{FailedStep, FailureKind, OnFailure, TransformError, WatchFailure};
 pub use indexer::{

@@ -2,12 +2,12 @@
 
 mod active;
 mod body;
-mod ends;
+mod boundary;
+mod deadlines;
 mod guarded;
 mod headers;
 mod lanes;
-mod orderly;
-mod proven;
+mod proven_tokens;
 mod refusal;
 mod tunnel;
 
@@ -29,16 +29,16 @@ use crate::upstream::client::{
     BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
 };
 
-use active::Active;
+use active::ActiveRequest;
+use boundary::Boundary;
 use headers::Upgrade;
 use lanes::{ForwardLane, ForwardLanes};
-use orderly::Boundary;
-use proven::{ProvenTokens, TokenHash};
+use proven_tokens::{ProvenTokens, TokenHash};
 use refusal::ForwardRefusal;
 use tunnel::Tunnels;
 
 pub use body::{BodyError, PassthroughBody};
-pub use ends::ForwardDeadlines;
+pub use deadlines::ForwardDeadlines;
 pub use headers::{ProxyHeaders, impersonates};
 
 /// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
@@ -73,7 +73,7 @@ struct ProtocolSwitch {
     response: Response<ResponseBody>,
     upgrade: Upgrade,
     downstream: OnUpgrade,
-    active: Active,
+    active: ActiveRequest,
 }
 
 /// Whose credentials a request carries upstream.
@@ -198,7 +198,7 @@ impl Passthrough {
         request: Request<Incoming>,
         ends: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let active = Active::begin(&self.metrics, ends.take_permit());
+        let active = ActiveRequest::begin(&self.metrics, ends.take_permit());
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let exchange = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
@@ -262,7 +262,7 @@ impl Passthrough {
         &self,
         lane: ForwardLane,
         mut request: Request<Incoming>,
-        active: Active,
+        active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
         let upgrade = match request.version() {
             Version::HTTP_11 => Upgrade::asked_by(request.headers()),
@@ -351,7 +351,7 @@ impl Passthrough {
         sender: ForwardSender,
         lane: ForwardLane,
         request: Request<Incoming>,
-        active: Active,
+        active: ActiveRequest,
     ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
         let repeatable = is_repeatable(request.method());
         let is_head = request.method() == Method::HEAD;
@@ -390,7 +390,7 @@ impl Passthrough {
         identity: ForwardIdentity,
         mut request: Request<Incoming>,
         upgrade: Upgrade,
-        active: Active,
+        active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
         if !self.tunnels.are_open() {
             return Err(ForwardLane::Tunnels.full());
@@ -452,7 +452,7 @@ impl Passthrough {
     }
 }
 
-fn incoming(response: Response<ResponseBody>, active: Active) -> Response<PassthroughBody> {
+fn incoming(response: Response<ResponseBody>, active: ActiveRequest) -> Response<PassthroughBody> {
     let (parts, body) = response.into_parts();
     own_body(parts, PassthroughBody::upstream(body, active))
 }
@@ -478,7 +478,7 @@ const SHORT_ANSWER_LEN_MAX: usize = 16 << 10;
 /// Gives the place back before the client has got the answer.
 async fn short_answer(
     response: Response<ResponseBody>,
-    active: Active,
+    active: ActiveRequest,
     repeatable: bool,
 ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
     let (parts, body) = response.into_parts();

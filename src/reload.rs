@@ -94,7 +94,7 @@ where
 }
 
 /// Keeps one source up to date. It outlives its task, which may begin anew.
-pub struct Watch<S> {
+pub struct FileWatch<S> {
     kind: FileKind,
     source: S,
     metrics: FileMetrics,
@@ -110,7 +110,7 @@ struct ReloadState {
     refused: Option<FileHashes>,
 }
 
-impl<S: FileSource> Watch<S> {
+impl<S: FileSource> FileWatch<S> {
     /// The source is read again once at first: files may have changed since it was made.
     pub fn new(kind: FileKind, source: S, folders: &Folders, metrics: &FileMetrics) -> Self {
         Self {

@@ -80,7 +80,7 @@ impl Encoding {
         }
     }
 
-    /// The media type that watch responses bear (protocol.md §4.11).
+    /// The media type that watch responses bear (docs/PROTOCOL.md §4.11).
     #[must_use]
     pub const fn stream_type(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Encoding {
     }
 }
 
-/// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
+/// How a resource's JSON is laid out upstream: decides list envelopes (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
@@ -121,9 +121,9 @@ pub struct ResourceKind {
 /// What upstream's feature gates change of lists and watches. The default is what 1.36 has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    /// `ShardedListAndWatch`: whether `shardSelector` is heeded (protocol.md §2.7).
+    /// `ShardedListAndWatch`: whether `shardSelector` is heeded (docs/PROTOCOL.md §2.7).
     pub shards: bool,
-    /// `CBORServingAndStorage`: whether `application/cbor` is one of the served types (protocol.md §5.9).
+    /// `CBORServingAndStorage`: whether `application/cbor` is one of the served types (docs/PROTOCOL.md §5.9).
     pub cbor: bool,
 }
 

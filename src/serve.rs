@@ -1,25 +1,26 @@
 //! One request, one answer: from memory if it is a list or a watch of a cached resource in a form that a cache gives, else from
 //! upstream.
 
-mod asked;
 mod body;
-mod deadline;
+mod cooperation;
 mod fresh;
 pub mod gzip;
 pub mod list;
-mod lost;
+mod lost_history;
+mod negotiation;
 mod permission;
+mod read_request;
+mod read_state;
 mod record;
+mod request_timeout;
 pub mod resources;
-mod state;
-mod steps;
+mod response;
 mod unhandled;
-mod wishes;
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY, WARNING};
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::header::WARNING;
+use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -34,27 +35,27 @@ use crate::protocol::request::{
     Bookmarks, CacheRead, ListOptions, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestFault,
     SELECTORS_LEN_MAX, WatchPlan, WatchStart, WatchTimeout,
 };
-use crate::protocol::status::{NO_CACHE, Status};
+use crate::protocol::status::Status;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Encoding;
 use crate::serve::gzip::{BlockCompressor, PLAIN_LEN_MAX};
 use crate::serve::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
 use crate::serve::resources::{Availability, RequestOutcome, Resources};
 use crate::view::ServedResource;
 use crate::view::selector::Selector;
-use crate::watch::{Timing, WatchBody};
-use asked::{ReadRequest, accept, asked, decide, fill_wait, is_short};
-use body::Listing;
+use crate::watch::{Timing, Watch};
+use body::ListStream;
 pub use body::{AnswerBody, MeasuredList};
-use deadline::overdue;
-pub use fresh::wait_until;
-use lost::{lost_start, stream_of};
+use cooperation::run_in_steps;
+pub use fresh::wait_until_fresh;
+use lost_history::{lost_start, stream_of};
+use negotiation::Negotiation;
+use read_request::{ReadRequest, accept, decide, fill_wait, is_short, read_request};
+use read_state::is_at_hand;
 pub use record::response_status;
-use state::is_at_hand;
-use steps::in_steps;
+use request_timeout::overdue;
+use response::{gzipped, switched, with_content_type};
 use unhandled::unhandled;
-use wishes::Negotiation;
-
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Answers requests with what `R` has in memory.
 #[derive(Debug)]
@@ -156,12 +157,12 @@ impl<R: Resources> Service<R> {
             return self.forwarded(request).await;
         }
         let audit_id = audit_id(request.headers());
-        let mut asked = match asked(&request) {
+        let mut asked = match read_request(&request) {
             Ok(Some(asked)) if !is_guarded || self.may_answer(&asked, request.uri()) => asked,
             Ok(_) => return self.forwarded(request).await,
             Err(text) => {
                 self.refused(BadRequest::Http);
-                return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
+                return with_audit_id(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
         let overdue_at = asked.overdue_at;
@@ -226,8 +227,8 @@ impl<R: Resources> Service<R> {
                 match asked.socket.take() {
                     None => self.finished(asked, answer, audit_id),
                     // As the server's, these answers have no headers but their own.
-                    Some(wish) => {
-                        let answer = wish.switch(answer, AnswerBody::whole);
+                    Some(upgrade) => {
+                        let answer = switched(answer, upgrade);
                         self.count(asked, &answer);
                         asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
                         answer
@@ -261,7 +262,7 @@ impl<R: Resources> Service<R> {
         self.count(asked, &answer);
         match &asked.trail {
             // A watch that others share.
-            Some(trail) if trail.is_answered() => stamped(answer, audit_id),
+            Some(trail) if trail.is_answered() => with_audit_id(answer, audit_id),
             Some(trail) => {
                 trail.forget();
                 answer
@@ -299,7 +300,7 @@ impl<R: Resources> Service<R> {
         let kind = served.cache.kind();
         let warnings = kind.warnings.iter();
         asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
-        asked.rendition = wishes.granted(kind).ok_or(ReadRefusal::Forward)?;
+        asked.rendition = wishes.format_for(kind).ok_or(ReadRefusal::Forward)?;
         asked.is_indented = wishes.are_indented(kind);
         let read = decide(asked, kind)?;
         self.answer_read(asked, read, &served).await
@@ -388,7 +389,7 @@ impl<R: Resources> Service<R> {
         for warning in &asked.warnings {
             answer.headers_mut().append(WARNING, warning.clone());
         }
-        stamped(answer, audit_id)
+        with_audit_id(answer, audit_id)
     }
 
     fn count(&self, asked: &ReadRequest, answer: &ServiceResponse<R>) {
@@ -452,11 +453,11 @@ impl<R: Resources> Service<R> {
                 limit: plan.limit,
             },
         );
-        let page = in_steps(|| search.step()).await;
+        let page = run_in_steps(|| search.step()).await;
         let tally = self.resources.list_tally(&asked.key);
         let media_type = asked.rendition.encoding.media_type();
         let mut measure = page.measure(kind, asked.rendition);
-        let measured = in_steps(|| measure.step()).await;
+        let measured = run_in_steps(|| measure.step()).await;
         // Upstream is to answer if an object cannot be written: later the list could only be broken off.
         let items_len = measured.map_err(|_| ReadRefusal::Forward)?;
         let mut list = ListBody::new(page, kind, asked.rendition, items_len);
@@ -469,13 +470,13 @@ impl<R: Resources> Service<R> {
         };
         if asked.takes_gzip {
             let mut check = list.length_check(PLAIN_LEN_MAX);
-            if in_steps(|| check.step()).await {
+            if run_in_steps(|| check.step()).await {
                 let list = CompressedList::new(list, self.maker.clone());
-                let body = streamed(Listing::Compressed(list), tally);
-                return Ok(gzipped(typed(media_type, body)));
+                let body = streamed(ListStream::Compressed(list), tally);
+                return Ok(gzipped(with_content_type(media_type, body)));
             }
         }
-        let first = in_steps(|| list.step()).await.unwrap_or_default();
+        let first = run_in_steps(|| list.step()).await.unwrap_or_default();
         let body = match list.sized(first) {
             Ok((whole, items)) => {
                 // So little is as good as sent.
@@ -484,9 +485,9 @@ impl<R: Resources> Service<R> {
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(rest) => streamed(Listing::Plain(StreamedList::from(rest)), tally),
+            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), tally),
         };
-        Ok(typed(media_type, body))
+        Ok(with_content_type(media_type, body))
     }
 
     async fn watch(
@@ -497,7 +498,7 @@ impl<R: Resources> Service<R> {
         served: &ServedResource,
     ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let rendition = asked.rendition;
-        let streamed = |body| Ok(typed(rendition.encoding.stream_type(), body));
+        let streamed = |body| Ok(with_content_type(rendition.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
@@ -525,7 +526,7 @@ impl<R: Resources> Service<R> {
         match started {
             Ok(((entry, start), list_place)) => {
                 let tally = self.resources.tally(&asked.key);
-                let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
+                let watch = Watch::new(served.clone(), entry, start, timing, tally);
                 let lease = permission.map(|given| given.lease.hold());
                 let watch = watch.holding(place, list_place).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
@@ -535,7 +536,7 @@ impl<R: Resources> Service<R> {
                 if asked.permit.is_some() {
                     return Err(ReadRefusal::Forward);
                 }
-                // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
+                // Of what is answered here, failures are events of a stream that has begun (docs/PROTOCOL.md §4.3).
                 streamed(stream_of(&status, rendition.encoding))
             }
             // It found no room.
@@ -549,37 +550,6 @@ impl<R: Resources> Service<R> {
 
 /// No object has a longer name, and no namespace.
 const NAME_LEN_MAX: usize = 253;
-
-fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(CACHE_CONTROL, NO_CACHE);
-    response
-}
-
-fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    answer
-}
-
-/// The client's own audit id, or a random UUID (protocol.md §3.11).
-#[must_use]
-pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
-    given.cloned().unwrap_or_else(|| {
-        let text = crate::resource::random_uuid();
-        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
-    })
-}
-
-/// Gives an answer its audit id.
-pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
-    answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
-    answer
-}
 
 #[cfg(test)]
 mod tests;

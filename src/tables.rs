@@ -6,9 +6,9 @@
 //!
 //! Lists, initial events and everything unusual are forwarded one by one.
 
-mod ask;
 mod body;
-mod kept;
+mod event;
+mod request;
 mod stream;
 
 use std::fmt;
@@ -25,15 +25,15 @@ use tracing::error;
 
 use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::protocol::status::NO_CACHE;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, ResourceVersion};
 use crate::serve::resources::Permission;
-use crate::serve::{audit_id, stamped};
-use crate::task::caught;
+use crate::task::catch_panic;
 use crate::upstream::client::Client;
 use crate::watch::WatchRecorder;
-use ask::Key;
-pub(crate) use ask::{TableWatchRequest, candidate};
 pub(crate) use body::TableBody;
+use request::Key;
+pub(crate) use request::{TableWatchRequest, candidate};
 use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper, TableStreamPhase};
 
 /// Each keeps up to a megabyte. What is over is forwarded.
@@ -144,7 +144,7 @@ impl Tables {
         for warning in warnings.iter() {
             own.append(WARNING, warning.clone());
         }
-        Some(stamped(answer, &audit_id(headers)))
+        Some(with_audit_id(answer, &audit_id(headers)))
     }
 
     /// A place in a stream that has everything after a version; starts one if need be and room is left.
@@ -205,7 +205,7 @@ async fn run(
     (stream, shelf): (&Arc<TableStream>, &StreamMap),
     ends: &ByLabel<TaskKind>,
 ) {
-    if let Err(panic) = caught(work).await {
+    if let Err(panic) = catch_panic(work).await {
         error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
         ends.inc(TaskKind::TableWatch);
     }

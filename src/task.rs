@@ -19,7 +19,7 @@ use crate::upstream::backoff::Backoff;
 pub(crate) struct Panic(String);
 
 /// Runs `work` to its end or to its panic. What it owned is dropped in both cases; what it shared must stay usable.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
+pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
     let mut work = pin!(work);
     poll_fn(
         |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
@@ -32,14 +32,14 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic>
 }
 
 /// Runs what has no end. Should it end all the same, that is counted and logged, and it begins anew after a pause.
-pub(crate) async fn kept_running<W: Future>(
+pub(crate) async fn restart_on_end<W: Future>(
     task: TaskKind,
     ends: &ByLabel<TaskKind>,
     begin: impl Fn() -> W,
 ) -> Infallible {
     let mut backoff = Backoff::brisk();
     loop {
-        let ended = caught(begin()).await;
+        let ended = catch_panic(begin()).await;
         ends.inc(task);
         let panic = ended.err().map(|panic| panic.to_string());
         let wait = backoff.next(Instant::now(), crate::resource::random());
@@ -69,8 +69,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_is_passed_on_and_a_panic_becomes_its_message() {
-        assert_eq!(caught(async { 7 }).await.unwrap(), 7);
-        let late = caught(async {
+        assert_eq!(catch_panic(async { 7 }).await.unwrap(), 7);
+        let late = catch_panic(async {
             tokio::task::yield_now().await;
             panic!("number {}", 3)
         });
@@ -90,7 +90,7 @@ mod tests {
                 _ => std::future::pending().await,
             }
         };
-        let running = kept_running(TaskKind::Discovery, &ends, task);
+        let running = restart_on_end(TaskKind::Discovery, &ends, task);
         let third = async {
             while begun.get() < 3 {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,10 +1,10 @@
 //! A client's connection below HTTP, plain or encrypted. Can be taken from one who speaks HTTP on it and given to another:
 //! what has been read too far goes with it.
 
-pub(crate) mod conduct;
-mod gathered;
-mod metered;
+pub(crate) mod abort_limit;
+mod control_frame_meter;
 pub(crate) mod stall;
+mod write_coalescer;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,8 +20,8 @@ use tracing::debug;
 
 use crate::fairness::Permit;
 
-pub(crate) use gathered::{CoalescedConnection, WriteCoalescer};
-pub(crate) use metered::ControlFrameMeter;
+pub(crate) use control_frame_meter::ControlFrameMeter;
+pub(crate) use write_coalescer::{CoalescedConnection, WriteCoalescer};
 
 /// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
 /// kernel's handling of the list. Lives on the stack of each write.
@@ -85,7 +85,7 @@ impl Traffic {
     }
 
     /// From the next write on the client may take nothing for as long as it likes: the other end of a tunnel may pause.
-    pub(crate) fn be_patient(&self) {
+    pub(crate) fn allow_pauses(&self) {
         self.passed().patience_due = true;
     }
 

@@ -1,23 +1,23 @@
 //! What one watcher may see, and in what form: selectors, views shared by all who ask alike, and their hub.
 
 mod bookmark;
-mod cut;
 mod hub;
-mod interest;
-mod log;
+mod object_format;
 mod partial;
-mod rendition;
+mod projection;
 pub mod selector;
+mod selector_index;
+mod shared;
 mod transition;
-mod wake;
+mod waiters;
 pub(crate) mod walk;
 
 pub use bookmark::{BookmarkTemplate, JsonTemplate, Marker, ProtobufTemplate};
-pub use cut::{Projection, ProjectionError};
 pub use hub::{Hub, HubPosition, ServedResource, ViewSubscription};
-pub use interest::TooManyViews;
-pub use log::{Batch, View, filtered};
+pub use object_format::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 pub use partial::Partial;
-pub use rendition::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
+pub use projection::{Projection, ProjectionError};
+pub use selector_index::TooManyViews;
+pub use shared::{Batch, View, filtered};
 pub use transition::seen_as;
-pub use wake::{WaiterList, WatchWaiter};
+pub use waiters::{WaiterList, WatchWaiter};

@@ -1,23 +1,19 @@
-//! The body of a watch: pulled by the socket, fed from the snapshot, the history and the shared view, in this order.
+//! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
-//! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
-//! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
+//! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays nobody; it
+//! reads on, or is told to list again, when the socket takes more.
 
+mod body;
 mod bookmarks;
+mod cursor;
 pub(crate) mod delivery;
-mod follower;
 mod initial;
 mod permission;
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
@@ -26,7 +22,8 @@ use crate::cache::{Sequence, Snapshot};
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::view::{Marker, ServedResource, ViewSubscription, WatchWaiter};
-pub(crate) use follower::{CursorStep, TimerAction, WatchCursor};
+pub use body::WatchBody;
+pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 
 /// What one frame of a stream holds.
 #[derive(Debug)]
@@ -125,144 +122,64 @@ pub struct Timing {
     pub bookmarks: bool,
 }
 
-/// One watch as the body of an answer.
+/// One watch: how far its client has come, and its place among those who wait for the view. The connection chooses how events reach the
+/// client: [`Delivery`](delivery::Delivery) over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
 #[derive(Debug)]
-pub struct WatchBody {
-    follower: WatchCursor,
-    seat: WatchWaiter,
-    timer: Pin<Box<Sleep>>,
-    timer_is_set: bool,
+pub struct Watch {
+    cursor: WatchCursor,
+    waiter: WatchWaiter,
 }
 
-impl WatchBody {
-    /// A stream of what the view of `entry` shows, from `start` on. `entry` was taken before `start` was decided.
+impl Watch {
+    /// A stream of the events that the view of `subscription` shows, from `start` on. `subscription` was taken before `start` was decided.
     #[must_use]
     pub fn new(
         served: ServedResource,
-        entry: ViewSubscription,
+        subscription: ViewSubscription,
         start: Start,
         timing: Timing,
-        tally: Arc<dyn WatchRecorder>,
+        recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
         let ViewSubscription {
             view,
             cursor,
             reached,
-            seat,
-        } = entry;
-        let follower = WatchCursor::new(served, (view, cursor, reached), start, timing, tally);
-        let timer = Box::pin(tokio::time::sleep_until(follower.wake_at()));
+            waiter,
+        } = subscription;
         Self {
-            follower,
-            seat,
-            timer,
-            timer_is_set: false,
+            cursor: WatchCursor::new(served, (view, cursor, reached), start, timing, recorder),
+            waiter,
         }
     }
 
-    /// The same, with the right to be there, and to send initial events.
+    /// The same, with permits for the stream and for its initial events.
     #[must_use]
     pub fn holding(mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) -> Self {
-        self.follower.hold(watch, list);
+        self.cursor.hold_permits(watch, list);
         self
     }
 
     /// The same, ended when the permission is revoked.
     #[must_use]
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
-        self.follower.lease = lease;
+        self.cursor.lease = lease;
         self
     }
 
-    /// Holds what is recorded of it until it is over.
+    /// Keeps the audit trail open until the watch is over.
     pub(crate) fn record(&mut self, trail: AuditTrail) {
-        self.follower.trail = Some(trail);
+        self.cursor.trail = Some(trail);
     }
 
     /// The same with other limits.
     #[cfg(test)]
     pub(crate) fn limited(mut self, limits: &'static FrameLimits) -> Self {
-        self.follower.limits = limits;
+        self.cursor.limits = limits;
         self
     }
 
-    /// Its place, for somebody who brings the events to the client in another way, and a seat in its view.
     pub(crate) fn into_parts(self) -> (WatchCursor, WatchWaiter) {
-        (self.follower, self.seat)
-    }
-
-    /// True after the deadline. Asks the timer, which costs less than the clock, so that a client who is always behind
-    /// is not served for ever.
-    fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
-        if !self.timer_is_set {
-            self.timer_is_set = true;
-            // Only registers it: whether it has gone off is asked below.
-            let _ = self.timer.as_mut().poll(context);
-        }
-        self.timer.is_elapsed() && self.follower.is_overdue(Instant::now())
-    }
-
-    /// Whether what comes next is not there yet, as far as it knows.
-    pub(crate) fn pauses(&self) -> bool {
-        !self.follower.is_initial()
-    }
-
-    /// Sets the timer to what comes next and asks to be woken by it.
-    fn arm_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let wake_at = self.follower.wake_at();
-        if self.timer.deadline() != wake_at {
-            self.timer.as_mut().reset(wake_at);
-        }
-        self.timer.as_mut().poll(context)
-    }
-}
-
-impl Body for WatchBody {
-    type Data = BufList;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
-        let this = self.get_mut();
-        let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
-        // Armed on every poll, so that it is woken wherever it waits.
-        this.follower.arm_lease(context.waker());
-        if this.follower.is_revoked() || this.is_overdue(context) {
-            return Poll::Ready(None);
-        }
-        let mut is_armed = false;
-        loop {
-            match this.follower.next() {
-                CursorStep::Frame(pieces) => return frame(pieces),
-                CursorStep::Over => return Poll::Ready(None),
-                CursorStep::Unfinished => {
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
-                CursorStep::Nothing if !is_armed => {
-                    this.seat.arm(context.waker());
-                    this.follower.arm(context.waker());
-                    is_armed = true;
-                    continue;
-                }
-                CursorStep::Nothing => {}
-            }
-            if this.arm_timer(context).is_pending() {
-                return Poll::Pending;
-            }
-            match this.follower.on_time(Instant::now()) {
-                TimerAction::Ended => return Poll::Ready(None),
-                TimerAction::Bookmark(line) => return frame(line.into()),
-                TimerAction::Nothing => {}
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.follower.end().is_some()
+        (self.cursor, self.waiter)
     }
 }
 

@@ -2,7 +2,7 @@
 //! frames finds; what is kept of them is bounded. The first four bytes are the lengths of the chunks, over and over.
 #![no_main]
 
-use kube_fanout::connection::websocket::{ClientFrames, ControlRequest};
+use kube_fanout::protocol::websocket::{ClientFrames, ControlRequest};
 use libfuzzer_sys::fuzz_target;
 
 const PING_LEN_MAX: usize = 125;

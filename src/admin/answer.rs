@@ -7,7 +7,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TY
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{CheckOutcome, ReadinessCheck, Shown};
+use super::{AdminState, CheckOutcome, ReadinessCheck};
 use crate::build_info;
 use crate::metrics::PAGE_CONTENT_TYPE;
 
@@ -17,7 +17,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Answers one request. Takes no body and reads none.
-pub(super) async fn answer<B>(request: &Request<B>, shown: Shown) -> AdminResponse {
+pub(super) async fn answer<B>(request: &Request<B>, shown: AdminState) -> AdminResponse {
     let path = request.uri().path();
     if !matches!(
         path,
@@ -53,7 +53,7 @@ fn is_verbose(query: Option<&str>) -> bool {
     })
 }
 
-async fn metrics(shown: Shown) -> AdminResponse {
+async fn metrics(shown: AdminState) -> AdminResponse {
     // Thousands of series take milliseconds, which no thread that serves clients has.
     let page = tokio::task::spawn_blocking(move || shown.metrics.page()).await;
     match page {
@@ -79,7 +79,7 @@ fn liveness(path: &str, verbose: bool) -> AdminResponse {
 }
 
 /// One line a check, as the API server writes them; a failure is explained whether asked for or not.
-fn readiness(shown: &Shown, verbose: bool) -> AdminResponse {
+fn readiness(shown: &AdminState, verbose: bool) -> AdminResponse {
     let drain = if shown.drain.is_begun() {
         CheckOutcome::Failed("drain has begun".to_owned())
     } else {

@@ -32,7 +32,7 @@ impl Port {
         let listener = listen(ANY_PORT).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (checks, drain) = (Arc::<Checks>::default(), Drain::new());
-        let shown = Shown {
+        let shown = AdminState {
             metrics: Arc::new(Metrics::new().unwrap()),
             readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use crate::fairness::line::{FairQueue, QueueDecision};
+use crate::fairness::fair_queue::{FairQueue, QueueDecision};
 use crate::fairness::{Peer, Share};
 
 /// Slow lists for each place. They cost memory, and at most what a client's window and the kernel hold of it; hardly any work.

@@ -179,7 +179,7 @@ impl Auth {
     /// Authenticates and authorizes a request on a connection with these certificates; gives back whom it acts as.
     ///
     /// # Errors
-    /// The rejection, in the order in which kube-apiserver checks (protocol.md §0).
+    /// The rejection, in the order in which kube-apiserver checks (docs/PROTOCOL.md §0).
     pub(super) fn admit<B>(
         &self,
         request: &Request<B>,

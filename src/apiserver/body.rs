@@ -1,4 +1,4 @@
-//! A written body: from bytes to an object of the wanted kind, or the words it is refused with (protocol.md §6).
+//! A written body: from bytes to an object of the wanted kind, or the words it is refused with (docs/PROTOCOL.md §6).
 
 use serde_json::{Map, Value};
 

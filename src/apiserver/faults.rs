@@ -144,12 +144,12 @@ pub struct StreamFate {
     /// Break off after so many bytes.
     pub cut_after: Option<u64>,
     /// Put a frame behind the first one.
-    pub inject: Option<Injected>,
+    pub inject: Option<InjectedFrame>,
 }
 
 /// A frame that is no watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Injected {
+pub enum InjectedFrame {
     /// A line that is no JSON.
     Garbage,
     /// An event whose object is a string of so many bytes in all.
@@ -278,8 +278,8 @@ impl RequestFate {
         let stream = &mut self.stream;
         match fault {
             Fault::CutWatch { after_bytes } => put(&mut stream.cut_after, after_bytes),
-            Fault::GarbageFrame => put(&mut stream.inject, Injected::Garbage),
-            Fault::OversizedFrame { len } => put(&mut stream.inject, Injected::Oversized(len)),
+            Fault::GarbageFrame => put(&mut stream.inject, InjectedFrame::Garbage),
+            Fault::OversizedFrame { len } => put(&mut stream.inject, InjectedFrame::Oversized(len)),
             Fault::Refuse {
                 code,
                 retry_after_seconds,
@@ -314,7 +314,7 @@ impl FaultCounts {
     }
 }
 
-/// The words of protocol.md §6 for the statuses that may be ordered.
+/// The words of docs/PROTOCOL.md §6 for the statuses that may be ordered.
 fn refusal(code: u16, retry_after_seconds: u32) -> Status {
     let (reason, message, retry_after_seconds) = match code {
         401 => ("Unauthorized", "Unauthorized", 0),

@@ -32,7 +32,7 @@ pub(super) enum ResultShape {
 
 impl AcceptHeader {
     /// Reads the header. Only JSON is spoken here, and no Tables: elements that ask for anything else are passed over
-    /// (protocol.md §5.1).
+    /// (docs/PROTOCOL.md §5.1).
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter();
         let accept: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
@@ -75,7 +75,7 @@ pub(super) fn accept_header(wish: JsonChoice, shape: ResultShape) -> HeaderValue
     HeaderValue::from_static(text)
 }
 
-/// The refusal of a wish that does not fit what is answered, in the real server's words (protocol.md §5.2).
+/// The refusal of a wish that does not fit what is answered, in the real server's words (docs/PROTOCOL.md §5.2).
 pub(super) fn misfit(wish: JsonChoice, shape: ResultShape, kind: &ServedKind) -> Option<Status> {
     let resource = &kind.resource;
     match (wish, shape, resource.layout) {

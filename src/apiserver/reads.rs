@@ -21,7 +21,7 @@ use crate::view::selector::{FieldSelector, FieldSelectorError};
 use crate::watch::{WatchRecorder, WatchTotals};
 
 /// Parameters that are dropped before a request is looked at: indented answers are not made here, and sharded lists
-/// are behind a gate that is off by default (protocol.md §2.7).
+/// are behind a gate that is off by default (docs/PROTOCOL.md §2.7).
 const DROPPED: [&str; 2] = ["pretty", "shardSelector"];
 
 /// The caches as the reading side knows them. There is nothing upstream of them.
@@ -154,7 +154,7 @@ fn without_dropped(uri: &Uri) -> Option<Uri> {
     format!("{}?{}", uri.path(), kept.join("&")).parse().ok()
 }
 
-/// The refusal of a field selector that names what a kind does not select by (protocol.md §2.6).
+/// The refusal of a field selector that names what a kind does not select by (docs/PROTOCOL.md §2.6).
 pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Status> {
     let gvr = &kind.resource.gvr;
     let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
@@ -182,7 +182,7 @@ fn known_only(label: &str) -> String {
     )
 }
 
-/// The answer to a read of history that is gone (protocol.md §3.5).
+/// The answer to a read of history that is gone (docs/PROTOCOL.md §3.5).
 fn expired(options: &ListOptions) -> Status {
     if options.continue_token.is_empty() {
         return match options.resource_version.as_str() {

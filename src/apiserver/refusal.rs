@@ -1,4 +1,4 @@
-//! The few answers of kind `Status` that the gateway never gives (protocol.md §6). Knows no HTTP types.
+//! The few answers of kind `Status` that the gateway never gives (docs/PROTOCOL.md §6). Knows no HTTP types.
 
 use bytes::Bytes;
 use serde::Serialize;

@@ -10,7 +10,7 @@ use crate::resource::Layout;
 /// Order of a compiled-in kind's outermost keys; what is not named follows, sorted.
 const OBJECT_ORDER: &[&str] = &["kind", "apiVersion", "metadata"];
 
-/// Order of Go's `ObjectMeta` fields (protocol.md §5.5).
+/// Order of Go's `ObjectMeta` fields (docs/PROTOCOL.md §5.5).
 const METADATA_ORDER: &[&str] = &[
     "name",
     "generateName",

@@ -1,4 +1,4 @@
-//! What a method and a path mean (protocol.md §1). Queries are looked at only to tell a list from a watch.
+//! What a method and a path mean (docs/PROTOCOL.md §1). Queries are looked at only to tell a list from a watch.
 
 use http::Method;
 use serde::Deserialize;
@@ -175,7 +175,7 @@ fn resource(
     }
 }
 
-/// A method that a kind does not take; custom resources say so in their own words (protocol.md §1.5).
+/// A method that a kind does not take; custom resources say so in their own words (docs/PROTOCOL.md §1.5).
 fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
     let word = match (method.as_str(), kind.resource.layout) {
         (_, Layout::Typed) => return Status::method_not_allowed(),
@@ -201,7 +201,7 @@ fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
     }
 }
 
-/// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (protocol.md §6.1, 6.2).
+/// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (docs/PROTOCOL.md §6.1, 6.2).
 fn unknown(catalogue: &Catalogue, group: &str) -> RouteError {
     let compiled_in = catalogue
         .discovered()

@@ -26,6 +26,7 @@ use super::reviews::{self, ReviewCounts, ReviewEndpoint, ReviewTotals};
 use super::route::{ResourceVerb, Route, RouteError};
 use super::store::{Entropy, Store};
 use crate::auth::user::User;
+use crate::connection::ClientBody;
 use crate::protocol::indent::Indenter;
 use crate::protocol::request::decoded_path;
 use crate::protocol::status::{Status, StatusForm};
@@ -34,7 +35,7 @@ use crate::serve::{self, Service};
 
 /// The body of any answer; a watch may have a fate.
 pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;
-type ReadBody = serve::AnswerBody<ApiBody>;
+type ReadBody = ClientBody<ApiBody>;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -134,11 +135,11 @@ impl Server {
         let version = request.version();
         let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
             // For whoever runs the server; nobody else reaches it.
-            Ok(Route::Faults) => own(self.fault_order(request, connection.peer).await),
+            Ok(Route::Faults) => own_response(self.fault_order(request, connection.peer).await),
             route => {
                 let form = AcceptHeader::of(request.headers());
                 let answer = self.admitted(route, request, connection, form).await?;
-                in_words_of(form, answer).await
+                in_accepted_form(form, answer).await
             }
         };
         if connection.is_closing() && version < Version::HTTP_2 {
@@ -168,12 +169,12 @@ impl Server {
         }
         let user = match admitted {
             Ok(admitted) => admitted.user,
-            Err(rejection) => return Ok(own(whole_body(rejection.to_response()))),
+            Err(rejection) => return Ok(own_response(whole_body(rejection.to_response()))),
         };
         match route {
             Ok(Route::Review(place)) => self.reviewed(place, &user, request, connection).await,
             Ok(route) => Ok(self.routed(route, request, connection, form).await),
-            Err(why) => Ok(own(no_route(&why))),
+            Err(why) => Ok(own_response(no_route(&why))),
         }
     }
 
@@ -197,11 +198,11 @@ impl Server {
             return Err(ConnectionBreak);
         }
         if let Some(refusal) = &fate.refusal {
-            return Ok(own(refused(refusal)));
+            return Ok(own_response(refused(refusal)));
         }
         let review = place.review;
         let answer = reviews::answer(&self.auth, &self.reviews, user, place, request).await;
-        Ok(own(match fate.nonsense {
+        Ok(own_response(match fate.nonsense {
             Some(nonsense) => nonsense.instead_of(answer, review).await,
             None => answer,
         }))
@@ -218,7 +219,7 @@ impl Server {
             verb, kind_index, ..
         } = route
         else {
-            return own(self.answers().answer(route, request).await);
+            return own_response(self.answers().answer(route, request).await);
         };
         let kind = self.catalogue.kind(kind_index);
         let plural = &kind.resource.gvr.resource;
@@ -230,7 +231,7 @@ impl Server {
             connection.close();
         }
         if let Some(refusal) = &fate.refusal {
-            return own(refused(refusal));
+            return own_response(refused(refusal));
         }
         match verb {
             ResourceVerb::List => {
@@ -251,7 +252,9 @@ impl Server {
             | ResourceVerb::Update
             | ResourceVerb::Patch
             | ResourceVerb::Delete
-            | ResourceVerb::DeleteCollection => own(self.answers().answer(route, request).await),
+            | ResourceVerb::DeleteCollection => {
+                own_response(self.answers().answer(route, request).await)
+            }
         }
     }
 
@@ -268,13 +271,13 @@ impl Server {
             Err(refusal) => return own(refusal),
         };
         as_json(&mut request, wish, shape);
-        let answer = self.service.answer(request).await;
+        let answer = self.service.answer(request).await.map(ClientBody::from);
         // As upstream, nothing is converted before it has been read without fault.
         match misfit(wish, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
             Some(refusal) if shape == ResultShape::List => own(refusal),
             // A stream that has begun can only end.
-            Some(_) => answer.map(|_| serve::AnswerBody::whole(Bytes::new())),
+            Some(_) => answer.map(|_| ClientBody::Whole(None)),
         }
     }
 
@@ -333,8 +336,11 @@ impl Server {
     }
 }
 
-/// Indents a refusal for a client who asks for that, or takes nothing but conversions (protocol.md §5.2).
-async fn in_words_of(form: AcceptHeader, answer: Response<ServerBody>) -> Response<ServerBody> {
+/// Indents a refusal for a client who asks for that, or takes nothing but conversions (docs/PROTOCOL.md §5.2).
+async fn in_accepted_form(
+    form: AcceptHeader,
+    answer: Response<ServerBody>,
+) -> Response<ServerBody> {
     let is_json = answer
         .headers()
         .get(CONTENT_TYPE)
@@ -348,14 +354,14 @@ async fn in_words_of(form: AcceptHeader, answer: Response<ServerBody>) -> Respon
         // It is in memory: nothing can be lost on the way.
         Err(_) => Bytes::new(),
     };
-    let body = Either::Left(serve::AnswerBody::whole(body));
+    let body = Either::Left(serve::AnswerBody::whole(body).into());
     Response::from_parts(head, body)
 }
 
-fn own(response: Response<ApiBody>) -> Response<ServerBody> {
+fn own_response(response: Response<ApiBody>) -> Response<ServerBody> {
     response.map(|body| Either::Left(forwarded(body)))
 }
 
-const fn forwarded(body: ApiBody) -> serve::AnswerBody<ApiBody> {
-    serve::AnswerBody::Forwarded(body, ForwardLifetime::Short)
+const fn forwarded(body: ApiBody) -> ReadBody {
+    ClientBody::Forwarded(body, ForwardLifetime::Short)
 }

@@ -39,7 +39,7 @@ pub struct StoredChange {
     pub key: ObjectKey,
     /// The global revision that this change made.
     pub version: ResourceVersion,
-    /// Compact JSON at that version; of a deletion, the last stored state with the deletion's version (protocol.md §4.6).
+    /// Compact JSON at that version; of a deletion, the last stored state with the deletion's version (docs/PROTOCOL.md §4.6).
     pub object: Bytes,
     /// Compact JSON before the change.
     pub previous: Option<Bytes>,

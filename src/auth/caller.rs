@@ -123,9 +123,9 @@ pub enum CallerRefusal {
     /// Upstream is to answer: it does not let the caller ask what it may do (anonymous callers have no such right by default), or
     /// denies its impersonation and says so best itself. The request is forwarded under the caller's own identity.
     Forward,
-    /// 401: no credential that counts (protocol.md §6.6).
+    /// 401: no credential that counts (docs/PROTOCOL.md §6.6).
     Unauthorized,
-    /// 403 (protocol.md §6.7).
+    /// 403 (docs/PROTOCOL.md §6.7).
     Forbidden {
         /// The user who may not.
         user: Arc<User>,
@@ -139,7 +139,7 @@ pub enum CallerRefusal {
         /// In the API server's words.
         message: String,
     },
-    /// 500, plain text: the authorizer cannot decide, or headers make no sense (protocol.md §6.8).
+    /// 500, plain text: the authorizer cannot decide, or headers make no sense (docs/PROTOCOL.md §6.8).
     Failed {
         /// Without the URI, which the answer names before it.
         message: String,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::bearer;
 use super::caller::BearerToken;
 use super::digest::{CredentialHasher, Digest, RandomnessError};
-use super::places::{PendingPermit, ReviewPermits};
+use super::review_permits::{PendingPermit, ReviewPermits};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;

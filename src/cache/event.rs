@@ -84,7 +84,7 @@ impl Event {
     /// The event's frame for a watcher to whom it is of `kind`. Made once, then shared.
     ///
     /// An object that leaves a selector is `Deleted` to its watchers while the event itself is not: they
-    /// get the previous state with the event's version (protocol.md §4.6).
+    /// get the previous state with the event's version (docs/PROTOCOL.md §4.6).
     #[must_use]
     pub fn frame(&self, kind: EventKind) -> Bytes {
         let (cell, left) = match kind {

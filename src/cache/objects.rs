@@ -5,17 +5,17 @@
 //! blocks are kept with.
 
 mod chunk;
-mod rising;
+mod sorted_builder;
 
 use std::sync::Arc;
 
 pub use chunk::{BlockFormat, Chunk, DeflateBlock, LengthForm};
-pub use rising::SortedBuilder;
+pub use sorted_builder::SortedBuilder;
 
 use self::chunk::{ChunkCapacity, OBJECT_COUNT_MAX};
 use crate::resource::{KeyRef, Object};
 
-/// Objects by key, in list order (protocol.md §3.8).
+/// Objects by key, in list order (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Debug, Default)]
 pub struct ObjectMap {
     chunks: Vec<Arc<Chunk>>,

@@ -85,7 +85,7 @@ impl Snapshot {
     }
 }
 
-/// The oldest version that a watch can resume from: every event after it is in the ring (protocol.md §4.2).
+/// The oldest version that a watch can resume from: every event after it is in the ring (docs/PROTOCOL.md §4.2).
 #[must_use]
 pub fn floor(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
     known_since(snapshot, history).max(snapshot.forgotten)

@@ -137,7 +137,7 @@ impl CacheWriter {
     }
 
     /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
-    /// the difference published in version order, so that open watches go on (design.md §6). [`CacheWriter::dispatch`] has to follow.
+    /// the difference published in version order, so that open watches go on (decision 5). [`CacheWriter::dispatch`] has to follow.
     ///
     /// # Errors
     /// [`VersionWentBack`] when the list is older than the cache, or than a version that was proven, or when it tells another story of

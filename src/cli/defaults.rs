@@ -50,7 +50,7 @@ pub const PASSTHROUGH_RESOURCES: &str = "secrets,*.oauth.openshift.io,tokens.man
     clusterregistrationtokens.management.cattle.io,tokens.ext.cattle.io,\
     *.metrics.k8s.io,*.custom.metrics.k8s.io,*.external.metrics.k8s.io";
 
-/// The API server's own upper bound of a watch cache's history (protocol.md §8, "history window").
+/// The API server's own upper bound of a watch cache's history (docs/PROTOCOL.md §10, "history window").
 pub const RING_EVENTS_MAX: usize = 102_400;
 /// Holds the API server's 75 s of history at about 1,000 events a second of 3 KiB; a ring is paid for only as it fills.
 pub const RING_BYTES_MAX: ByteLen = ByteLen(256 << 20);

@@ -4,7 +4,6 @@ mod accept_errors;
 mod head_timer;
 mod socket;
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -14,9 +13,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
-use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,24 +22,24 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error};
 
-use super::handover::{HijackSlot, Hijacked};
-use super::head::chunked_ok;
+use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, PrefacedStream, speaks_http2};
+use super::service::{AcceptDecision, HyperService};
 use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
-use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::{ConnectionFailure, LimitLabel, ListenerMetrics, PermitKind, TaskKind};
-use crate::serve::resources::{ForwardLifetime, Resources};
-use crate::serve::{AnswerBody, Service, audit_id, stamped};
+use crate::fairness::{Peer, Permit, Permits};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
+use crate::serve::Service;
+use crate::serve::resources::Resources;
 use crate::shutdown::Drain;
-use crate::transport::conduct::{AbortAction, AbortLimit, failure};
-use crate::transport::stall::{self, SplitLastByte, SplitMode, StallExecutor};
+use crate::transport::abort_limit::{AbortAction, AbortLimit, failure};
+use crate::transport::stall::{self, StallExecutor};
 use crate::transport::{
     CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
 };
-use crate::watch::WatchBody;
+use crate::watch::Watch;
 use crate::watch::delivery::Delivery;
 use accept_errors::AcceptErrors;
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
@@ -98,7 +94,7 @@ pub async fn run<R: Resources>(
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(ended) = connections.join_next() => {
-                note_panic(ended, metrics);
+                record_panic(ended, metrics);
                 continue;
             }
             () = &mut begun => break,
@@ -152,7 +148,7 @@ pub async fn run<R: Resources>(
 }
 
 /// Counts a connection whose task panicked; the client finds it closed.
-fn note_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
+fn record_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
     let Some(panic) = ended.err().filter(JoinError::is_panic) else {
         return;
     };
@@ -166,7 +162,7 @@ fn note_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
 async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&ListenerMetrics>) {
     let all = async {
         while let Some(ended) = connections.join_next().await {
-            note_panic(ended, metrics);
+            record_panic(ended, metrics);
         }
     };
     tokio::select! {
@@ -196,14 +192,6 @@ impl Drop for ConnectionGauge<'_> {
     fn drop(&mut self) {
         self.0.connections.dec();
     }
-}
-
-/// What a connection is accepted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AcceptDecision {
-    Served,
-    /// To be told that there are too many.
-    Refused(Shortage),
 }
 
 struct ClientConnection<R> {
@@ -272,7 +260,7 @@ impl<R: Resources> ClientConnection<R> {
             let Some((back, head, watch)) = outcome else {
                 return Ok(());
             };
-            match self.delivery.deliver(back, head, watch).await {
+            match self.delivery.deliver(back, head, *watch).await {
                 Some(back) if !self.drain.is_begun() => transport = back,
                 Some(back) => {
                     Box::pin(back.close()).await;
@@ -288,7 +276,7 @@ impl<R: Resources> ClientConnection<R> {
         &self,
         transport: Transport,
         conduct: &AbortLimit,
-    ) -> Result<Option<(Transport, Bytes, Box<WatchBody>)>, ConnectionFailure> {
+    ) -> Result<Option<(Transport, Bytes, Box<Watch>)>, ConnectionFailure> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
@@ -296,18 +284,18 @@ impl<R: Resources> ClientConnection<R> {
             .header_read_timeout(None)
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_LEN);
-        let (handover, traffic) = (HijackSlot::default(), transport.traffic());
+        let (hijack, traffic) = (HijackSlot::default(), transport.traffic());
         let mut head_timer = HeadTimer::new(conduct.clone(), traffic.clone());
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
-                self.answering(conduct, Some((handover.clone(), traffic.clone()))),
+                self.answering(conduct, Some((hijack.clone(), traffic.clone()))),
             )
             .with_upgrades();
         let ended = {
             let shut_down = http1::UpgradeableConnection::graceful_shutdown;
             let left = |context: &mut Context<'_>| {
-                if handover.has_watch() && !traffic.is_flush_due() {
+                if hijack.has_watch() && !traffic.is_flush_due() {
                     return Poll::Ready(Ok(HttpEnd::Left));
                 }
                 head_timer.poll(context).map(|overdue| match overdue {
@@ -321,7 +309,7 @@ impl<R: Resources> ClientConnection<R> {
                     }
                 })
             };
-            to_the_end(
+            drive_connection(
                 Pin::new(&mut connection),
                 shut_down,
                 left,
@@ -330,7 +318,7 @@ impl<R: Resources> ClientConnection<R> {
             )
             .await
         };
-        match (ended, handover.take()) {
+        match (ended, hijack.take()) {
             (Ok(HttpEnd::Left), Some(Hijacked::Watch { head, watch })) => {
                 Ok(connection.into_parts().map(|parts| {
                     let mut transport = parts.io.into_inner();
@@ -371,7 +359,7 @@ impl<R: Resources> ClientConnection<R> {
             |turns: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
                 turns.get_mut().connection().graceful_shutdown();
             };
-        to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await?;
+        drive_connection(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await?;
         linger(gathered).await;
         Ok(())
     }
@@ -386,15 +374,15 @@ impl<R: Resources> ClientConnection<R> {
         conduct: &AbortLimit,
         http1: Option<(HijackSlot, Traffic)>,
     ) -> HyperService<R> {
-        let (handover, traffic) = http1.unzip();
+        let (hijack, traffic) = http1.unzip();
         let peer = match self.service.admission() {
             Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
             Some(_) | None => self.peer.into(),
         };
         HyperService {
             service: self.service.clone(),
-            conduct: conduct.clone(),
-            handover,
+            abort_limit: conduct.clone(),
+            hijack,
             traffic,
             peer,
             address: ConnectionAddress(self.peer),
@@ -431,92 +419,6 @@ fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
     builder
 }
 
-/// Hyper's view of the service. Its futures are boxed: they are large, and live as long as a forwarded request.
-struct HyperService<R> {
-    service: Service<R>,
-    conduct: AbortLimit,
-    /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
-    handover: Option<HijackSlot>,
-    /// Of a connection that can become a tunnel.
-    traffic: Option<Traffic>,
-    address: ConnectionAddress,
-    peer: Peer,
-    identity: PeerIdentity,
-    standing: AcceptDecision,
-}
-
-type ListenerResponse<R> = Response<SplitLastByte<AnswerBody<<R as Resources>::Forwarded>>>;
-
-impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R> {
-    type Response = ListenerResponse<R>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<R>, Infallible>> + Send>>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let AcceptDecision::Refused(shortage) = self.standing {
-            let answer = self.refused(&request, shortage);
-            return Box::pin(std::future::ready(Ok(answer)));
-        }
-        request.extensions_mut().insert(self.peer);
-        request.extensions_mut().insert(self.identity.clone());
-        request.extensions_mut().insert(self.address);
-        if let Some(handover) = &self.handover {
-            request.extensions_mut().insert(handover.clone());
-        }
-        let handover = self.handover.clone().filter(|_| can_be_left(&request));
-        let (service, begun) = (self.service.clone(), self.conduct.begin());
-        let (reach, traffic) = (SplitMode::of(request.version()), self.traffic.clone());
-        Box::pin(async move {
-            let answer = service.answer(request).await;
-            let in_flight = begun.answered();
-            if let (Some(traffic), AnswerBody::Forwarded(_, lasting)) = (traffic, answer.body())
-                && (*lasting == ForwardLifetime::Long
-                    || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
-            {
-                traffic.be_patient();
-            }
-            match (handover, answer.into_parts()) {
-                (Some(handover), (parts, AnswerBody::Watch(watch))) => {
-                    let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
-                    handover.put(Hijacked::Watch { head, watch });
-                    // Who runs the connection takes it from here.
-                    std::future::pending().await
-                }
-                (_, (parts, body)) => {
-                    let body = SplitLastByte::new(body, reach).counted(in_flight);
-                    Ok(Response::from_parts(parts, body))
-                }
-            }
-        })
-    }
-}
-
-impl<R: Resources> HyperService<R> {
-    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<R> {
-        let (why, place) = (LimitLabel::Connections, PermitKind::Connections);
-        let mut answer = match self.service.admission() {
-            Some(admission) => admission.refuse_place(why, place, shortage).to_response(),
-            None => Response::default(),
-        };
-        // HTTP/2 has no such header; its connection ends when its time is over.
-        if request.version() < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            answer.headers_mut().insert(CONNECTION, close);
-        }
-        let answer = stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()));
-        // It is short.
-        answer.map(|body| SplitLastByte::new(body, SplitMode::AsItComes))
-    }
-}
-
-/// Whether the answer to a request may be written by somebody else than hyper, and be followed by other answers.
-fn can_be_left(request: &Request<Incoming>) -> bool {
-    let connection = request.headers().get_all(CONNECTION).iter();
-    let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let closes = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
-    request.version() == Version::HTTP_11 && request.body().is_end_stream() && !closes
-}
-
 /// How HTTP on a connection ended, if well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HttpEnd {
@@ -530,7 +432,7 @@ type HttpResult = Result<HttpEnd, ConnectionFailure>;
 
 /// Runs a connection to its end, or until it is `left`; once the drain begins, or the client has given up too much, it takes
 /// no more requests.
-async fn to_the_end<C>(
+async fn drive_connection<C>(
     mut connection: Pin<&mut C>,
     shut_down: fn(Pin<&mut C>),
     mut left: impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
@@ -541,14 +443,14 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     let was_sent_away = tokio::select! {
-        ended = until_left(connection.as_mut(), &mut left) => return ended,
+        ended = drive_until_hijacked(connection.as_mut(), &mut left) => return ended,
         () = drain.begun() => false,
-        () = conduct.reaches(AbortAction::SendAway) => true,
+        () = conduct.reaches(AbortAction::GoAway) => true,
     };
     shut_down(connection.as_mut());
     // Whoever does not answer the ping of a GOAWAY may still begin requests: so it is cut in the end.
     let ended = tokio::select! {
-        ended = until_left(connection, &mut left) => ended,
+        ended = drive_until_hijacked(connection, &mut left) => ended,
         () = conduct.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
     };
     if was_sent_away {
@@ -558,7 +460,7 @@ where
 }
 
 /// Safe to cancel: the connection stays as it is.
-async fn until_left<C>(
+async fn drive_until_hijacked<C>(
     mut connection: Pin<&mut C>,
     left: &mut impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
 ) -> HttpResult
@@ -566,16 +468,16 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     poll_fn(|context| {
-        stall::forget();
+        stall::clear_signal();
         match connection.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| HttpEnd::Closed)),
+            Poll::Ready(ended) => Poll::Ready(classify_end(ended).map(|()| HttpEnd::Closed)),
             Poll::Pending => left(context),
         }
     })
     .await
 }
 
-fn judged(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
+fn classify_end(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
     let Err(error) = ended else {
         return Ok(());
     };

@@ -24,7 +24,7 @@ pub struct FrameTooLong {
 /// Collects chunks of a watch response and lends out whole frames.
 ///
 /// In JSON a frame ends with a newline and has none inside; in protobuf it is a length of four bytes, big end first, and as many
-/// bytes (protocol.md §4.11). Chunk boundaries mean nothing. Whoever keeps a frame copies it: what lives long must not pin a read
+/// bytes (docs/PROTOCOL.md §4.11). Chunk boundaries mean nothing. Whoever keeps a frame copies it: what lives long must not pin a read
 /// buffer that many frames share.
 ///
 /// The caller takes all frames after each push; the buffer then holds at most one unfinished frame, so its size is bounded by

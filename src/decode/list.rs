@@ -148,7 +148,7 @@ impl ItemFraming {
 }
 
 /// A list item as a watch event would carry it: of compiled-in kinds with `kind` and `apiVersion` put first, which
-/// list items leave out (protocol.md §3.8). An item that begins with either is copied as it is. Newlines, which JSON
+/// list items leave out (docs/PROTOCOL.md §3.8). An item that begins with either is copied as it is. Newlines, which JSON
 /// allows only between tokens, are left out, because a frame ends at a newline.
 #[must_use]
 pub fn watch_form(item: &[u8], kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {

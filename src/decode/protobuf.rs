@@ -1,4 +1,4 @@
-//! Kubernetes' protobuf: watch frames, objects, lists and statuses (protocol.md §4.11, §5.8). Knows the few fields
+//! Kubernetes' protobuf: watch frames, objects, lists and statuses (docs/PROTOCOL.md §4.11, §5.8). Knows the few fields
 //! that the gateway reads, by number; steps over all others.
 //!
 //! Of a scalar that stands twice the last one counts. Messages that stand twice, which the API server never writes, are

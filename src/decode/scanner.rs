@@ -7,7 +7,7 @@ use super::json::{Json, JsonText, ScanError, span};
 /// The annotation that closes a streamed list (KEP-3157); its value must be exactly `true`.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// A version-only event (protocol.md §4.7).
+/// A version-only event (docs/PROTOCOL.md §4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// Everything up to here has been delivered.

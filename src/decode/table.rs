@@ -1,4 +1,4 @@
-//! Events of a watch whose objects are Tables (protocol.md §5.4). Reads no rows.
+//! Events of a watch whose objects are Tables (docs/PROTOCOL.md §5.4). Reads no rows.
 
 use crate::resource::{ByteSpan, ResourceVersion};
 

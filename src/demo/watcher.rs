@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use super::expected_events::StreamDigest;
 use super::latency::Latencies;
-use super::ledger::StreamDigest;
 use super::stream::{ChunkDecoder, Finders, StreamError, StreamLine};
 use crate::resource::{EventKind, ResourceVersion};
 

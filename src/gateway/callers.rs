@@ -22,7 +22,7 @@ use crate::config::{AuthMode, AuthSettings};
 use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::ProxyHeaders;
-use crate::task::kept_running;
+use crate::task::restart_on_end;
 use crate::upstream::client::{Client, ForwardIdentity};
 
 /// Callers cannot be told apart as the settings ask.
@@ -54,11 +54,11 @@ impl Callers {
         reloads.follow_authorities(tasks, guard.authenticator(), &settings);
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(TaskKind::Guard, &ends, || guard.run()).await;
+            restart_on_end(TaskKind::Guard, &ends, || guard.run()).await;
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(TaskKind::Roles, &ends, || roles.run()).await;
+            restart_on_end(TaskKind::Roles, &ends, || roles.run()).await;
         });
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::cache::Snapshot;
 use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, random};
-use crate::serve::wait_until;
+use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
 use crate::view::ServedResource;
 
@@ -158,7 +158,7 @@ async fn check<F: Fetch>(
     };
     // The stream tells of a deletion before it passes the version of a list that lacks the object.
     let is_lacking = all.is_complete && lacks(&all, held);
-    if !is_lacking || !wait_until(served, all.version, STREAM_WAIT).await {
+    if !is_lacking || !wait_until_fresh(served, all.version, STREAM_WAIT).await {
         return None;
     }
     let after = served.cache.snapshot()?;

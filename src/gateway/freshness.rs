@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::resource::ResourceVersion;
 use crate::serve::resources::Latest;
-use crate::serve::wait_until;
+use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{CENSUS_MAX, Fetch, ObjectVersions, census, newest_version};
 use crate::view::ServedResource;
 
 /// A busy resource's stream passes the version in a few milliseconds; after this it counts as quiet.
 const STREAM_WAIT: Duration = Duration::from_millis(60);
-/// An answer takes at most so long, everything included: as long as kube-apiserver would wait (protocol.md §10).
+/// An answer takes at most so long, everything included: as long as kube-apiserver would wait (docs/PROTOCOL.md §10).
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 /// A resource's objects are compared at most at this rate: large resources seldom, small ones almost at will.
 const COMPARED_PER_SECOND: u32 = 10_000;
@@ -148,7 +148,7 @@ impl Inquiry {
         if version < before {
             return Latest::Unknown;
         }
-        if wait_until(served, version, STREAM_WAIT).await {
+        if wait_until_fresh(served, version, STREAM_WAIT).await {
             return Latest::At(version);
         }
         if let Some(latest) = self.proven_before(served, version) {
@@ -158,7 +158,7 @@ impl Inquiry {
         let Some(delay) = self.delay_of_comparison(until) else {
             return Latest::Unknown;
         };
-        if wait_until(served, version, delay).await {
+        if wait_until_fresh(served, version, delay).await {
             return Latest::At(version);
         }
         self.compare(fetch, served).await
@@ -203,7 +203,7 @@ impl Inquiry {
                 });
                 return Latest::Proven(snapshot, census.version);
             }
-            if !wait_until(served, next, ANSWER_WAIT).await {
+            if !wait_until_fresh(served, next, ANSWER_WAIT).await {
                 return Latest::Unknown;
             }
         }

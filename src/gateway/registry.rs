@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use super::forwarded::{ForwardedBody, ForwardedSource, ends, lasting};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
+use super::recorders::{DrainFlag, ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
-use super::tally::{DrainFlag, ResourceRecorder, StreamRecorder};
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
 use crate::audit::AuditTrail;
@@ -29,12 +29,13 @@ use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
 use crate::protocol::request::Verb;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
     Availability, FillWait, ForwardLifetime, ForwardPermit, Latest, ListRecorder, Permission,
     RequestOutcome, Resources,
 };
-use crate::serve::{audit_id, response_status, stamped};
+use crate::serve::response_status;
 use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
@@ -351,7 +352,7 @@ impl Registry {
                 }
                 let answer = refused.to_response().map(PassthroughBody::from);
                 let answer = answer.map(Either::Left);
-                return Some(stamped(answer, &audit_id(request.headers())));
+                return Some(with_audit_id(answer, &audit_id(request.headers())));
             }
         };
         let tally = || self.tally(&CacheKey::json(&gvr));
@@ -403,7 +404,7 @@ fn peer_of<B>(request: &Request<B>) -> Peer {
     peer.unwrap_or(Peer::UNKNOWN)
 }
 
-/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (protocol.md §0.1, H8).
+/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
 fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use crate::auth::authenticator::Authenticator;
 use crate::config::AuthSettings;
 use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, TaskKind};
-use crate::reload::{FileFault, FileHashes, FileSource, Folders, Watch, WatchedFiles};
-use crate::task::kept_running;
+use crate::reload::{FileFault, FileHashes, FileSource, FileWatch, Folders, WatchedFiles};
+use crate::task::restart_on_end;
 use crate::tls::ServerIdentity;
 use crate::upstream::client::Client;
 
@@ -39,14 +39,14 @@ impl Reloads {
         source: S,
         applied: Option<FileHashes>,
     ) {
-        let watch = Watch::new(kind, source, &self.folders, &self.metrics);
+        let watch = FileWatch::new(kind, source, &self.folders, &self.metrics);
         let watch = match applied {
             Some(applied) => watch.with_applied(applied),
             None => watch,
         };
         let ends = self.ends.clone();
         tasks.spawn(async move {
-            kept_running(TaskKind::FileReload, &ends, || watch.run()).await;
+            restart_on_end(TaskKind::FileReload, &ends, || watch.run()).await;
         });
     }
 

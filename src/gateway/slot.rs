@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::freshness::ResourceFreshness;
-use super::tally::{ResourceRecorder, StreamRecorder};
+use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
 use crate::fairness::{Peer, Permit, Permits};
@@ -254,7 +254,7 @@ impl Slot {
     }
 
     /// When to come again, as kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30
-    /// (protocol.md §6.9).
+    /// (docs/PROTOCOL.md §6.9).
     pub(super) fn retry_after_seconds(&self) -> u32 {
         let age = self.started_at.elapsed();
         let seconds = (0.06 * age.as_secs_f64()).exp().clamp(1.0, 30.0);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Cached, Notification};
 
-mod filtered;
+mod event_filter;
 
-pub use filtered::FilteringHandler;
+pub use event_filter::EventFilter;
 
 /// Notifications that may wait for one handler before its [`Overflow`] applies. client-go begins with a buffer of this
 /// size and lets it grow.

@@ -8,19 +8,19 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
-use crew::HandlerPool;
+use handler_pool::HandlerPool;
 use listener::ListenerContext;
 use resync::Resync;
 
-mod after_unlock;
-mod crew;
+mod deferred_work;
+mod handler_pool;
 mod listener;
 mod queue;
 mod registration;
 mod resync;
-mod roster;
+mod scheduler;
 
-pub(super) use after_unlock::DeferredWork;
+pub(super) use deferred_work::DeferredWork;
 pub(super) use listener::Listener;
 pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
 pub use queue::InitialState;

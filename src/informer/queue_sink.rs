@@ -12,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Cached;
 use super::delta_fifo::{DeltaFifo, QueueError};
 use super::failure::{FailedStep, TransformError, WatchFailure};
-use super::journal::FailureRecorder;
+use super::failure_recorder::FailureRecorder;
 use super::key::KeyError;
 use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};

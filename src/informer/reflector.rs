@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::counts::InformerCounters;
 use super::failure::OnFailure;
-use super::journal::{FailureRecorder, log_failures};
+use super::failure_recorder::{FailureRecorder, log_failures};
 use super::queue_sink::{ObjectPipeline, QueueSink, Transform};
 use super::{Cached, DeltaFifo, ListWatch};
 use crate::resource::FieldTable;

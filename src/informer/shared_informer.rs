@@ -1,8 +1,8 @@
 //! A local copy of a collection that follows the server, and everybody who hears of its changes.
 
 mod changes;
+mod dispatcher;
 mod lifecycle;
-mod telling;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use self::dispatcher::Dispatcher;
 use self::lifecycle::Lifecycle;
-use self::telling::Dispatcher;
-use super::journal::{FailureRecorder, log_failures};
+use super::failure_recorder::{FailureRecorder, log_failures};
 use super::{
     Cached, DeltaFifo, EventHandler, HandlerOptions, HandlerPanic, IndexError, Indexer,
     InformerCounts, KeyFn, ListWatch, Lister, OnFailure, PanicHook, Processor, Reflector,

@@ -9,7 +9,7 @@ use crate::upstream::client::BodySendGuard;
 
 /// Held by whatever the request waits for: the exchange, then the body or the tunnel.
 #[derive(Debug)]
-pub(super) struct Active {
+pub(super) struct ActiveRequest {
     metrics: Arc<PassthroughMetrics>,
     /// Its client's places among forwarded requests, once it has them.
     _places: Option<LanePermit>,
@@ -19,7 +19,7 @@ pub(super) struct Active {
     _interest: Option<BodySendGuard>,
 }
 
-impl Active {
+impl ActiveRequest {
     pub(super) fn begin(metrics: &Arc<PassthroughMetrics>, permit: Option<Arc<Permit>>) -> Self {
         metrics.requests.inc();
         metrics.requests_active.inc();
@@ -48,7 +48,7 @@ impl Active {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.metrics.requests_active.dec();
     }

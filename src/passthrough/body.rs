@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::active::Active;
-use super::ends::ForwardDeadlines;
+use super::active::ActiveRequest;
+use super::boundary::Boundary;
+use super::deadlines::ForwardDeadlines;
 use super::guarded::{AbortPolicy, GuardedBody};
-use super::orderly::Boundary;
 use crate::metrics::PassthroughError;
 use crate::upstream::client::ResponseBody;
 
@@ -41,7 +41,7 @@ impl PassthroughBody {
         Self(BodyKind::Own(Bytes::new()))
     }
 
-    pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
+    pub(super) const fn upstream(body: ResponseBody, active: ActiveRequest) -> Self {
         Self(BodyKind::Upstream(UpstreamBody {
             body,
             active,
@@ -99,7 +99,7 @@ enum BodyKind {
 #[derive(Debug)]
 struct UpstreamBody {
     body: ResponseBody,
-    active: Active,
+    active: ActiveRequest,
     /// Of an answer that ends soon.
     silence: Option<SilenceTimer>,
 }

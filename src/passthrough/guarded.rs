@@ -13,8 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::body::BodyError;
-use super::ends::ForwardDeadlines;
-use super::orderly::Boundary;
+use super::boundary::Boundary;
+use super::deadlines::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 
 /// A body `B` and its guardian. The guardian ends with it.

@@ -11,7 +11,7 @@ use super::refusal::ForwardRefusal;
 use crate::auth::impersonation;
 use crate::auth::user::User;
 
-/// Sent by clients to tie their request to the server's audit log; echoed by the server (protocol.md §3.11).
+/// Sent by clients to tie their request to the server's audit log; echoed by the server (docs/PROTOCOL.md §3.11).
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A wish to turn the connection into something else, or the server's consent.

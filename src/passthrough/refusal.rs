@@ -1,4 +1,4 @@
-//! Answers of the pass-through's own, as Kubernetes `Status` (protocol.md §6).
+//! Answers of the pass-through's own, as Kubernetes `Status` (docs/PROTOCOL.md §6).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};

@@ -11,8 +11,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::task::JoinSet;
 
-use super::active::Active;
-use super::ends::ForwardDeadlines;
+use super::active::ActiveRequest;
+use super::deadlines::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
@@ -41,7 +41,7 @@ impl Tunnels {
     /// user, and dead peers are found by TCP keep-alive. What may not last longer is closed, both ways at once.
     pub(super) fn open(
         &self,
-        active: Active,
+        active: ActiveRequest,
         sides: (OnUpgrade, OnUpgrade),
         mut ends: ForwardDeadlines,
     ) {

@@ -11,7 +11,7 @@ mod syntax;
 
 const LAYOUT: &str = "meta.k8s.io/v1";
 
-/// Where a paged list goes on (protocol.md §3.4).
+/// Where a paged list goes on (docs/PROTOCOL.md §3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
     /// At which version.

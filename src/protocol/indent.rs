@@ -1,4 +1,4 @@
-//! Indents JSON as Go's `json.Indent` does it with two spaces: what clients get who ask for `pretty` (protocol.md §5.6). Pure.
+//! Indents JSON as Go's `json.Indent` does it with two spaces: what clients get who ask for `pretty` (docs/PROTOCOL.md §5.6). Pure.
 
 use bytes::Bytes;
 use memchr::memchr2;

@@ -79,7 +79,7 @@ pub enum RequestFault {
 impl CacheRead {
     /// Takes a request through the server's checks in the server's order, so that of several faults the same one is
     /// told: label grammar, field grammar, option combinations, field labels, name conflict, continue token and
-    /// resource version (protocol.md §0, rows 11–14). The media type is negotiated before this.
+    /// resource version (docs/PROTOCOL.md §0, checks 11–14). The media type is negotiated before this.
     ///
     /// # Errors
     /// See [`ReadRefusal`].
@@ -160,7 +160,7 @@ pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     path.spelling == Spelling::Clean && path.subresource.is_none() && scope_ok && name_ok
 }
 
-/// A name in the path, which only the `/watch/` prefix allows here, selects that one object (protocol.md §1.2).
+/// A name in the path, which only the `/watch/` prefix allows here, selects that one object (docs/PROTOCOL.md §1.2).
 fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector, Status> {
     match &path.name {
         None => Ok(fields),
@@ -192,7 +192,7 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether upstream would look up one key instead of scanning a range (protocol.md §3.1).
+/// Whether upstream would look up one key instead of scanning a range (docs/PROTOCOL.md §3.1).
 fn is_single(selector: &Selector, kind: &ResourceKind) -> bool {
     selector.fields.pinned_name().is_some() && (!kind.namespaced || selector.namespace.is_some())
 }

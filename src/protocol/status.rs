@@ -19,10 +19,10 @@ pub use json::go_json;
 pub use plain::PlainText;
 pub use rows::ForbiddenAccess;
 
-/// The value of `Cache-Control` on every answer that passed authentication's outer filter (protocol.md §3.11).
+/// The value of `Cache-Control` on every answer that passed authentication's outer filter (docs/PROTOCOL.md §3.11).
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// A failure as a Kubernetes `v1` Status (protocol.md §6). Built by the constructors, one per row of the tables there.
+/// A failure as a Kubernetes `v1` Status (docs/PROTOCOL.md §6). Built by the constructors, one per row of the tables there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
@@ -83,13 +83,13 @@ impl Status {
         json.into()
     }
 
-    /// JSON indented by two spaces without a final newline, for clients that get pretty answers (protocol.md §5.6).
+    /// JSON indented by two spaces without a final newline, for clients that get pretty answers (docs/PROTOCOL.md §5.6).
     #[must_use]
     pub fn to_pretty_json(&self) -> Bytes {
         Indenter::default().piece(&go_json(&self.wire()))
     }
 
-    /// The frame of a watch stream that ends it with this failure (protocol.md §4.3).
+    /// The frame of a watch stream that ends it with this failure (docs/PROTOCOL.md §4.3).
     #[must_use]
     pub fn error_event(&self, encoding: Encoding) -> Bytes {
         match encoding {
@@ -128,7 +128,7 @@ impl Status {
         response
     }
 
-    /// The HTTP answer with compact JSON and the headers of protocol.md §3.11, but for `Audit-Id` and `Date`.
+    /// The HTTP answer with compact JSON and the headers of docs/PROTOCOL.md §3.11, but for `Audit-Id` and `Date`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.to_json());

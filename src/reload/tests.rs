@@ -56,7 +56,7 @@ impl Stage {
             read: sender,
             due,
         };
-        let watch = Watch::new(FileKind::AuditPolicy, source, folders, &metrics);
+        let watch = FileWatch::new(FileKind::AuditPolicy, source, folders, &metrics);
         let mut running = JoinSet::new();
         running.spawn(async move { watch.run().await });
         Self {
@@ -209,7 +209,7 @@ async fn what_was_in_force_before_the_watch_is_not_read_twice() {
         read: sender,
         due: None,
     };
-    let watch = Watch::new(FileKind::AuditPolicy, source, &Folders::silent(), &metrics);
+    let watch = FileWatch::new(FileKind::AuditPolicy, source, &Folders::silent(), &metrics);
     let watch = watch.with_applied(applied);
     let mut running = JoinSet::new();
     running.spawn(async move { watch.run().await });

@@ -91,7 +91,7 @@ const RESOURCE_SLICE: &[SelectableField] = &[
 ];
 
 impl FieldTable {
-    /// The table of a resource (protocol.md §2.6). Resources not named there have none; what is asked
+    /// The table of a resource (docs/PROTOCOL.md §2.6). Resources not named there have none; what is asked
     /// for beyond the table is for upstream to answer.
     #[must_use]
     pub fn of(gvr: &Gvr) -> Self {

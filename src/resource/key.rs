@@ -102,7 +102,7 @@ impl fmt::Display for CacheKey {
 
 /// An object's place in its resource: `namespace/name`, or `name` when cluster-scoped.
 ///
-/// Ordered bytewise by the joined string, which is the order of lists (protocol.md §3.8, H14).
+/// Ordered bytewise by the joined string, which is the order of lists (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey(Arc<str>);
 

@@ -15,7 +15,7 @@ use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 /// One object at one version, immutable. Clones share it.
 ///
 /// Its bytes are kept inside the frame of a watch event, as upstream sent it: a line `{"type":"…","object":{…}}` in
-/// JSON, a message after its length in protobuf (protocol.md §4.11). The frame serves watchers, the slices of it serve
+/// JSON, a message after its length in protobuf (docs/PROTOCOL.md §4.11). The frame serves watchers, the slices of it serve
 /// lists, and nothing is stored twice. All of an object is one allocation (decision 14).
 #[derive(Clone)]
 pub struct Object(PackedBytes);
@@ -273,7 +273,7 @@ impl Object {
     }
 
     /// A frame of type `DELETED` with the object as it is but for the resource version, as watchers get
-    /// it whose selector the object left, or that see it deleted (protocol.md §4.6).
+    /// it whose selector the object left, or that see it deleted (docs/PROTOCOL.md §4.6).
     #[must_use]
     pub fn deleted_frame(&self, version: ResourceVersion) -> Bytes {
         self.respliced(version).0

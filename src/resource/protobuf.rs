@@ -1,6 +1,6 @@
 //! Splicing of protobuf objects: the frame of a watch event around an object's bytes, and an object at another version.
 //!
-//! A raw object is the message of its kind, such as `Pod`, whose first field is the metadata (protocol.md §4.11, §5.8).
+//! A raw object is the message of its kind, such as `Pod`, whose first field is the metadata (docs/PROTOCOL.md §4.11, §5.8).
 
 use super::wire::{MAGIC, WireError, WireFields, field_len, put_bytes, put_head};
 use super::{ByteSpan, EventKind, ResourceVersion};
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_laid_out_as_upstream_does_it() {
-        // protocol.md §12, with a smaller object.
+        // docs/PROTOCOL.md §12, with a smaller object.
         let meta = type_meta("v1", "ConfigMap");
         let (frame, start) = frame_around("ADDED", &meta, b"raw");
         let expected = b"\0\0\0\x29\x0a\x05ADDED\x12\x20\x0a\x1ek8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x03raw\x1a\0\"\0";

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A resource version as a number. Compare only within one resource (protocol.md §0.2).
+/// A resource version as a number. Compare only within one resource (docs/PROTOCOL.md §0.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
 

@@ -1,4 +1,4 @@
-//! Waiting until a cache has reached a version, for as long as kube-apiserver would (protocol.md §3.1, §10).
+//! Waiting until a cache has reached a version, for as long as kube-apiserver would (docs/PROTOCOL.md §3.1, §10).
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -34,7 +34,7 @@ impl FreshError {
 }
 
 /// Waits until the resource's views have reached `version`, for so long; whether they have.
-pub async fn wait_until(
+pub async fn wait_until_fresh(
     served: &ServedResource,
     version: ResourceVersion,
     patience: Duration,
@@ -42,9 +42,9 @@ pub async fn wait_until(
     if served.hub.reached().version >= version {
         return true;
     }
-    let seat = served.hub.progress_seat();
+    let waiter = served.hub.progress_waiter();
     let reached = poll_fn(|context| {
-        seat.arm(context.waker());
+        waiter.arm(context.waker());
         // Looked at after arming: progress made in between is seen.
         if served.hub.reached().version >= version || served.hub.is_closed() {
             Poll::Ready(())

@@ -1,16 +1,16 @@
 //! gzip of lists: one member made of blocks that were compressed apart, so that they can be kept and shared.
 //!
-//! When a list is compressed is decided here as well (protocol.md §5.7). Watches never are.
+//! When a list is compressed is decided here as well (docs/PROTOCOL.md §5.7). Watches never are.
 
+mod compressor;
 mod encoder;
-mod maker;
 mod member;
 
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
+pub use compressor::{BlockCompressor, CompressError};
 pub use encoder::Encoder;
-pub use maker::{BlockCompressor, CompressError};
 pub use member::GzipMember;
 
 /// Bodies up to this length are sent as they are.

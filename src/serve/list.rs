@@ -3,9 +3,9 @@
 mod compressed;
 mod envelope;
 mod measure;
-mod run;
 mod search;
-mod spliced;
+mod segment;
+mod separators;
 mod step;
 
 use std::pin::Pin;
@@ -26,17 +26,17 @@ use crate::view::{
 };
 pub use compressed::{BlockCounts, CompressedList, LengthCheck};
 use envelope::{Envelope, IndentedItem, ListMeta};
-pub use measure::Measure;
-use run::PartialSegment;
+pub use measure::PageMeasurement;
 pub use search::PageSearch;
-use spliced::Spliced;
+use segment::PartialSegment;
+use separators::ItemSeparators;
 use step::Budget;
 
 /// Bytes of one body frame, about: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
 /// Slices of one body frame: `writev` takes 64 from hyper, chunk head and end among them.
 const FRAME_SLICES: usize = 60;
-/// Answers up to this length carry Content-Length, as Go's server does it (protocol.md §3.8).
+/// Answers up to this length carry Content-Length, as Go's server does it (docs/PROTOCOL.md §3.8).
 const SIZED_LEN_MAX: usize = 2048;
 
 /// Which part of a snapshot a list asks for.
@@ -116,7 +116,7 @@ impl ItemFormat {
     }
 
     /// Under what name lengths of items are kept.
-    fn measured(self) -> LengthForm {
+    fn length_form(self) -> LengthForm {
         let Some(rendition) = self.cut.map(|cut| cut.rendition()) else {
             return LengthForm::Whole;
         };
@@ -165,7 +165,7 @@ impl ItemFormat {
     }
 
     /// Under what name blocks of this form are kept. Of rare forms none are.
-    fn kept(self) -> Option<BlockFormat> {
+    fn block_format(self) -> Option<BlockFormat> {
         let metadata = |encoding| ObjectFormat {
             encoding,
             form: ObjectPart::Metadata(MetaVersion::V1),
@@ -203,7 +203,7 @@ pub struct ListBody {
     /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
     begun: Option<(Arc<Chunk>, usize)>,
     /// How chunks are cut as a whole, where they can be.
-    spliced: Option<Spliced>,
+    spliced: Option<ItemSeparators>,
 }
 
 /// What comes next.
@@ -215,7 +215,7 @@ enum ListPhase {
 }
 
 impl ListBody {
-    /// The body of a page of this kind of object, whose items are so long together, as [`Measure`] says.
+    /// The body of a page of this kind of object, whose items are so long together, as [`PageMeasurement`] says.
     #[must_use]
     pub fn new(
         page: SnapshotPage,
@@ -225,7 +225,7 @@ impl ListBody {
     ) -> Self {
         let form = ItemFormat::new(kind, rendition);
         let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
-        let spliced = Spliced::new(form.cut, &envelope);
+        let spliced = ItemSeparators::new(form.cut, &envelope);
         Self {
             page,
             form,
@@ -241,7 +241,7 @@ impl ListBody {
         }
     }
 
-    /// The same list with two blanks before what stands inside something, for people (protocol.md §5.6). For JSON only.
+    /// The same list with two blanks before what stands inside something, for people (docs/PROTOCOL.md §5.6). For JSON only.
     #[must_use]
     pub fn indented(mut self) -> Self {
         self.form.indented = true;

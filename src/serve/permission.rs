@@ -5,10 +5,10 @@ use http::{Extensions, HeaderValue, Request, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use super::asked::is_for_people;
-use super::deadline::{LIMIT, overdue};
+use super::read_request::prefers_indented;
 use super::record::{decision, response_status};
-use super::{AnswerBody, ReadRequest, Service, ServiceResponse, accept, audit_id, stamped};
+use super::request_timeout::{LIMIT, overdue};
+use super::{AnswerBody, ReadRequest, Service, ServiceResponse, accept};
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
@@ -20,6 +20,7 @@ use crate::protocol::request::{
     PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
 };
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
 use crate::serve::resources::{Permission, Resources, expiry};
 
@@ -168,7 +169,7 @@ impl<R: Resources> Service<R> {
         request: &Request<Incoming>,
     ) -> Box<ServiceResponse<R>> {
         let form = match refusal_form(&accept(request)) {
-            Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
+            Some(StatusForm::Json) if prefers_indented(request) => StatusForm::Indented,
             // Nobody else can write it.
             form => form.unwrap_or_default(),
         };
@@ -182,7 +183,7 @@ impl<R: Resources> Service<R> {
         if self.audit.is_some() {
             self.record_refusal(request, &audit_id, (refusal, recorded(refusal)));
         }
-        Box::new(stamped(answer, &audit_id))
+        Box::new(with_audit_id(answer, &audit_id))
     }
 }
 
@@ -190,7 +191,10 @@ fn finished<F>(
     answer: http::Response<bytes::Bytes>,
     headers: &HeaderMap,
 ) -> Box<http::Response<AnswerBody<F>>> {
-    Box::new(stamped(answer.map(AnswerBody::whole), &audit_id(headers)))
+    Box::new(with_audit_id(
+        answer.map(AnswerBody::whole),
+        &audit_id(headers),
+    ))
 }
 
 /// What the connection says about its client.
@@ -198,7 +202,7 @@ fn peer_identity(extensions: &Extensions) -> PeerIdentity {
     extensions.get().cloned().unwrap_or_default()
 }
 
-/// What is asked of authorization (protocol.md §1.1 h, j).
+/// What is asked of authorization (docs/PROTOCOL.md §1.1 h, j).
 fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
     let query = Query::parse(uri.query());
     let selector = |name| {

@@ -31,7 +31,7 @@ impl<R: Resources> Service<R> {
         user: Option<&Arc<User>>,
     ) -> Option<AuditTrail> {
         let audit = self.audit.as_ref()?;
-        audit.begin(described(request, audit_id)?, user)
+        audit.begin(describe(request, audit_id)?, user)
     }
 
     /// The same of a caller who is authenticated.
@@ -120,7 +120,7 @@ pub fn response_status(status: &Status) -> ResponseStatus {
 }
 
 /// What events say of a request; `None` for paths that are refused before anybody is asked.
-fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
+fn describe(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
     let (uri, headers) = (request.uri(), request.headers());
     let query = Query::parse(uri.query());
     let (verb, object) = match RequestTarget::parse(uri).ok()? {

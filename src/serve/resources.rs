@@ -28,7 +28,7 @@ use crate::watch::WatchRecorder;
 pub enum Availability {
     /// Its cache is ready.
     Ready(ServedResource),
-    /// Its cache is being filled: the client shall come again after so many seconds (protocol.md §6.9).
+    /// Its cache is being filled: the client shall come again after so many seconds (docs/PROTOCOL.md §6.9).
     Filling {
         /// For Retry-After.
         retry_after_seconds: u32,

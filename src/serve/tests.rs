@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
+};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
@@ -17,7 +19,9 @@ use super::unhandled::is_escaped_well;
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
+use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};
+use crate::protocol::AUDIT_ID;
 use crate::resource::{CacheKey, Layout, ResourceVersion};
 use crate::serve::resources::{FillWait, ForwardPermit, Latest};
 use crate::view::selector::{LabelSelector, Selector};
@@ -97,7 +101,7 @@ struct Scene {
 async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
     let answer = service_fn(move |request| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        async move { Ok::<_, Infallible>(service.answer(request).await.map(ClientBody::from)) }
     });
     // How a connection ends is for its client to see.
     let _ = hyper::server::conn::http1::Builder::new()
@@ -544,7 +548,7 @@ async fn while_the_cache_is_being_filled_clients_are_asked_to_come_again() {
 
 #[test]
 fn an_empty_audit_id_is_none() {
-    let mut headers = HeaderMap::new();
+    let mut headers = http::HeaderMap::new();
     headers.insert(AUDIT_ID, HeaderValue::from_static("mine"));
     assert_eq!(audit_id(&headers), "mine");
     headers.insert(AUDIT_ID, HeaderValue::from_static(""));

@@ -12,8 +12,8 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
 use super::Tables;
-use super::ask::TableWatchRequest;
-use super::kept::{RefusalEffect, refused};
+use super::event::{RefusalEffect, refused};
+use super::request::TableWatchRequest;
 #[cfg(test)]
 use super::stream::TableStream;
 use super::stream::{StreamMember, TableStreamEnd};
@@ -52,7 +52,7 @@ pub(crate) struct TableBody {
 #[derive(Debug)]
 struct StreamPosition {
     member: StreamMember,
-    seat: WatchWaiter,
+    waiter: WatchWaiter,
     cursor: Sequence,
 }
 
@@ -60,13 +60,13 @@ impl StreamPosition {
     fn new(member: StreamMember, after: ResourceVersion) -> Self {
         let stream = member.stream();
         #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
-        let seat = stream.waiting().seat(crate::resource::random() as usize);
+        let waiter = stream.waiting().waiter(crate::resource::random() as usize);
         let cursor = stream
             .history()
             .partition_point(|kept| kept.version <= after);
         Self {
             member,
-            seat,
+            waiter,
             cursor,
         }
     }
@@ -187,7 +187,7 @@ impl TableBody {
                 return Poll::Ready(line);
             }
             // Armed first, looked at again after: an event between the two is seen, a later one wakes us.
-            self.place.seat.arm(waker);
+            self.place.waiter.arm(waker);
             if let Some(line) = self.look() {
                 return Poll::Ready(line);
             }

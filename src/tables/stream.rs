@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::ask::Key;
-use super::kept::{StoredTableEvent, covers};
+use super::event::{StoredTableEvent, covers};
+use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
 use crate::decode::{Frames, TableLine, scan_table};
 use crate::metrics::TableMetrics;

@@ -5,7 +5,7 @@
 //! While a stream's window is shut, or a socket is full, hyper asks the body for nothing, so a body cannot notice. What can is
 //! the task around it: it knows from the body's last word who waits for whom.
 
-mod ending;
+mod split_last_byte;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,7 +19,7 @@ use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep};
 
 use crate::metrics::{ByLabel, ListenerMetrics, TaskKind};
-pub(crate) use ending::{PauseHint, SplitLastByte, SplitMode};
+pub(crate) use split_last_byte::{PauseHint, SplitLastByte, SplitMode};
 
 /// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -51,12 +51,12 @@ thread_local! {
 }
 
 /// Said by a body each time it is asked.
-pub(crate) fn say(word: StallSignal) {
+pub(crate) fn signal(word: StallSignal) {
     LAST_WORD.set(Some(word));
 }
 
 /// Forgets what was said before: now something else is polled.
-pub(crate) fn forget() {
+pub(crate) fn clear_signal() {
     LAST_WORD.set(None);
 }
 
@@ -148,7 +148,7 @@ impl<F: Future> Future for Http2Stream<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        forget();
+        clear_signal();
         // What is left half done belongs to the stream, and goes with it.
         let polled = catch_unwind(AssertUnwindSafe(|| this.stream.as_mut().poll(context)));
         let Ok(polled) = polled else {

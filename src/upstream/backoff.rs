@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The first step. This and the three below are client-go's reflector's (protocol.md §7.1), so that a herd of gateways behaves like a
-/// herd of informers, which API servers are sized for.
+/// The first step. This and the two below are those of client-go's reflector (docs/PROTOCOL.md §7.1), so that a herd of gateways
+/// behaves like a herd of informers, for which API servers are sized.
 pub const STEP_FIRST: Duration = Duration::from_millis(800);
 /// The longest step; with full jitter a wait is at most twice as long.
 pub const STEP_MAX: Duration = Duration::from_secs(30);

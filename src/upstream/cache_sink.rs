@@ -1,6 +1,6 @@
 //! The gateway's sink: a watch cache behind its one writer. Reads no stream and knows no request.
 
-mod side;
+mod initial_buffer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
 use crate::cache::{ApplyOutcome, CacheWriter, Change};
 use crate::resource::{EventKind, Object, ResourceVersion};
-use side::InitialBuffer;
+use initial_buffer::InitialBuffer;
 
 /// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
 /// the next one may as well grow.

@@ -38,7 +38,7 @@ pub enum ForwardIdentity {
     /// The gateway's own credentials, replacing whatever the caller sent.
     Gateway,
     /// The caller's own `Authorization`, over connections without any credential of the gateway: a client certificate
-    /// on them would turn every caller into the gateway (ecosystem.md §0.2).
+    /// on them would turn every caller into the gateway.
     Caller,
 }
 
@@ -450,7 +450,7 @@ fn named(mut request: Request<RequestBody>) -> Request<RequestBody> {
 /// Times that a request is sent which the server does not look at.
 const SENDS_MAX: usize = 4;
 
-/// The server bounds its own work at 60 s (protocol.md §3.11); what is silent for longer is gone.
+/// The server bounds its own work at 60 s (docs/PROTOCOL.md §3.11); what is silent for longer is gone.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
 const OWN_USER_AGENT: &str = concat!("kube-fanout/", env!("CARGO_PKG_VERSION"));

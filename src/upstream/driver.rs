@@ -3,11 +3,11 @@
 //! One driver, one task and one upstream watch per collection. It holds no opinion about the protocol: each outcome is
 //! told to the reflector, and each effect that the reflector names is carried out.
 
-mod ask;
-mod compare;
 mod fault;
 mod lists;
+mod object_versions;
 mod probe;
+mod request;
 mod sample;
 mod scan;
 mod stream;
@@ -25,12 +25,12 @@ use super::reflector::{Action, Effect, GiveUp, Input, ReflectorMachine, RelistRe
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
-pub use ask::{Collection, escaped};
-pub use compare::{CENSUS_MAX, ObjectVersions, census};
 use fault::AttemptFailure;
 pub use fault::{FailureReport, FrameRejection, RequestKind};
 use lists::{PageAhead, UpstreamPageRequest};
+pub use object_versions::{CENSUS_MAX, ObjectVersions, census};
 pub use probe::{Probe, ProbeError, newest_version, offers_protobuf, probe};
+pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 
 /// Which connections a request may use.
@@ -240,11 +240,11 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 } => {
                     self.tally.relisted(reason);
                     self.sink.restart();
-                    let path = ask::watch_list(&self.reading.collection, resource_version);
+                    let path = request::watch_list(&self.reading.collection, resource_version);
                     self.watch(path).await
                 }
                 Action::Watch { after } => {
-                    self.watch(ask::watch(&self.reading.collection, after))
+                    self.watch(request::watch(&self.reading.collection, after))
                         .await
                 }
                 Action::Stop(StopReason::Gone) => Err(DriverEnd::Gone),

@@ -13,7 +13,7 @@ use crate::resource::Gates;
 const ANSWER_LEN_MAX: usize = 1 << 20;
 /// Both answers take the server a few milliseconds. Whoever waits for them waits for nothing else meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A shard that holds everything: upstream repeats it if it heeds shards (protocol.md §2.7).
+/// A shard that holds everything: upstream repeats it if it heeds shards (docs/PROTOCOL.md §2.7).
 const SHARDED: &str = "/api/v1/namespaces?limit=1&shardSelector=shardRange%28object.metadata.uid%2C%270x0000000000000000%27%2C%270x10000000000000000%27%29";
 const ONE: &str = "/api/v1/namespaces?limit=1";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -12,7 +12,7 @@
 //! The driver's loop: ask [`ReflectorMachine::next_action`], perform it, tell each thing that comes of it to
 //! [`ReflectorMachine::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
 //!
-//! It follows client-go's reflector (protocol.md §7.1) but for three things: a watch that breaks off or ends early is
+//! It follows client-go's reflector (docs/PROTOCOL.md §7.1) but for three things: a watch that breaks off or ends early is
 //! resumed from the last version and never leads to a relist; a page that failed is asked for again, not the whole list;
 //! and after 410 it waits one step of back-off, so that a herd of gateways does not list at one moment.
 

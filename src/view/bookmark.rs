@@ -1,4 +1,4 @@
-//! Bookmarks: events that carry nothing but a version (protocol.md §4.7).
+//! Bookmarks: events that carry nothing but a version (docs/PROTOCOL.md §4.7).
 
 mod protobuf;
 

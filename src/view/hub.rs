@@ -5,20 +5,20 @@ use std::task::Waker;
 use std::time::Instant;
 
 mod directory;
-mod roster;
+mod view_table;
 
 use super::bookmark::BookmarkTemplate;
-use super::cut::Projection;
-use super::interest::{Hasher, TooManyViews};
-use super::log::{View, ViewCore};
-use super::rendition::ObjectFormat;
+use super::object_format::ObjectFormat;
+use super::projection::Projection;
 use super::selector::Selector;
-use super::wake::{WaiterList, WatchWaiter};
+use super::selector_index::{Hasher, TooManyViews};
+use super::shared::{View, ViewCore};
+use super::waiters::{WaiterList, WatchWaiter};
 use crate::cache::{DispatchOutcome, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
 use crate::fairness::Peer;
 use crate::resource::{ResourceKind, ResourceVersion};
 use directory::{ViewDirectory, ViewKey, ViewRoom};
-use roster::ViewTable;
+use view_table::ViewTable;
 
 /// How far a resource's views have come. All of it moves together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct ViewSubscription {
     /// How far the history has to be read. Batches before `cursor` hold nothing beyond it.
     pub reached: HubPosition,
     /// The watcher's place among those who wait for batches.
-    pub seat: WatchWaiter,
+    pub waiter: WatchWaiter,
 }
 
 /// The right to dispatch, one batch at a time, and what that takes.
@@ -128,13 +128,13 @@ impl Hub {
         let entry = {
             let mut directory = self.directory();
             let view = directory.enter(wish, self.kind.encoding, room)?;
-            directory.seats = directory.seats.wrapping_add(1);
+            directory.waiters = directory.waiters.wrapping_add(1);
             if directory.closed {
                 view.close();
             }
             ViewSubscription {
                 cursor: view.head(),
-                seat: view.seat(directory.seats),
+                waiter: view.waiter(directory.waiters),
                 view,
                 reached: directory.published,
             }
@@ -173,8 +173,8 @@ impl Hub {
 
     /// A place among those who wait for the resource to reach a version.
     #[must_use]
-    pub fn progress_seat(&self) -> WatchWaiter {
-        self.progress.seat(0)
+    pub fn progress_waiter(&self) -> WatchWaiter {
+        self.progress.waiter(0)
     }
 
     /// How bookmarks of the resource look.

@@ -1,6 +1,6 @@
-//! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
+//! Objects without anything but their metadata, cut out of the bytes that upstream wrote (docs/PROTOCOL.md §5.3).
 
-use super::rendition::MetaVersion;
+use super::object_format::MetaVersion;
 use crate::decode::{ScanError, elements, member, members, value_of};
 use crate::resource::Layout;
 
@@ -27,7 +27,7 @@ const fn leaf(name: &'static str) -> StructField {
     StructField { name, items: &[] }
 }
 
-/// Go's `ObjectMeta`, in its order (protocol.md §5.5).
+/// Go's `ObjectMeta`, in its order (docs/PROTOCOL.md §5.5).
 const METADATA: &[StructField] = &[
     leaf("name"),
     leaf("generateName"),

@@ -1,4 +1,4 @@
-//! How an event looks through a selector: entering, staying, leaving (protocol.md §4.6).
+//! How an event looks through a selector: entering, staying, leaving (docs/PROTOCOL.md §4.6).
 
 use super::selector::Selector;
 use crate::cache::Event;

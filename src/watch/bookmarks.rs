@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::resource::ResourceVersion;
 
-/// kube-apiserver's cadence: after the start or the last one, and before the deadline (protocol.md §4.7).
+/// kube-apiserver's cadence: after the start or the last one, and before the deadline (docs/PROTOCOL.md §4.7).
 const PERIOD: Duration = Duration::from_secs(60);
 const BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 

@@ -29,7 +29,7 @@ use self::supervisor::Supervisor;
 use self::worker::{DeliveryWorker, NewStream};
 use crate::metrics::{ByLabel, TaskKind};
 use crate::transport::Transport;
-use crate::watch::WatchBody;
+use crate::watch::Watch;
 
 /// How much is done before others have their turn.
 #[derive(Clone, Copy, Debug)]
@@ -93,15 +93,15 @@ impl Delivery {
         &self,
         transport: Transport,
         head: Bytes,
-        watch: Box<WatchBody>,
+        watch: Watch,
     ) -> Option<Transport> {
         let (done, is_done) = oneshot::channel();
-        let (follower, seat) = watch.into_parts();
+        let (cursor, waiter) = watch.into_parts();
         self.inbox().arrives(Box::new(NewStream {
             transport,
             head,
-            follower,
-            seat,
+            cursor,
+            waiter,
             done,
         }));
         is_done.await.ok()

@@ -104,11 +104,14 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
         };
         let entry = hub.join(&Selector::default());
         let start = start(&served);
-        let mut body = WatchBody::new(served, entry, start, timing(), Arc::new(Untold));
+        let mut body: WatchBody =
+            Watch::new(served, entry, start, timing(), Arc::new(Untold)).into();
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let watcher = thread::spawn(move || {
-            let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
+            let body_now = std::pin::Pin::new(&mut body);
+            let mut context = std::task::Context::from_waker(&waker);
+            let polled = http_body::Body::poll_frame(body_now, &mut context);
             // The body outlives the batch: who left is woken by nothing.
             (body, polled.is_ready())
         });

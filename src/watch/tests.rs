@@ -1,10 +1,12 @@
 //! Watch bodies polled by hand against a made-up history.
 
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Buf;
+use http_body::Body;
 use tokio::time::advance;
 
 use super::*;
@@ -132,13 +134,14 @@ impl Scene {
         };
         let tally = Arc::new(Tally::default());
         Client {
-            body: WatchBody::new(
+            body: Watch::new(
                 self.served.clone(),
                 entry,
                 start,
                 timing,
                 Arc::clone(&tally) as _,
-            ),
+            )
+            .into(),
             wakes: Arc::default(),
             tally,
             seen: Vec::new(),
@@ -471,7 +474,7 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
     for _ in 0..2 {
         assert_eq!(client.poll(), Polled::Waits);
         advance(Duration::from_secs(60)).await;
-        let follower = &mut client.body.follower;
+        let follower = &mut client.body.cursor;
         assert!(matches!(follower.next(), CursorStep::Nothing));
         let word = if version == 10 { "ADDED" } else { "MODIFIED" };
         version = scene.put("a/x", None);
@@ -491,7 +494,7 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
 async fn a_client_without_bookmarks_gets_none() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&everything(), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     scene.progress(100);
     advance(Duration::from_secs(HOUR - 1)).await;
     assert_eq!(client.poll(), Polled::Waits);
@@ -537,7 +540,7 @@ async fn a_client_who_overran_its_view_reads_the_history() {
 async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
     let mut scene = Scene::new(400);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     assert_eq!(client.poll(), Polled::Waits);
     for _ in 0..1000 {
         scene.put("a/other", None);
@@ -555,14 +558,14 @@ async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
 async fn a_batch_known_in_part_is_not_looked_for_in_lost_history() {
     let mut scene = Scene::new(16);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     for _ in 0..100 {
         scene.put("a/other", None);
     }
     let first = scene.world.write("a/mine", Some("x"));
     let version = scene.world.version;
     let second = scene.world.write("a/mine", Some("x"));
-    client.body.follower.known = ResourceVersion(version);
+    client.body.cursor.known = ResourceVersion(version);
     scene.world.apply(vec![first, second]);
     let expected = format!("MODIFIED a/mine {} x", scene.world.version);
     assert_eq!(client.drain(), [expected]);
@@ -647,7 +650,7 @@ impl Follower {
             promised[..events.len().min(promised.len())],
             "seed {seed}"
         );
-        if self.client.body.follower.end().is_none() {
+        if self.client.body.cursor.end().is_none() {
             assert_eq!(events.len(), promised.len(), "seed {seed}: not all came");
         } else {
             assert_eq!(
@@ -736,7 +739,7 @@ async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_agai
                 );
             }
             follower.check(&scene.world, seed);
-            lagged += usize::from(follower.client.body.follower.end().is_some());
+            lagged += usize::from(follower.client.body.cursor.end().is_some());
         }
     }
     assert!(lagged > 0, "some must have fallen out of the history");
@@ -761,7 +764,7 @@ async fn follow(served: ServedResource, last: u64, breaks_after: u64) -> usize {
         };
         let start = Start::After { sequence, version };
         let tally = Arc::new(Tally::default());
-        let mut body = WatchBody::new(served.clone(), entry, start, timing, tally);
+        let mut body: WatchBody = Watch::new(served.clone(), entry, start, timing, tally).into();
         let stop_at = (known + breaks_after).min(last);
         while known < stop_at {
             let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
@@ -860,7 +863,7 @@ async fn a_revoked_stream_ends_wherever_it_is() {
             let text = format!("{start:?}, begun: {has_begun}");
             let lease = Lease::new();
             let mut client = scene.client(&selector, start, HOUR);
-            client.body = client.body.leased(Some(lease.hold()));
+            client.body.cursor.lease = Some(lease.hold());
             if has_begun {
                 client.drain();
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use kube_fanout::informer::{
-    Cached, FailureKind, FilteringHandler, HandlerOptions, InformerOptions, ListWatch, OnFailure,
+    Cached, EventFilter, FailureKind, HandlerOptions, InformerOptions, ListWatch, OnFailure,
     Overflow, Registration, SharedInformer, Subscription,
 };
 use kube_fanout::upstream::driver::Fetch;
@@ -103,7 +103,7 @@ impl<T: Content> Audience<T> {
         };
         let registration = if name == FILTERED {
             let filter = |object: &Cached<T>| passes(object.number());
-            let filtered = FilteringHandler::new(filter, witness);
+            let filtered = EventFilter::new(filter, witness);
             self.informer.add_handler_with(filtered, options)
         } else {
             self.informer.add_handler_with(witness, options)

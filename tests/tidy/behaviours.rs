@@ -143,7 +143,7 @@ fn every_behaviour_has_a_test_that_exists() {
 fn tests_are_found_in_files_modules_and_folders() {
     for path in [
         "upstream::reflector::tests::a_streamed_list_becomes_a_watch",
-        "upstream::driver::ask::tests::requests_say_what_the_reflector_wants",
+        "upstream::driver::request::tests::requests_say_what_the_reflector_wants",
         "upstream::driver::tests::frames_cut_anywhere_add_up",
         "tests/demo::a_short_demo_ends_verified",
         "tests/apiserver::faults::what_was_compacted_is_too_old_everywhere",

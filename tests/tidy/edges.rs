@@ -80,7 +80,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "view",
             "protocol",
             "admission",
-            "transport",
             "watch",
             "audit",
             "auth",
@@ -89,7 +88,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "fairness",
             "metrics",
             "shutdown",
-            "connection",
         ],
     ),
     (
@@ -502,6 +500,6 @@ fn planted_clocks_and_atomics_are_found() {
     finds(&purity_violations(&wait), "async");
     let driver = Source::new("src/upstream/client.rs", "async fn f() {}");
     assert_eq!(purity_violations(&driver), Vec::<String>::new());
-    let atomic = Source::new("src/view/wake.rs", "use std::sync::atomic::AtomicBool;");
-    finds(&atomic_violations(&atomic), "src/view/wake.rs:1");
+    let atomic = Source::new("src/view/waiters.rs", "use std::sync::atomic::AtomicBool;");
+    finds(&atomic_violations(&atomic), "src/view/waiters.rs:1");
 }

@@ -1,6 +1,6 @@
 //! One watch event's line: what the swarm reads of it, found by searching instead of parsing.
 //!
-//! The search relies on the servers' field order (protocol.md §4.4: type first, then the object) and on JSON's escaping: inside a
+//! The search relies on the servers' field order (docs/PROTOCOL.md §4.4: type first, then the object) and on JSON's escaping: inside a
 //! string a quote is always preceded by a backslash, so `"resourceVersion":"` cannot occur in user text. The first one belongs to
 //! `metadata` for every built-in kind. [`Event::parse_fully`] goes the long way and is used on a sample to prove the short one.
 

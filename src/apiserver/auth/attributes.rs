@@ -10,7 +10,7 @@ use crate::protocol::request::{
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status};
 use crate::resource::Gvr;
 
-/// What a request asks for (protocol.md §1.1).
+/// What a request asks for (docs/PROTOCOL.md §1.1).
 ///
 /// # Errors
 /// The plain text for a path that ends after its verb.
@@ -52,7 +52,7 @@ fn resource(method: &Method, path: &ResourcePath, query: Option<&str>) -> Resour
     }
 }
 
-/// 403 in the API server's words (protocol.md §6.7).
+/// 403 in the API server's words (docs/PROTOCOL.md §6.7).
 pub(super) fn denied(user: &User, access: &Access, reason: &str) -> Status {
     match access {
         Access::Path { verb, path } => Status::forbidden_path(&user.name, verb, path, reason),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
-use super::{Injected, StreamFate};
+use super::{InjectedFrame, StreamFate};
 use crate::protocol::BufList;
 
 /// Resolves when the stream is to end cleanly.
@@ -31,8 +31,8 @@ pub struct FaultyBody<B> {
 /// Where the foreign frame stands.
 enum Injection {
     None,
-    BehindTheFirst(Injected),
-    Next(Injected),
+    BehindTheFirst(InjectedFrame),
+    Next(InjectedFrame),
 }
 
 impl<B> FaultyBody<B> {
@@ -118,10 +118,10 @@ where
     }
 }
 
-fn injected(frame: Injected) -> Bytes {
+fn injected(frame: InjectedFrame) -> Bytes {
     match frame {
-        Injected::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
-        Injected::Oversized(len) => {
+        InjectedFrame::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
+        InjectedFrame::Oversized(len) => {
             let (head, tail) = (r#"{"type":"MODIFIED","object":""#, "\"}\n");
             let mut line = Vec::with_capacity(len);
             line.extend_from_slice(head.as_bytes());
@@ -199,8 +199,11 @@ mod tests {
     #[tokio::test]
     async fn a_foreign_frame_stands_behind_the_first() {
         for (frame, len) in [
-            (Injected::Garbage, injected(Injected::Garbage).len()),
-            (Injected::Oversized(5000), 5000),
+            (
+                InjectedFrame::Garbage,
+                injected(InjectedFrame::Garbage).len(),
+            ),
+            (InjectedFrame::Oversized(5000), 5000),
         ] {
             let fate = StreamFate {
                 cut_after: None,

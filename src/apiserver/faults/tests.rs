@@ -55,7 +55,7 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
             nonsense: None,
             stream: StreamFate {
                 cut_after: Some(10),
-                inject: Some(Injected::Garbage)
+                inject: Some(InjectedFrame::Garbage)
             },
         }
     );

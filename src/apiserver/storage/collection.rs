@@ -43,7 +43,7 @@ impl Storage {
     }
 }
 
-/// The list that answers the deletion of a collection (protocol.md §3.8).
+/// The list that answers the deletion of a collection (docs/PROTOCOL.md §3.8).
 fn list<'a>(
     kind: &ServedKind,
     version: ResourceVersion,

@@ -6,7 +6,7 @@ use tokio::task::{Id, JoinSet};
 
 use super::RequirementCheck;
 use crate::fairness::Peer;
-use crate::fairness::line::{FairQueue, QueueDecision};
+use crate::fairness::fair_queue::{FairQueue, QueueDecision};
 
 /// See the module. Dropped, all of its checks fail.
 pub(super) struct CheckQueue {

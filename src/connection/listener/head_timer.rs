@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::transport::Traffic;
-use crate::transport::conduct::AbortLimit;
+use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{self, StallTimer};
 
-/// kube-apiserver's patience with a request's head (protocol.md §4.14).
+/// kube-apiserver's patience with a request's head (docs/PROTOCOL.md §4.14).
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// The same with a connection that is kept for another request. client-go gives up an idle connection after 90 s, as the API
 /// server does; it must be the client that does so first, or a write may be sent just as the connection is closed.

@@ -3,7 +3,11 @@
 mod handshakes;
 mod identity;
 
+use http::{Request, Response, StatusCode, Version};
+use std::convert::Infallible;
+
 use http_body_util::{Empty, Full};
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
@@ -13,7 +17,9 @@ use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
-use crate::serve::resources::{Availability, FillWait, Latest, RequestOutcome as AnsweredRequest};
+use crate::serve::resources::{
+    Availability, FillWait, ForwardLifetime, Latest, RequestOutcome as AnsweredRequest,
+};
 use crate::transport::LINGER_TIME;
 use crate::view::{Hub, ServedResource};
 use crate::watch::{WatchRecorder, WatchTotals};

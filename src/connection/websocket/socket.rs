@@ -11,10 +11,11 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client::{ClientFrames, ControlRequest};
-use super::events::{CloseCode, EventFrames, Framing, close, pong};
 use super::{StreamBody, no_body};
 use crate::protocol::BufList;
+use crate::protocol::websocket::{
+    ClientFrames, CloseCode, ControlRequest, EventFrames, Framing, close, pong,
+};
 
 /// Clients say next to nothing. It lives on the stack of each read.
 const READ_LEN: usize = 512;
@@ -30,7 +31,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub(super) const fn new(connection: OnUpgrade, body: StreamBody, framing: Framing) -> Self {
+    pub(crate) const fn new(connection: OnUpgrade, body: StreamBody, framing: Framing) -> Self {
         Self {
             connection,
             body,

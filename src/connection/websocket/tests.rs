@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::events::Framing;
 use super::socket::SocketIo;
 use crate::protocol::BufList;
+use crate::protocol::websocket::Framing;
 
 const CLOSE_NORMAL: &[u8] = b"\x88\x02\x03\xe8";
 const MASKED_CLOSE: &[u8] = b"\x88\x80\0\0\0\0";

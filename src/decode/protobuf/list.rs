@@ -7,7 +7,7 @@ use crate::resource::{ByteSpan, Layout, ResourceVersion};
 
 use super::{Unknown, bytes_of, integer, text, version};
 
-/// Reads a list body, magic included. Items are messages of their own, without type and envelope (protocol.md §5.8).
+/// Reads a list body, magic included. Items are messages of their own, without type and envelope (docs/PROTOCOL.md §5.8).
 ///
 /// # Errors
 /// The bytes are not Kubernetes' protobuf, or the resource version is missing or unusable.

@@ -13,7 +13,7 @@ use crate::cache::CacheWriter;
 use crate::gateway::consistency::contradiction;
 use crate::metrics::{CacheState, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
-use crate::task::caught;
+use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::driver::{Driver, DriverEnd, ProbeError, ReadSpec, offers_protobuf, probe};
@@ -92,7 +92,7 @@ impl CacheKeeper {
         if self.is_memory_short() {
             return FillOutcome::GivenUp(GiveUpReason::Memory);
         }
-        let attempt = caught(attempt(&self.parts, &self.filling, self.loss.version()));
+        let attempt = catch_panic(attempt(&self.parts, &self.filling, self.loss.version()));
         let attempt = tokio::select! {
             attempt = Box::pin(attempt) => attempt,
             // What the attempt owns goes with it.

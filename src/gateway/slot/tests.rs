@@ -19,7 +19,7 @@ use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
 use crate::cache::{DispatchOutcome, Event, Sequence};
-use crate::gateway::tally::DrainFlag;
+use crate::gateway::recorders::DrainFlag;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr};
 use crate::upstream::cache_sink::{FillRecorder, FillState};

@@ -89,7 +89,7 @@ fn a_closure_is_told_of_every_change() {
 fn check_filtered(change: Notification<u64>, expected: &[&str]) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&told);
-    let handler = FilteringHandler::new(
+    let handler = EventFilter::new(
         |object: &Cached<u64>| object.is_multiple_of(2),
         move |change: &Notification<u64>| recorded.lock().unwrap().push(word(change)),
     );

@@ -9,8 +9,8 @@ use std::task::{Context, Waker};
 
 use tokio::sync::{Notify, watch};
 
-use super::after_unlock::{FollowUp, drop_each, quietly};
-use super::crew::PoolTask;
+use super::deferred_work::{FollowUp, drop_each, quietly};
+use super::handler_pool::PoolTask;
 use super::queue::{InitialState, NotificationQueue, QueueOverflow, QueueRemains};
 use crate::informer::{EventHandler, HandlerOptions, Notification, Overflow};
 use crate::resource::ObjectKey;

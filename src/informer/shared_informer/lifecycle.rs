@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::NotSynced;
-use super::telling::Dispatcher;
+use super::dispatcher::Dispatcher;
 use crate::upstream::driver::Collection;
 
 /// What reads the collection, until its queue is closed.

@@ -1,4 +1,4 @@
-//! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
+//! Content negotiation, as far as it decides who answers (docs/PROTOCOL.md §5.1, §5.6). It encodes nothing.
 
 use crate::resource::{Encoding, Layout};
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
@@ -135,7 +135,7 @@ pub fn wish(accept: &[&str]) -> Option<JsonChoice> {
     takes_json.find_map(Element::wish)
 }
 
-/// How a refusal is written (protocol.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
+/// How a refusal is written (docs/PROTOCOL.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
 /// in an encoding that is not written here.
 ///
 /// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.

@@ -1,4 +1,4 @@
-//! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
+//! The options of lists and watches as the query gives them (docs/PROTOCOL.md §2.1), and which combinations are legal.
 
 use crate::protocol::status::{Status, StatusCause, StatusDetails, go_json};
 use crate::view::selector::quoted;

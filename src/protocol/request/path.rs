@@ -1,4 +1,4 @@
-//! URL paths and verbs, read as the server's request info does (protocol.md §1.1). Routing is not done here.
+//! URL paths and verbs, read as the server's request info does (docs/PROTOCOL.md §1.1). Routing is not done here.
 
 use http::{Method, Uri};
 
@@ -39,7 +39,7 @@ pub struct ResourcePath {
 pub enum PathForm {
     /// No.
     Plain,
-    /// `…/watch/…`: the deprecated forced watch (protocol.md §1.4).
+    /// `…/watch/…`: the deprecated forced watch (docs/PROTOCOL.md §1.4).
     WatchPrefix,
     /// `…/proxy/…`.
     ProxyPrefix,

@@ -1,4 +1,4 @@
-//! What follows from the options: from which state a list is read, where a watch starts (protocol.md §11).
+//! What follows from the options: from which state a list is read, where a watch starts (docs/PROTOCOL.md §11).
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response};
 
 use super::{NO_CACHE, status_code};
 
-/// A plain-text failure (protocol.md §6.2, §6.8, §1.1 c).
+/// A plain-text failure (docs/PROTOCOL.md §6.2, §6.8, §1.1 c).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainText {
     code: u16,

@@ -18,7 +18,7 @@ impl Status {
         body.into()
     }
 
-    /// The frame of a watch stream that ends it with this failure (protocol.md §4.11).
+    /// The frame of a watch stream that ends it with this failure (docs/PROTOCOL.md §4.11).
     #[must_use]
     pub(super) fn error_frame(&self) -> Bytes {
         let (frame, _) = frame_around("ERROR", &type_meta("v1", "Status"), &self.message());

@@ -7,7 +7,7 @@ use super::{Status, StatusCause, StatusDetails};
 use crate::resource::{Gvr, ResourceVersion};
 use crate::view::selector::quoted;
 
-/// What a user was denied (protocol.md §6.7).
+/// What a user was denied (docs/PROTOCOL.md §6.7).
 #[derive(Clone, Copy, Debug)]
 pub struct ForbiddenAccess<'a> {
     /// The user's name.
@@ -225,7 +225,7 @@ impl Status {
         Self::new(429, "TooManyRequests", message).retry_in(retry_after_seconds)
     }
 
-    /// 429: the resource's cache is being filled (protocol.md §6.9).
+    /// 429: the resource's cache is being filled (docs/PROTOCOL.md §6.9).
     #[must_use]
     pub fn initializing(retry_after_seconds: u32) -> Self {
         Self::too_many_requests("storage is (re)initializing", retry_after_seconds)
@@ -245,7 +245,7 @@ impl Status {
         })
     }
 
-    /// 500 without a reason: an error that upstream does not dress up (protocol.md §6.18).
+    /// 500 without a reason: an error that upstream does not dress up (docs/PROTOCOL.md §6.18).
     #[must_use]
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)

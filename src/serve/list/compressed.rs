@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::run::PageSegment;
+use super::segment::PageSegment;
 use super::step::{Budget, in_turn};
 use super::{FRAME_LEN, FRAME_SLICES, ItemFormat, ListBody, ListPhase};
 use crate::cache::DeflateBlock;

@@ -1,4 +1,4 @@
-//! What stands around the items of a list (protocol.md §3.8, §5.8). Pure.
+//! What stands around the items of a list (docs/PROTOCOL.md §3.8, §5.8). Pure.
 
 use bytes::{Buf as _, Bytes};
 
@@ -158,7 +158,7 @@ impl Envelope {
         }
     }
 
-    /// The same of an indented list in JSON (protocol.md §5.6).
+    /// The same of an indented list in JSON (docs/PROTOCOL.md §5.6).
     pub(super) fn indented(&self) -> Self {
         let mut start = Indenter::default();
         let head = start.piece(&self.head);

@@ -11,7 +11,7 @@ use crate::view::{ObjectFormat, ProjectionError};
 
 /// A page that is being measured.
 #[derive(Debug)]
-pub struct Measure {
+pub struct PageMeasurement {
     page: SnapshotPage,
     form: ItemFormat,
     /// Of the items so far, their tags and lengths included.
@@ -21,8 +21,8 @@ pub struct Measure {
 impl SnapshotPage {
     /// Begins to measure the page's items in this form.
     #[must_use]
-    pub fn measure(&self, kind: &ResourceKind, rendition: ObjectFormat) -> Measure {
-        Measure {
+    pub fn measure(&self, kind: &ResourceKind, rendition: ObjectFormat) -> PageMeasurement {
+        PageMeasurement {
             page: self.clone(),
             form: ItemFormat::new(kind, rendition),
             len: 0,
@@ -30,7 +30,7 @@ impl SnapshotPage {
     }
 }
 
-impl Measure {
+impl PageMeasurement {
     /// Goes on a little. The length of all items when it is known; 0 in JSON, which does not need it.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Measure {
 
     /// Adds what the page shows of a chunk.
     fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), ProjectionError> {
-        let (form, measured) = (self.form, self.form.measured());
+        let (form, measured) = (self.form, self.form.length_form());
         let shown = |object: &&Object| match &self.page.items {
             PageItems::Rest { selector, .. } => selector.matches(object),
             PageItems::Found(_) => true,

@@ -61,7 +61,7 @@ impl PageSearch {
         };
         let mut budget = Budget::default();
         let mut last = None;
-        // Whether objects lie behind the page, matching or not (protocol.md §3.3).
+        // Whether objects lie behind the page, matching or not (docs/PROTOCOL.md §3.3).
         let more = loop {
             if budget.is_spent() {
                 break None;

@@ -35,7 +35,7 @@ impl Body for Frames {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.judged {
-            say(StallSignal {
+            signal(StallSignal {
                 waits: WaitingSide::Server,
                 ends: false,
             });
@@ -131,7 +131,7 @@ async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
 async fn told(words: Vec<Option<WaitingSide>>) {
     for word in words {
         if let Some(waits) = word {
-            say(StallSignal { waits, ends: false });
+            signal(StallSignal { waits, ends: false });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -141,7 +141,7 @@ async fn told(words: Vec<Option<WaitingSide>>) {
 /// Says once a minute that its client waits, and that it ends soon.
 async fn slow() {
     loop {
-        say(StallSignal {
+        signal(StallSignal {
             waits: WaitingSide::Client,
             ends: true,
         });

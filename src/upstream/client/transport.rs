@@ -40,7 +40,7 @@ pub(super) enum LanePurpose {
 }
 
 impl LanePurpose {
-    /// Requests in flight on one connection. Servers allow 100 streams by default (protocol.md §4.14); what is over
+    /// Requests in flight on one connection. Servers allow 100 streams by default (docs/PROTOCOL.md §4.14); what is over
     /// waits inside the HTTP/2 layer for a stream to end, behind watches for ever. So we stay below and open another
     /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
     const fn places_per_connection(self) -> usize {
@@ -266,7 +266,7 @@ const POOLS_MAX: usize = 64;
 /// Requests in flight on one connection at most: servers allow 100 streams by default.
 const PLACES_MAX: usize = 90;
 
-/// client-go pings after 30 s of silence and gives up 15 s later (protocol.md §4.14).
+/// client-go pings after 30 s of silence and gives up 15 s later (docs/PROTOCOL.md §4.14).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 

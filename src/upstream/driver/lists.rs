@@ -12,7 +12,7 @@ use super::fault::check_content_type;
 use super::scan::{APART_LEN_MIN, ScannedPage, apart};
 use super::{
     AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, RequestPurpose, Sink, StopResult,
-    ask,
+    request,
 };
 use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
@@ -93,7 +93,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     async fn ask(&self, request: UpstreamPageRequest) -> Result<Bytes, AttemptFailure> {
-        let path = ask::list(
+        let path = request::list(
             &self.reading.collection,
             request.version,
             request.continue_token.as_deref(),

@@ -15,7 +15,7 @@ pub struct Probe {
     pub list_kind: String,
     /// How the JSON is laid out.
     pub layout: Layout,
-    /// Values of `Warning` headers: every reader of the resource gets them (protocol.md §3.11).
+    /// Values of `Warning` headers: every reader of the resource gets them (docs/PROTOCOL.md §3.11).
     pub warnings: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! A few objects as upstream has them now, to be compared with what is held.
 
-use super::ask::{self, Collection};
 use super::lists::page;
+use super::request::{self, Collection};
 use super::{Fetch, ProbeError, RequestPurpose};
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
@@ -38,7 +38,7 @@ pub async fn sample<F: Fetch>(
     collection: &Collection,
     limit: u32,
 ) -> Result<Sample, ProbeError> {
-    let path = ask::list(collection, ListVersion::Latest, None, Some(limit));
+    let path = request::list(collection, ListVersion::Latest, None, Some(limit));
     let body = page(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;

@@ -15,7 +15,7 @@ use super::fault::check_content_type;
 use super::lists::{SILENCE_MAX, refusal};
 use super::{
     AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, Sink, StopResult, StreamEnd,
-    WatchConnection, ask, now,
+    WatchConnection, now, request,
 };
 use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
@@ -73,7 +73,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     /// Reads until the stream is over; says how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
         let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
-        let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
+        let give_up_at = now() + request::WATCH_LASTS_AT_MOST;
         let mut heard_at = now();
         let mut came = None;
         loop {

@@ -10,7 +10,7 @@ use super::{
 use crate::resource::ResourceVersion;
 
 impl ReflectorMachine {
-    /// A bookmark may repeat a version (protocol.md §4.5), but not go back.
+    /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but not go back.
     pub(super) fn bookmark(&mut self, bookmark: ResourceVersion) -> Effect {
         let ReflectorPhase::Live { version } = &mut self.phase else {
             return Effect::Ignored;

@@ -9,10 +9,10 @@ use hashbrown::HashTable;
 use super::HubPosition;
 use crate::fairness::Peer;
 use crate::resource::Encoding;
-use crate::view::cut::Projection;
-use crate::view::interest::{Hasher, Placement, TooManyViews, weight};
-use crate::view::log::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
+use crate::view::projection::Projection;
 use crate::view::selector::Selector;
+use crate::view::selector_index::{Hasher, Placement, TooManyViews, weight};
+use crate::view::shared::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
 
 /// Who shares a view: those who select alike and want the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ pub(super) struct ViewDirectory {
     /// Lines laid out since somebody asked.
     pub(super) laid_out: u64,
     /// Seats are dealt over the shards in turn.
-    pub(super) seats: usize,
+    pub(super) waiters: usize,
     pub(super) closed: bool,
     /// Whoever is ended by closing must list again.
     pub(super) expired: bool,
@@ -90,7 +90,7 @@ impl ViewDirectory {
             published: HubPosition::default(),
             reached: HubPosition::default(),
             laid_out: 0,
-            seats: 0,
+            waiters: 0,
             closed: false,
             expired: false,
         }

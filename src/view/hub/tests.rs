@@ -11,7 +11,7 @@ use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{EventKind, Layout};
 use crate::view::selector::LabelSelector;
 use crate::view::selector::tests::{labelled, tier};
-use crate::view::wake::tests::Wakes;
+use crate::view::waiters::tests::Wakes;
 use crate::view::{MetaVersion, ObjectPart, filtered};
 
 fn scene(seed: u64) -> (World, Arc<Hub>) {
@@ -311,8 +311,8 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
     let wakes: Vec<_> = (0..9).map(|_| Arc::new(Wakes::default())).collect();
     let mut entries: Vec<_> = wakes.iter().map(|_| hub.join(&tier("x"))).collect();
     for (entry, wakes) in entries.iter().zip(&wakes) {
-        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
-        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
+        entry.waiter.arm(&Waker::from(Arc::clone(wakes)));
+        entry.waiter.arm(&Waker::from(Arc::clone(wakes)));
     }
     entries.truncate(5);
     let counts = || wakes.iter().map(|wakes| wakes.count()).collect::<Vec<_>>();
@@ -332,10 +332,10 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
 fn a_seat_given_up_and_taken_again_wakes_its_new_owner_alone() {
     let list = Arc::new(WaiterList::default());
     let (old, new) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
-    let seat = list.seat(0);
+    let seat = list.waiter(0);
     seat.arm(&Waker::from(Arc::clone(&old)));
     drop(seat);
-    let seat = list.seat(4);
+    let seat = list.waiter(4);
     seat.arm(&Waker::from(Arc::clone(&new)));
     assert_eq!(list.wake_all(&mut Vec::new()), 1);
     assert_eq!((old.count(), new.count()), (0, 1));
@@ -353,7 +353,7 @@ fn no_wake_up_is_lost_between_looking_and_waiting() {
         let waker = Waker::from(Arc::new(Unpark(me)));
         let (mut cursor, mut parked) = (entry.cursor, 0);
         while cursor < dispatched {
-            entry.seat.arm(&waker);
+            entry.waiter.arm(&waker);
             let head = entry.view.head();
             if head == cursor {
                 parked += 1;
@@ -386,8 +386,8 @@ fn closing_ends_views_that_are_and_views_that_come() {
     let (_, hub) = scene(1);
     let before = hub.join(&tier("x"));
     let wakes = Arc::new(Wakes::default());
-    before.seat.arm(&Waker::from(Arc::clone(&wakes)));
-    let progress = hub.progress_seat();
+    before.waiter.arm(&Waker::from(Arc::clone(&wakes)));
+    let progress = hub.progress_waiter();
     progress.arm(&Waker::from(Arc::clone(&wakes)));
     assert!(!hub.is_closed());
     hub.close();
@@ -411,8 +411,8 @@ fn progress_wakes_who_waits_for_a_version_and_no_watcher() {
     let (mut world, hub) = scene(1);
     let (watcher, waiter) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     let entry = hub.join(&Selector::default());
-    entry.seat.arm(&Waker::from(Arc::clone(&watcher)));
-    let seat = hub.progress_seat();
+    entry.waiter.arm(&Waker::from(Arc::clone(&watcher)));
+    let seat = hub.progress_waiter();
     seat.arm(&Waker::from(Arc::clone(&waiter)));
     world.writer.progress(ResourceVersion(20), world.now);
     assert_eq!((watcher.count(), waiter.count()), (0, 1));

@@ -1,4 +1,4 @@
-//! Field selectors: an AND of equalities on the few fields that a resource declares selectable (protocol.md §2.6).
+//! Field selectors: an AND of equalities on the few fields that a resource declares selectable (docs/PROTOCOL.md §2.6).
 
 use std::fmt;
 
@@ -74,7 +74,7 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// The selector of one object by name, as a name in a `/watch/` path means it (protocol.md §1.2).
+    /// The selector of one object by name, as a name in a `/watch/` path means it (docs/PROTOCOL.md §1.2).
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -169,7 +169,7 @@ impl FieldSubject {
 }
 
 /// The value to which a selector's text pins a field, whatever the resource; `None` also when the text is malformed.
-/// Authorization takes the request's name from it before the resource is known (protocol.md §1.1 h).
+/// Authorization takes the request's name from it before the resource is known (docs/PROTOCOL.md §1.1 h).
 #[must_use]
 pub fn pinned_in(text: &str, label: &str) -> Option<String> {
     raw_terms(text)

@@ -10,7 +10,7 @@ mod values;
 
 pub use values::LabelValues;
 
-/// Why a label selector was refused; its text is the whole message of the server's 400 (protocol.md §2.5).
+/// Why a label selector was refused; its text is the whole message of the server's 400 (docs/PROTOCOL.md §2.5).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
@@ -25,11 +25,11 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct LabelTerm {
     key: Box<str>,
-    test: Test,
+    test: LabelTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Test {
+enum LabelTest {
     In(LabelValues),
     NotIn(LabelValues),
     Exists,
@@ -69,9 +69,11 @@ impl LabelSelector {
     /// Labels that every match must have: the key, and the values that it may have; `None` where any will do.
     pub fn required(&self) -> impl Iterator<Item = (&str, Option<&LabelValues>)> {
         self.terms.iter().filter_map(|term| match &term.test {
-            Test::In(set) => Some((&*term.key, Some(set))),
-            Test::Exists | Test::Greater(_) | Test::Less(_) => Some((&*term.key, None)),
-            Test::NotIn(_) | Test::Absent => None,
+            LabelTest::In(set) => Some((&*term.key, Some(set))),
+            LabelTest::Exists | LabelTest::Greater(_) | LabelTest::Less(_) => {
+                Some((&*term.key, None))
+            }
+            LabelTest::NotIn(_) | LabelTest::Absent => None,
         })
     }
 
@@ -88,7 +90,7 @@ impl LabelSelector {
     }
 }
 
-impl Test {
+impl LabelTest {
     fn holds(&self, label: Option<&str>) -> bool {
         let number = || label.and_then(|value| value.parse::<i64>().ok());
         match self {
@@ -131,12 +133,12 @@ impl fmt::Display for LabelTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         match &self.test {
-            Test::In(set) => write_set(f, key, ["=", " in "], set),
-            Test::NotIn(set) => write_set(f, key, ["!=", " notin "], set),
-            Test::Exists => f.write_str(key),
-            Test::Absent => write!(f, "!{key}"),
-            Test::Greater(bound) => write!(f, "{key}>{bound}"),
-            Test::Less(bound) => write!(f, "{key}<{bound}"),
+            LabelTest::In(set) => write_set(f, key, ["=", " in "], set),
+            LabelTest::NotIn(set) => write_set(f, key, ["!=", " notin "], set),
+            LabelTest::Exists => f.write_str(key),
+            LabelTest::Absent => write!(f, "!{key}"),
+            LabelTest::Greater(bound) => write!(f, "{key}>{bound}"),
+            LabelTest::Less(bound) => write!(f, "{key}<{bound}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Shard selectors (KEP-5866, protocol.md §2.7): objects whose uid or namespace hashes into given ranges.
+//! Shard selectors (KEP-5866, docs/PROTOCOL.md §2.7): objects whose uid or namespace hashes into given ranges.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ use super::chunk::SharedChunk;
 pub(super) struct DeliveryGroup {
     pub(super) view: Arc<View>,
     pub(super) tally: Arc<dyn WatchRecorder>,
-    seat: WatchWaiter,
+    waiter: WatchWaiter,
     waker: Waker,
     /// Keys of streams.
     members: Vec<usize>,
@@ -34,13 +34,13 @@ impl DeliveryGroup {
     pub(super) fn new(
         view: Arc<View>,
         tally: Arc<dyn WatchRecorder>,
-        seat: WatchWaiter,
+        waiter: WatchWaiter,
         waker: Waker,
     ) -> Self {
         let group = Self {
             view,
             tally,
-            seat,
+            waiter,
             waker,
             members: Vec::new(),
             pass: None,
@@ -51,7 +51,7 @@ impl DeliveryGroup {
 
     fn arm(&self, watchers: usize) {
         let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
-        self.seat.arm_for(&self.waker, watchers);
+        self.waiter.arm_for(&self.waker, watchers);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -154,7 +154,7 @@ impl SharedChunks {
     }
 
     /// Tells what was delivered, and forgets the pieces.
-    pub(super) fn tell(&mut self, tally: &dyn WatchRecorder) {
+    pub(super) fn record_lines(&mut self, tally: &dyn WatchRecorder) {
         let now = tokio::time::Instant::now().into_std();
         for (chunk, takers) in self.made.drain(..) {
             if takers == 0 {
@@ -228,9 +228,9 @@ mod tests {
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
         let mut chunks = SharedChunks { limits, made };
         let told = Told::default();
-        chunks.tell(&told);
+        chunks.record_lines(&told);
         // The pieces are forgotten.
-        chunks.tell(&told);
+        chunks.record_lines(&told);
         let told = told.0.into_inner().unwrap();
         assert_eq!(told, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
     }
@@ -243,7 +243,7 @@ mod tests {
         ) {
             let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
             let waker = Waker::noop().clone();
-            let mut group = DeliveryGroup::new(entry.view, Arc::new(Untold), entry.seat, waker);
+            let mut group = DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker);
             let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
             let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
             prop_assert!(group.begin());

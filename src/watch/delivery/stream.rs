@@ -22,7 +22,7 @@ const SLICES_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct DeliveryStream {
     transport: Transport,
-    follower: WatchCursor,
+    cursor: WatchCursor,
     /// Wakes the worker for this stream alone.
     waker: Waker,
     /// On its way. Nothing more is gathered before it has left.
@@ -73,16 +73,16 @@ impl DeliveryStream {
     pub(super) fn new(
         transport: Transport,
         head: Bytes,
-        mut follower: WatchCursor,
+        mut cursor: WatchCursor,
         waker: Waker,
         done: oneshot::Sender<Transport>,
     ) -> Self {
         // For the whole of its life: a stream's waker is always the same.
-        follower.arm_lease(&waker);
+        cursor.arm_lease(&waker);
         Self {
-            wake_at: follower.wake_at(),
+            wake_at: cursor.wake_at(),
             transport,
-            follower,
+            cursor,
             waker,
             out: head.into(),
             phase: DeliveryPhase::Head,
@@ -93,8 +93,8 @@ impl DeliveryStream {
         }
     }
 
-    pub(super) fn follower(&self) -> &WatchCursor {
-        &self.follower
+    pub(super) fn cursor(&self) -> &WatchCursor {
+        &self.cursor
     }
 
     /// True if it takes part in what its group is given. Else it gathers by itself when it is woken.
@@ -111,13 +111,13 @@ impl DeliveryStream {
     /// Writes a chunk that others get too. `None` if it is not what this client needs next.
     pub(super) fn take(&mut self, chunk: &SharedChunk) -> Option<StreamProgress> {
         if !self
-            .follower
-            .takes(chunk.from, chunk.first, chunk.first_version)
+            .cursor
+            .can_take(chunk.from, chunk.first, chunk.first_version)
         {
             return None;
         }
-        self.follower
-            .took(chunk.to, chunk.last, (chunk.events, chunk.len));
+        self.cursor
+            .advance(chunk.to, chunk.last, (chunk.events, chunk.len));
         let sent = if chunk.is_cut {
             StreamProgress::Behind
         } else {
@@ -160,16 +160,16 @@ impl DeliveryStream {
         }
         // Asked here and not for each event: whoever revokes the permission wakes the stream. And a client who is always behind is
         // not served for ever.
-        let _ = self.follower.is_revoked() || self.follower.is_overdue(now);
+        let _ = self.cursor.is_revoked() || self.cursor.is_overdue(now);
         let mut flow = self.drive(turn);
         if flow == StreamProgress::Idle
-            && self.follower.wake_at() <= now
-            && let TimerAction::Bookmark(line) = self.follower.on_time(now)
+            && self.cursor.wake_at() <= now
+            && let TimerAction::Bookmark(line) = self.cursor.on_time(now)
         {
             self.out = chunked(line.into());
             flow = self.drive(turn);
         }
-        self.wake_at = self.follower.wake_at();
+        self.wake_at = self.cursor.wake_at();
         if flow == StreamProgress::Idle && self.wake_at <= now {
             // Something came in between that the bookmark would run ahead of.
             self.wake_at = now + BOOKMARK_RETRY;
@@ -180,10 +180,10 @@ impl DeliveryStream {
     /// Sends what there is, in `turn` writes at most.
     pub(super) fn drive(&mut self, turn: usize) -> StreamProgress {
         // The group waits for batches; this is for what comes without one.
-        self.follower.arm(&self.waker);
+        self.cursor.arm(&self.waker);
         if self.phase == DeliveryPhase::Head {
             // What there is leaves with the head.
-            if let CursorStep::Frame(pieces) = self.follower.next() {
+            if let CursorStep::Frame(pieces) = self.cursor.next() {
                 self.out.append(chunked(pieces));
             }
             self.phase = DeliveryPhase::Open;
@@ -197,7 +197,7 @@ impl DeliveryStream {
             if self.phase == DeliveryPhase::Ending {
                 return StreamProgress::Over;
             }
-            match self.follower.next() {
+            match self.cursor.next() {
                 CursorStep::Frame(pieces) => self.out = chunked(pieces),
                 CursorStep::Nothing => return StreamProgress::Idle,
                 CursorStep::Unfinished => return StreamProgress::Again,

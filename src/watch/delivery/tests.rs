@@ -127,14 +127,14 @@ impl Scene {
         };
         let start = Start::After { sequence, version };
         let tally = Arc::clone(&self.tally) as _;
-        let watch = WatchBody::new(self.served.clone(), entry, start, timing, tally).leased(lease);
+        let watch = Watch::new(self.served.clone(), entry, start, timing, tally).leased(lease);
         let (stream, server) = tokio::io::duplex(room);
         let delivery = self.delivery.clone();
         Client {
             stream,
             watch: tokio::spawn(async move {
                 let head = Bytes::from_static(HEAD);
-                delivery.deliver(server.into(), head, Box::new(watch)).await
+                delivery.deliver(server.into(), head, watch).await
             }),
             bytes: Vec::new(),
             has_head: false,

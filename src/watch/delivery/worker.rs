@@ -35,8 +35,8 @@ const IDLE: Duration = Duration::from_secs(3_600);
 pub(super) struct NewStream {
     pub(super) transport: Transport,
     pub(super) head: Bytes,
-    pub(super) follower: WatchCursor,
-    pub(super) seat: WatchWaiter,
+    pub(super) cursor: WatchCursor,
+    pub(super) waiter: WatchWaiter,
     pub(super) done: oneshot::Sender<Transport>,
 }
 
@@ -107,22 +107,22 @@ impl DeliveryWorker {
         let NewStream {
             transport,
             head,
-            follower,
-            seat,
+            cursor,
+            waiter,
             done,
         } = arrival;
-        let view = Arc::clone(follower.view());
-        let tally = Arc::clone(follower.tally());
+        let view = Arc::clone(cursor.view());
+        let tally = Arc::clone(cursor.tally());
         let entry = self.streams.vacant_entry();
         let key = entry.key();
         let waker = waker(&self.inbox, WakeToken::Stream(key));
-        let stream = entry.insert(DeliveryStream::new(transport, head, follower, waker, done));
-        // Whoever comes first lends its seat to all.
+        let stream = entry.insert(DeliveryStream::new(transport, head, cursor, waker, done));
+        // Whoever comes first lends its waiter to all.
         stream.group = *self.by_view.entry(address(&view)).or_insert_with(|| {
             let entry = self.groups.vacant_entry();
             let key = entry.key();
             let waker = super::inbox::waker(&self.inbox, WakeToken::Group(key));
-            entry.insert(DeliveryGroup::new(view, tally, seat, waker));
+            entry.insert(DeliveryGroup::new(view, tally, waiter, waker));
             key
         });
         stream.place = self.groups[stream.group].push(key);
@@ -138,7 +138,7 @@ impl DeliveryWorker {
         };
         let set_to = stream.wake_at;
         let turn = self.limits.stream_turn;
-        let flow = alone(|| stream.wake(now, turn));
+        let flow = catch_client_panic(|| stream.wake(now, turn));
         let wake_at = stream.wake_at;
         // What is due already is done when the client takes more.
         if wake_at != set_to && wake_at > now {
@@ -242,17 +242,17 @@ impl DeliveryWorker {
                 if group.finish() {
                     self.tasks.push_back(WorkItem::Group(key));
                 }
-                chunks.tell(&*tally);
+                chunks.record_lines(&*tally);
                 return looked_at;
             };
             let stream = &mut self.streams[member];
-            let cursor = stream.follower().cursor();
+            let cursor = stream.cursor().cursor();
             let goes_on_itself = !stream.is_level() || stream.backlog_entry.is_some();
             if goes_on_itself || cursor == head && !is_closed {
                 looked_at += 1;
                 continue;
             }
-            let flow = alone(|| {
+            let flow = catch_client_panic(|| {
                 // Nobody will be woken again for a view that is closed: each goes on to its own end.
                 let chunk = if is_closed {
                     None
@@ -268,13 +268,13 @@ impl DeliveryWorker {
             });
             looked_at += self.settle(member, flow);
         }
-        chunks.tell(&*tally);
+        chunks.record_lines(&*tally);
         self.tasks.push_back(WorkItem::Pass(key));
         looked_at
     }
 
     /// Notes whose time has come.
-    fn look_at_the_clock(&mut self, now: Instant) {
+    fn expire_timers(&mut self, now: Instant) {
         while let Some(Reverse((at, key))) = self.timers.peek().copied() {
             let stream = self.streams.get(key);
             let is_set = stream.is_some_and(|stream| stream.wake_at == at);
@@ -310,7 +310,7 @@ impl DeliveryWorker {
 }
 
 /// A panic on the way of one client ends that client's connection, and no other's.
-fn alone(act: impl FnOnce() -> StreamProgress) -> StreamProgress {
+fn catch_client_panic(act: impl FnOnce() -> StreamProgress) -> StreamProgress {
     // What may be left half done belongs to the stream, and goes with it.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(StreamProgress::Gone)
 }
@@ -332,7 +332,7 @@ impl Future for DeliveryWorker {
                 WakeToken::Stream(key) => WorkItem::Stream(key),
                 WakeToken::Group(key) => WorkItem::Group(key),
             }));
-        this.look_at_the_clock(now);
+        this.expire_timers(now);
         // Whoever comes has half of a turn at most: the other half is for those who are there.
         let mut left = this.limits.worker_turn / 2;
         while left > 0

@@ -87,7 +87,7 @@ async fn no_bookmark_runs_ahead_of_it() {
     assert_eq!(client.poll(), Polled::Waits);
     scene.put_uncuttable("a/2");
     advance(Duration::from_secs(61)).await;
-    let timed = client.body.follower.on_time(Instant::now());
+    let timed = client.body.cursor.on_time(Instant::now());
     assert!(matches!(timed, TimerAction::Nothing), "{timed:?}");
     assert_eq!(client.poll(), Polled::Ended);
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::informer::processor::tests::samples::{
     Held, Replay, Store, added, deleted, initial, object, updated, word,
 };
-use crate::informer::{EventHandler, FilteringHandler};
+use crate::informer::{EventFilter, EventHandler};
 
 fn queue(len_max: usize, overflow: Overflow) -> NotificationQueue<u64> {
     NotificationQueue::new(InitialState::nothing(), len_max, overflow)
@@ -300,7 +300,7 @@ impl Trial {
                 let handler = move |change: &Notification<u64>| {
                     filtered.lock().unwrap().told(change);
                 };
-                FilteringHandler::new(passes, handler).on_notification(notification);
+                EventFilter::new(passes, handler).on_notification(notification);
             }
         }
         if self.queue.changes.is_empty() {

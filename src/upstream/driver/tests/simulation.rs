@@ -13,7 +13,7 @@ use super::*;
 use crate::cache::tests::samples::{Dice, told};
 use crate::view::selector::Selector;
 use crate::view::{Marker, ServedResource};
-use crate::watch::{Start, Timing, WatchBody, WatchRecorder, WatchTotals};
+use crate::watch::{Start, Timing, Watch, WatchBody, WatchRecorder, WatchTotals};
 
 const KEYS: u64 = 12;
 /// Writes in trouble, and afterwards.
@@ -301,7 +301,7 @@ impl Client {
             bookmarks: true,
         };
         Self {
-            body: WatchBody::new(served.clone(), entry, start, timing, Arc::new(Untold)),
+            body: Watch::new(served.clone(), entry, start, timing, Arc::new(Untold)).into(),
             state: BTreeMap::new(),
             version: 0,
         }

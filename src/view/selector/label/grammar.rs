@@ -1,9 +1,9 @@
-//! The label selector grammar of apimachinery, token by token, so that the messages come out alike (protocol.md §2.5).
+//! The label selector grammar of apimachinery, token by token, so that the messages come out alike (docs/PROTOCOL.md §2.5).
 
 use std::collections::BTreeSet;
 
 use super::names::{key_fault, value_fault};
-use super::{LabelTerm, LabelValues, Test};
+use super::{LabelTerm, LabelTest, LabelValues};
 use crate::resource::quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +103,9 @@ impl<'a> Parser<'a> {
         }
         let next = self.peek();
         let test = if negated {
-            Test::Absent
+            LabelTest::Absent
         } else if next.kind == TokenKind::End || next.is(",") {
-            Test::Exists
+            LabelTest::Exists
         } else {
             self.comparison(key)?
         };
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn comparison(&mut self, key: &str) -> Result<Test, String> {
+    fn comparison(&mut self, key: &str) -> Result<LabelTest, String> {
         let operator = self.operator()?;
         let values = match operator {
             Operator::In | Operator::NotIn => self.set()?,
@@ -149,10 +149,10 @@ impl<'a> Parser<'a> {
         }
         let values = LabelValues::from_sorted(values.into_iter());
         Ok(match operator {
-            Operator::Is | Operator::In => Test::In(values),
-            Operator::IsNot | Operator::NotIn => Test::NotIn(values),
-            Operator::Greater => Test::Greater(bound),
-            Operator::Less => Test::Less(bound),
+            Operator::Is | Operator::In => LabelTest::In(values),
+            Operator::IsNot | Operator::NotIn => LabelTest::NotIn(values),
+            Operator::Greater => LabelTest::Greater(bound),
+            Operator::Less => LabelTest::Less(bound),
         })
     }
 

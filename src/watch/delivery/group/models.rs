@@ -72,7 +72,7 @@ fn a_group_that_waits_has_every_batch_or_is_woken() {
         let waker = Waker::from(Arc::clone(&task));
         let mut worker = Worker {
             task,
-            group: DeliveryGroup::new(entry.view, Arc::new(Untold), entry.seat, waker),
+            group: DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker),
             cursor: entry.cursor,
             events: 0,
         };

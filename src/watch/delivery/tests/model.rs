@@ -27,11 +27,12 @@ use super::super::worker::{DeliveryWorker, NewStream};
 use super::super::{LIMITS, TurnLimits};
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Dice, World, kind};
-use crate::connection::websocket::{Framing, SocketIo};
+use crate::connection::websocket::SocketIo;
+use crate::protocol::websocket::Framing;
 use crate::resource::{Layout, ResourceVersion};
 use crate::view::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::{Hub, Marker, ServedResource, ViewSubscription};
-use crate::watch::{FRAMES, FrameLimits, Start, Timing, WatchBody, WatchRecorder};
+use crate::watch::{FRAMES, FrameLimits, Start, Timing, Watch, WatchBody, WatchRecorder};
 
 const SEEDS: u64 = 1_500;
 /// One seed in so many is played with the limits of production and objects of up to 200 kB.
@@ -146,8 +147,8 @@ impl<'a> Model<'a> {
             36_000
         };
         let lease = Lease::new();
-        let body = self.body(entry, start, timeout).leased(Some(lease.hold()));
-        let way = self.way(body);
+        let watch = self.watch(entry, start, timeout).leased(Some(lease.hold()));
+        let way = self.way(watch);
         self.clients.push(Client {
             way,
             lease,
@@ -164,14 +165,14 @@ impl<'a> Model<'a> {
         });
     }
 
-    fn body(&mut self, entry: ViewSubscription, start: Start, timeout: u64) -> WatchBody {
+    fn watch(&mut self, entry: ViewSubscription, start: Start, timeout: u64) -> Watch {
         let timing = Timing {
             started: Instant::now(),
             timeout: Duration::from_secs(timeout),
             bookmarks: self.dice.once_in(2),
         };
         let tally = Arc::clone(&self.stage) as Arc<dyn WatchRecorder>;
-        WatchBody::new(self.served.clone(), entry, start, timing, tally).limited(self.frames)
+        Watch::new(self.served.clone(), entry, start, timing, tally).limited(self.frames)
     }
 
     /// A client of everything from `version` on, who takes all that comes.
@@ -182,11 +183,11 @@ impl<'a> Model<'a> {
             sequence,
             version: ResourceVersion(version),
         };
-        let body = self.body(entry, start, 36_000);
+        let watch = self.watch(entry, start, 36_000);
         let way = if is_pulled {
-            pulled(body)
+            pulled(watch)
         } else {
-            self.delivered(body)
+            self.delivered(watch)
         };
         let client = Client {
             way,
@@ -241,12 +242,14 @@ impl<'a> Model<'a> {
         after(version).or_else(|| after(world.version)).unwrap()
     }
 
-    fn way(&mut self, body: WatchBody) -> Way {
+    fn way(&mut self, watch: Watch) -> Way {
         match self.dice.below(5) {
-            0 => pulled(body),
+            0 => pulled(watch),
             1 => {
                 let wire = self.wire();
-                let body = body.map_err(|never| match never {}).boxed_unsync();
+                let body = WatchBody::from(watch)
+                    .map_err(|never| match never {})
+                    .boxed_unsync();
                 Way::Socket {
                     talk: Box::pin(SocketIo::new(wire.clone(), body, Framing::Lines)),
                     wire,
@@ -254,7 +257,7 @@ impl<'a> Model<'a> {
                     is_over: false,
                 }
             }
-            _ => self.delivered(body),
+            _ => self.delivered(watch),
         }
     }
 
@@ -264,15 +267,15 @@ impl<'a> Model<'a> {
         wire
     }
 
-    fn delivered(&mut self, body: WatchBody) -> Way {
+    fn delivered(&mut self, watch: Watch) -> Way {
         let wire = self.wire();
         let (done, back) = oneshot::channel();
-        let (follower, seat) = body.into_parts();
+        let (cursor, waiter) = watch.into_parts();
         self.inbox.arrives(Box::new(NewStream {
             transport: wire.clone().into(),
             head: Bytes::from_static(HEAD),
-            follower,
-            seat,
+            cursor,
+            waiter,
             done,
         }));
         Way::Delivered {
@@ -411,9 +414,9 @@ impl<'a> Model<'a> {
     }
 }
 
-fn pulled(body: WatchBody) -> Way {
+fn pulled(watch: Watch) -> Way {
     Way::Pulled {
-        body: Box::new(body),
+        body: Box::new(watch.into()),
         flag: Flag::raised(),
         lines: Vec::new(),
         is_over: false,
@@ -499,8 +502,8 @@ fn searches_through_the_history_do_not_keep_events_from_open_streams() {
         let entry = model.served.hub.join(&selector);
         let version = ResourceVersion(10);
         let sequence = model.served.cache.resume_after(version).unwrap();
-        let body = model.body(entry, Start::After { sequence, version }, 36_000);
-        searching.push(model.delivered(body));
+        let watch = model.watch(entry, Start::After { sequence, version }, 36_000);
+        searching.push(model.delivered(watch));
     }
     for _ in 0..100 {
         EVALUATED.set(0);
