@@ -17,8 +17,12 @@ mod figures;
 mod files;
 #[path = "tidy/planted.rs"]
 mod planted;
+#[path = "tidy/references.rs"]
+mod references;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/words.rs"]
+mod words;
 
 /// Fails with one line a violation, each beginning with file and line.
 #[track_caller]
