@@ -1,7 +1,8 @@
-//! What it takes to authenticate and to authorize a request whose answers are remembered: each time the wall clock, sorted.
+//! Time to authenticate and authorize a request whose authentication and authorization results are cached: wall time of each request, as
+//! quantiles.
 //!
-//! A plain program: `cargo bench --bench auth [-- --quick]`. Upstream is a stub that allows everything and is asked once for each
-//! token and question.
+//! A plain program: `cargo bench --bench auth [-- --quick]`. Upstream is a stub that allows everything. It is called once for each token
+//! and for each distinct authorization request.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -41,7 +42,7 @@ use record::{Claim, Record};
 use rounds::Effort;
 
 const USERS: usize = 500;
-/// Streams that are open, and hold their permission.
+/// Open streams, each of which holds a lease on its permission.
 const STREAMS: usize = 5_000;
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ fn guard(metrics: &Metrics) -> Guard {
     )
 }
 
-/// One request of a user for all ConfigMaps.
+/// Authenticates and authorizes one request of a user that lists all ConfigMaps.
 async fn pass(guard: &Guard, headers: &HeaderMap, access: &Access) -> LeaseHold {
     let caller = guard.authenticate(headers, &PeerIdentity::default()).await;
     let caller = caller.expect("authenticated");

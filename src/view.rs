@@ -1,11 +1,18 @@
-//! What one watcher may see, and in what form: selectors, views shared by all who ask alike, and their hub.
+//! The objects and events that a client sees, and their form: selectors, projections, and views that watches share.
+//!
+//! A [`Selector`](crate::selector::Selector) says which objects a request selects, and a [`Projection`] turns them into the form that it
+//! requested. A [`View`] holds the frames of the events that watches with the same selector and form see. The [`Hub`] of a
+//! resource receives each batch of events from the cache and lays it out in the views that show some of it; an index over the
+//! selectors (`selector_index`) finds these views. A watch waits in its view's [`WaiterList`]. `walk` iterates over the objects in a
+//! selector's scope, for lists and initial events.
+//!
+//! Start with [`Hub`], whose documentation says why a watch that joins during a dispatch misses nothing, then read [`View`].
 
 mod bookmark;
 mod hub;
 mod object_format;
 mod partial;
 mod projection;
-pub mod selector;
 mod selector_index;
 mod shared;
 mod transition;

@@ -1,7 +1,11 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
-//! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays nobody; it
-//! reads on, or is told to list again, when the socket takes more.
+//! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
+//! `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked. [`WatchBody`] drives a cursor for HTTP/2 and
+//! WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and `WatchCursor::next`.
+//!
+//! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays no
+//! other. When the socket takes more, the watch reads on, or gets 410 if its events are no longer in the history.
 
 mod body;
 mod bookmarks;
@@ -25,26 +29,28 @@ use crate::view::{Marker, ServedResource, ViewSubscription, WatchWaiter};
 pub use body::WatchBody;
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 
-/// What one frame of a stream holds.
+/// The limits of one frame of a stream.
 #[derive(Debug)]
 pub(crate) struct FrameLimits {
-    /// Bytes, about: so much is gathered for a socket that is behind.
+    /// Approximate length in bytes, which is collected for a client that is behind.
     pub(crate) len: usize,
-    /// The same of initial events. They are borrowed from the snapshot, which is held anyway.
+    /// Approximate length of a frame of initial events. It is larger because these are borrowed from the snapshot, which is in
+    /// memory anyway.
     pub(crate) initial_len: usize,
-    /// Slices.
+    /// Number of slices.
     pub(crate) slices: usize,
-    /// What looking for its events may cost, in terms of selectors, before others have their turn.
+    /// Cost of searching for the frame's events, in selector terms, after which other tasks run.
     pub(crate) cost: usize,
 }
 
 impl FrameLimits {
-    fn are_reached(&self, pieces: &BufList, cost: usize) -> bool {
-        pieces.len() >= self.len || pieces.count() >= self.slices || cost >= self.cost
+    fn are_reached(&self, buf: &BufList, cost: usize) -> bool {
+        buf.len() >= self.len || buf.count() >= self.slices || cost >= self.cost
     }
 }
 
-/// Tests have smaller ones. hyper writes 64 slices at once. A term takes some 30 ns: a search takes a quarter of a millisecond.
+/// The limits in production; tests have smaller ones. hyper writes 64 slices at once. Evaluating a term takes about 30 ns, so a
+/// search takes a quarter of a millisecond.
 pub(crate) static FRAMES: FrameLimits = FrameLimits {
     len: 64 << 10,
     initial_len: 256 << 10,
@@ -55,75 +61,75 @@ pub(crate) static FRAMES: FrameLimits = FrameLimits {
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchEnd {
-    /// Its time was up, or its client's credential has expired.
+    /// Its timeout was reached, or the client's credential has expired.
     Deadline,
-    /// Its client may no longer read this.
+    /// The client's permission was revoked.
     Revoked,
-    /// It fell out of the history and was told to list again.
+    /// Its events were no longer in the history; the client got 410.
     Lagged,
-    /// The resource is no longer served, or the gateway drains.
+    /// The resource is no longer served, or the gateway is draining.
     Closed,
-    /// The client went away.
+    /// The client disconnected.
     Client,
 }
 
-/// What a stream delivered, told once when it is over.
+/// The totals of a stream, recorded once at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchTotals {
     /// Why it ended.
     pub end: WatchEnd,
-    /// Events, bookmarks left out.
+    /// Number of events, without bookmarks.
     pub events: u64,
-    /// Bytes of event lines.
+    /// Number of bytes of event frames.
     pub bytes: u64,
 }
 
-/// Gets the totals of each stream; the composition root turns them into metrics.
+/// Records what watches deliver; the composition root implements it with metrics.
 pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
-    /// Called as events leave: `events` more, `bytes` more.
+    /// Called when events are sent, with their number and length.
     fn delivered(&self, events: u64, bytes: u64);
-    /// Called as a batch leaves that was published while the stream was open: so long ago, to so many clients. Of a client
-    /// that reads the history because it is behind, once a frame and for the oldest event of it.
+    /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number
+    /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
     fn delayed(&self, _by: Duration, _clients: u64) {}
-    /// Called once per stream.
+    /// Called once per stream, at its end.
     fn ended(&self, totals: WatchTotals);
 }
 
-/// Where the live part of a watch begins.
+/// Where a watch starts.
 #[derive(Debug)]
 pub enum Start {
-    /// Everything in the snapshot as ADDED, then what follows it. Bookmarks speak of `version` at first: the
-    /// snapshot's own, or a later one at which it was proven unchanged.
+    /// With the matching objects of the snapshot as ADDED events, then the events that follow. `version` is the version that the
+    /// client has then: the snapshot's own, or a later one at which it was proven unchanged.
     Initial {
-        /// The state to show.
+        /// The state to send.
         snapshot: Arc<Snapshot>,
-        /// The version it stands for.
+        /// The version that the state represents.
         version: ResourceVersion,
-        /// Whether the marker bookmark closes the initial events.
+        /// Whether a bookmark marks the end of the initial events.
         marker: Marker,
     },
-    /// Events from `sequence` on, but none up to `version`.
+    /// With the events from `sequence` on, without those up to `version`.
     After {
-        /// The first event to look at.
+        /// The first event to consider.
         sequence: Sequence,
-        /// Versions up to this one are known to the client.
+        /// The version that the client has; events up to it are not sent.
         version: ResourceVersion,
     },
 }
 
-/// The times that a stream keeps.
+/// The times of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// When the handler began.
+    /// When the request arrived at the handler.
     pub started: Instant,
-    /// How long the stream lasts.
+    /// How long the stream lasts at most.
     pub timeout: Duration,
-    /// Whether the client asked for bookmarks.
+    /// Whether the client allows bookmarks.
     pub bookmarks: bool,
 }
 
-/// One watch: how far its client has come, and its place among those who wait for the view. The connection chooses how events reach the
-/// client: [`Delivery`](delivery::Delivery) over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
+/// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
+/// `delivery::Delivery` over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
 #[derive(Debug)]
 pub struct Watch {
     cursor: WatchCursor,
@@ -131,7 +137,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A stream of the events that the view of `subscription` shows, from `start` on. `subscription` was taken before `start` was decided.
+    /// A watch of the events that the subscription's view shows, from `start` on. The view must be joined before `start` is
+    /// determined, so that no event is missed in between.
     #[must_use]
     pub fn new(
         served: ServedResource,
@@ -152,26 +159,26 @@ impl Watch {
         }
     }
 
-    /// The same, with permits for the stream and for its initial events.
+    /// Adds the permits for the stream and for its initial events.
     #[must_use]
     pub fn holding(mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) -> Self {
         self.cursor.hold_permits(watch, list);
         self
     }
 
-    /// The same, ended when the permission is revoked.
+    /// Ends the watch when the permission is revoked.
     #[must_use]
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
         self.cursor.lease = lease;
         self
     }
 
-    /// Keeps the audit trail open until the watch is over.
+    /// Keeps the audit entry open until the watch ends.
     pub(crate) fn record(&mut self, trail: AuditTrail) {
         self.cursor.trail = Some(trail);
     }
 
-    /// The same with other limits.
+    /// Sets other limits.
     #[cfg(test)]
     pub(crate) fn limited(mut self, limits: &'static FrameLimits) -> Self {
         self.cursor.limits = limits;

@@ -1,4 +1,4 @@
-//! The whole downstream path around one cache: what a gateway serves with, minus upstream and its wiring.
+//! The whole downstream path around one cache: the serving side of a gateway, without upstream and its wiring.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +26,7 @@ use kube_fanout::view::{Hub, ServedResource};
 use kube_fanout::watch::{WatchRecorder, WatchTotals};
 use tokio::net::TcpListener;
 
-/// Where the first watch begins.
+/// The resource version from which the first watch starts.
 pub(crate) const FIRST_VERSION: u64 = 1_000_000;
 
 const RETENTION: Retention = Retention {
@@ -37,7 +37,7 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(1),
 };
 
-/// One cached resource and nothing else.
+/// A gateway that serves exactly one cached resource.
 #[derive(Debug)]
 pub(crate) struct OneCache {
     served: ServedResource,
@@ -81,7 +81,7 @@ impl Resources for OneCache {
     fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
-/// A resource's kind as `downstream` needs it.
+/// A resource's kind as the serving side needs it.
 pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
     ResourceKind {
         gvr: Gvr::new("", "v1", resource),
@@ -94,7 +94,7 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
     }
 }
 
-/// A writer whose cache holds `objects`, and the cache as it is served.
+/// A writer whose cache holds `objects`, and the same cache as the gateway serves it.
 pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (CacheWriter, ServedResource) {
     let hub = Arc::new(Hub::new(&kind));
     let mut writer = CacheWriter::new(kind, RETENTION, Arc::clone(&hub) as _);
@@ -104,7 +104,7 @@ pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (CacheWriter, 
     (writer, ServedResource { cache, hub })
 }
 
-/// Listens on a port of the system's choice and serves `served` there until the process ends.
+/// Listens on a port that the system chooses, and serves `served` there until the process ends.
 pub(crate) async fn serve(
     served: ServedResource,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -125,7 +125,7 @@ pub(crate) async fn serve(
             bytes: handles.watch_bytes,
         }),
     };
-    // Owned by the runtime: it lives as long as the process.
+    // The runtime owns the task: it lives as long as the process.
     tokio::spawn(listener::run(
         listener,
         tls.map(|settings| Arc::new(ArcSwap::new(settings))),
@@ -135,7 +135,7 @@ pub(crate) async fn serve(
     Ok(address)
 }
 
-/// An event line as upstream sends it, made into a change the way the driver does it.
+/// An event line from upstream, converted to a change as the driver does.
 pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
     let without_newline = &line[..line.len() - 1];
     let Ok(WatchLine::Event {

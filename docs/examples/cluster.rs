@@ -8,7 +8,7 @@ use anyhow::Context;
 use http::Uri;
 use kube_fanout::apiserver::churn::InitialCount;
 use kube_fanout::apiserver::{self, Apiserver, Options};
-use kube_fanout::cli::DurationWord;
+use kube_fanout::cli::TimeSpan;
 use kube_fanout::upstream::client::{Client, ConnectSource};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) struct Server {
     context: Option<String>,
     /// How long to run; by default until Ctrl-C, or 10s with the embedded server
     #[arg(long, value_name = "TIME")]
-    duration: Option<DurationWord>,
+    duration: Option<TimeSpan>,
 }
 
 /// A client, and the embedded server if there is one.

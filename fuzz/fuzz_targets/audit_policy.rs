@@ -1,8 +1,10 @@
-//! Audit policies are refused at a line that the text has, or decide about requests, and the same text decides in the same way.
+//! An audit policy is either rejected at a line that the text has, or decides about requests; the same text always decides the same.
 #![no_main]
 
-use kube_fanout::audit::event::{ObjectReference, AuditStage};
-use kube_fanout::audit::policy::{AuditAttributes, AuditLevel, AuditPolicy, AuditTarget, PolicyVerdict};
+use kube_fanout::audit::event::{AuditStage, ObjectReference};
+use kube_fanout::audit::policy::{
+    AuditAttributes, AuditLevel, AuditPolicy, AuditTarget, PolicyVerdict,
+};
 use kube_fanout::auth::user::User;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +24,8 @@ fuzz_target!(|text: &str| {
         let verdict = verdict_of(&policy);
         assert_eq!(verdict, verdict_of(&again));
         assert!(
-            policy.exceeds_metadata() || matches!(verdict.level, AuditLevel::None | AuditLevel::Metadata)
+            policy.exceeds_metadata()
+                || matches!(verdict.level, AuditLevel::None | AuditLevel::Metadata)
         );
         let _ = AuditStage::ALL.map(|stage| verdict.omitted.contains(stage));
     }

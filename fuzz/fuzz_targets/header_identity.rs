@@ -1,5 +1,5 @@
-//! Headers that say who is calling, one `name: value` a line: what they mean is found out without a panic, comes back the same from the
-//! headers that say it again, and is not changed by names that only look alike.
+//! Headers that name the caller, one `name: value` per line: parsing them never panics; the identity survives being written to headers
+//! and parsed again; and headers with similar names do not change it.
 #![no_main]
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -25,10 +25,7 @@ fuzz_target!(|lines: &[u8]| {
                 http::header::AUTHORIZATION,
                 token.authorization().clone(),
             )]);
-            assert_eq!(
-                bearer::authorization(&alone),
-                TokenHeader::Token(token)
-            );
+            assert_eq!(bearer::authorization(&alone), TokenHeader::Token(token));
         }
     }
     let settings = settings();
@@ -49,13 +46,13 @@ fuzz_target!(|lines: &[u8]| {
     }
 });
 
-/// The API server takes the gateway for this very user, or the gateway does not impersonate it.
+/// The API server accepts the gateway's headers for exactly this user, or the gateway does not impersonate the user.
 fn check_impersonated(user: &User) {
     let Ok(headers) = impersonation::headers(user) else {
         return;
     };
     let Ok(Some(request)) = ImpersonationRequest::from_headers(&headers) else {
-        // More groups than we would ask for; the API server itself has no limit.
+        // More groups than the gateway would send; the API server itself has no limit.
         return;
     };
     assert_eq!(request.user.name, user.name);

@@ -1,4 +1,4 @@
-//! List pages never panic, and of valid JSON give the items that a tree shows.
+//! Reading list pages never panics, and valid JSON gives the items that a JSON tree gives.
 #![no_main]
 
 mod tree;
@@ -61,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A form is one line that says what the item says.
+/// The stored form of an item is one line with the item's contents.
 fn check_form(item: &[u8], form: &[u8], fields: FieldTable, is_valid: bool) {
     assert_eq!(form.first(), Some(&b'{'));
     assert!(!form.contains(&b'\n'));
@@ -78,7 +78,7 @@ fn check_form(item: &[u8], form: &[u8], fields: FieldTable, is_valid: bool) {
             assert_eq!(form.fields, item.fields);
         }
         (Err(_), Err(_)) => {}
-        // An object in memory stands on one line, so this is what the form is for.
+        // The scanner rejects newlines, and removing them is what the stored form is for.
         (Ok(_), Err(_)) if item.contains(&b'\n') => {}
         (form, item) => panic!("{form:?} of {item:?}"),
     }

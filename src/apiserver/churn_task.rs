@@ -1,5 +1,4 @@
-//! Takes the churn generator's steps at their time, and tells idle kinds how far they are. Knows the clock, not the
-//! objects.
+//! Writes the churn generator's steps to the store at the configured rate, and advances the caches of idle kinds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,29 +15,29 @@ use super::storage::{
 use super::store::Store;
 use crate::protocol::status::Status;
 
-/// Steps are taken in bundles of so long: short enough for an even stream, long enough for the timer to be cheap.
-const BEAT: Duration = Duration::from_millis(5);
-/// After a stall no more than so much is caught up on.
+/// Time between two turns of writes: short enough for an even stream, long enough for the timer to be cheap.
+const TICK_PERIOD: Duration = Duration::from_millis(5);
+/// At most this much missed time is made up for after a stall.
 const CATCH_UP_SECONDS_MAX: f64 = 1.0;
-/// Steps under one lock: other writers and readers wait for no longer.
-const BUNDLE_COUNT_MAX: usize = 64;
-/// How often idle kinds are told the global revision: fresher than any bookmark, and next to nothing to do.
+/// Steps that are written while the store is locked once; it bounds how long other writers and readers wait.
+const BATCH_COUNT_MAX: usize = 64;
+/// How often the caches of idle kinds advance to the global revision: more often than bookmarks are due, and cheap.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
-/// Makes the first objects.
+/// Creates the initial objects.
 pub(super) fn seed(store: &Store, churn: &mut Churn) {
     loop {
         let steps: Vec<ChurnStep> = std::iter::from_fn(|| churn.seed(now_ns()))
-            .take(BUNDLE_COUNT_MAX)
+            .take(BATCH_COUNT_MAX)
             .collect();
         if steps.is_empty() {
             return;
         }
-        take(store, steps);
+        apply(store, steps);
     }
 }
 
-/// Tells all kinds the global revision for ever; there is nothing to wait for at the end.
+/// Advances all caches to the global revision periodically. Never returns; the task is aborted with the server.
 pub(super) async fn progress(store: Arc<Store>) {
     let mut tick = tokio::time::interval(PROGRESS_PERIOD);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -48,17 +47,17 @@ pub(super) async fn progress(store: Arc<Store>) {
     }
 }
 
-/// Changes objects at the rate that was last given, until nobody can give one any more.
+/// Changes objects at the latest rate from the channel. Returns when the sender is dropped and the rate is 0.
 pub(super) async fn run(store: Arc<Store>, mut churn: Churn, mut rate: watch::Receiver<u32>) {
     loop {
         if rate.wait_for(|rate| *rate > 0).await.is_err() {
             return;
         }
-        let mut beat = tokio::time::interval(BEAT);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = tokio::time::interval(TICK_PERIOD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut due, mut last) = (0.0, Instant::now());
         loop {
-            let now = beat.tick().await;
+            let now = tick.tick().await;
             let per_second = *rate.borrow_and_update();
             if per_second == 0 {
                 break;
@@ -71,28 +70,28 @@ pub(super) async fn run(store: Arc<Store>, mut churn: Churn, mut rate: watch::Re
             due += elapsed * f64::from(per_second);
             while due >= 1.0 {
                 let mut steps = Vec::new();
-                while due >= 1.0 && steps.len() < BUNDLE_COUNT_MAX {
+                while due >= 1.0 && steps.len() < BATCH_COUNT_MAX {
                     due -= 1.0;
                     steps.extend(churn.step(now_ns()));
                 }
-                take(&store, steps);
+                apply(&store, steps);
                 tokio::task::yield_now().await;
             }
         }
     }
 }
 
-/// A step that is refused met a client's own write to the same object; the next one goes on.
-fn take(store: &Store, steps: Vec<ChurnStep>) {
+/// Writes steps to the store. A step is refused if a client has changed or deleted the same object; later steps are unaffected.
+fn apply(store: &Store, steps: Vec<ChurnStep>) {
     let write = |step: ChurnStep| {
-        move |storage: &mut Storage, stamp: Stamp<'_>| written(storage, step, stamp)
+        move |storage: &mut Storage, stamp: Stamp<'_>| write_step(storage, step, stamp)
     };
     for refusal in store.write_all(steps.into_iter().map(write)) {
-        tracing::debug!(%refusal, "a step of the churn was refused");
+        tracing::debug!(%refusal, "the store refused a churn write");
     }
 }
 
-fn written(
+fn write_step(
     storage: &mut Storage,
     step: ChurnStep,
     stamp: Stamp<'_>,

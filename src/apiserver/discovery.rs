@@ -1,4 +1,4 @@
-//! Discovery documents: what groups, versions and resources there are. Pure; made once, when the catalogue is known.
+//! The discovery documents: groups, versions and resources of the catalogue. Pure; made for each request.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::render;
 use super::reviews::Review;
 use crate::resource::Layout;
 
-/// Verbs of compiled-in kinds, in the order in which the API server lists them.
+/// Verbs of compiled-in kinds, in kube-apiserver's order.
 const TYPED_VERBS: &[&str] = &[
     "create",
     "delete",
@@ -19,7 +19,7 @@ const TYPED_VERBS: &[&str] = &[
     "update",
     "watch",
 ];
-/// Verbs of custom resources, likewise.
+/// Verbs of custom resources, in kube-apiserver's order.
 const DYNAMIC_VERBS: &[&str] = &[
     "delete",
     "deletecollection",
@@ -35,7 +35,7 @@ const REVIEW_VERBS: &[&str] = &["create"];
 /// Verbs of a status subresource.
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// The Kubernetes version whose behaviour is imitated.
+/// The response to `GET /version`: the Kubernetes version that the embedded API server behaves like.
 const VERSION: &str = r#"{
   "major": "1",
   "minor": "36",
@@ -171,7 +171,7 @@ struct Subresource<'a> {
     verbs: &'static [&'static str],
 }
 
-/// Group and version stay empty for compiled-in kinds, as the API server leaves them.
+/// Group and version are empty for compiled-in kinds, as in kube-apiserver's documents.
 #[derive(Serialize)]
 struct ResponseGvk<'a> {
     group: &'a str,
@@ -179,23 +179,23 @@ struct ResponseGvk<'a> {
     kind: &'a str,
 }
 
-/// `GET /version`, indented as always.
+/// The response to `GET /version`; always indented.
 #[must_use]
 pub(super) fn version() -> Bytes {
     Bytes::from_static(VERSION.as_bytes())
 }
 
-/// `GET /api`: the versions of the core group. `address` is the server's `host:port`.
+/// The response to `GET /api`: the versions of the core group. `address` is the server's `host:port`.
 #[must_use]
 pub(super) fn core_versions(address: &str) -> Bytes {
     render::json(&ApiVersions {
         kind: "APIVersions",
         versions: vec!["v1"],
-        server_addresses: [everywhere(address)],
+        server_addresses: [server_address(address)],
     })
 }
 
-/// `GET /apis`: the other groups.
+/// The response to `GET /apis`: all groups but the core group. `address` is the server's `host:port`.
 #[must_use]
 pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     let groups = catalogue
@@ -204,7 +204,7 @@ pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
         .map(|(name, versions)| ApiGroup {
             kind: None,
             api_version: None,
-            server_addresses: Some([everywhere(address)]),
+            server_addresses: Some([server_address(address)]),
             ..group_of(name, &versions)
         })
         .collect();
@@ -214,7 +214,7 @@ pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     })
 }
 
-/// `GET /apis/GROUP`; none for a group that is not served.
+/// The response to `GET /apis/GROUP`; `None` for a group that is not served.
 #[must_use]
 pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
     let groups = catalogue.groups();
@@ -222,7 +222,7 @@ pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
     Some(render::json(&group_of(name, versions)))
 }
 
-/// `GET /api/v1` or `/apis/GROUP/VERSION`; none for a version that is not served.
+/// The response to `GET /api/v1` and `GET /apis/GROUP/VERSION`; `None` for a version that is not served.
 #[must_use]
 pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<Bytes> {
     let mut resources = Vec::new();
@@ -250,20 +250,20 @@ pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Op
     }
     Some(render::json(&ResourceList {
         kind: "APIResourceList",
-        // The core group's list has none, as the API server writes it.
+        // Absent in the core group's list, as in kube-apiserver's.
         api_version: (!group.is_empty()).then_some("v1"),
         group_version: group_version(group, version),
         resources,
     }))
 }
 
-/// The aggregated document (version v2) for `/api`: the core group alone.
+/// The aggregated discovery document (v2) for `/api`: the core group.
 #[must_use]
 pub(super) fn aggregated_core(catalogue: &Catalogue) -> Bytes {
     aggregated(vec![aggregated_group(catalogue, "", &["v1"])])
 }
 
-/// The aggregated document (version v2) for `/apis`: all groups but the core one.
+/// The aggregated discovery document (v2) for `/apis`: all groups but the core group.
 #[must_use]
 pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
     let groups = catalogue.groups();
@@ -368,7 +368,7 @@ fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-fn everywhere(address: &str) -> ServerAddress<'_> {
+fn server_address(address: &str) -> ServerAddress<'_> {
     ServerAddress {
         client_cidr: "0.0.0.0/0",
         server_address: address,

@@ -1,4 +1,4 @@
-//! The form that a client wants answers in: objects whole or cut to their metadata, refusals compact or indented.
+//! The form of responses that a client accepts: whole objects or their metadata, and compact or indented errors.
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -11,19 +11,20 @@ use crate::protocol::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
 
-/// How every `Status` begins; answers to deletions may be one.
+/// The start of every `Status`. The response to a deletion may be one instead of an object.
 const STATUS: &[u8] = br#"{"kind":"Status","#;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What a client's `Accept` header asks for.
+/// A client's `Accept` header, parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AcceptHeader {
-    wish: Option<JsonChoice>,
-    /// How refusals are written.
+    /// The requested form of objects; `None` if no element of the header can be served.
+    choice: Option<JsonChoice>,
+    /// The form of errors.
     pub(super) refusals: StatusForm,
 }
 
-/// Whether an answer holds one object, or many.
+/// Whether a response holds one object or a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultShape {
     Object,
@@ -31,31 +32,30 @@ pub(super) enum ResultShape {
 }
 
 impl AcceptHeader {
-    /// Reads the header. Only JSON is spoken here, and no Tables: elements that ask for anything else are passed over
-    /// (docs/PROTOCOL.md §5.1).
+    /// Parses the header. Only JSON is served here, and no Tables; elements for anything else are skipped (docs/PROTOCOL.md §5.1).
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter();
         let accept: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
         Self {
-            wish: wish(&accept),
+            choice: wish(&accept),
             refusals: json_refusal_form(&accept),
         }
     }
 
-    /// What is granted of the wish.
+    /// The requested form of objects.
     ///
     /// # Errors
-    /// 406 if nothing is left of it.
-    pub(super) fn wish(self) -> Result<JsonChoice, Status> {
-        self.wish.ok_or_else(|| {
+    /// 406 if no element of the header can be served.
+    pub(super) fn choice(self) -> Result<JsonChoice, Status> {
+        self.choice.ok_or_else(|| {
             not_acceptable("only the following media types are accepted: application/json".into())
         })
     }
 }
 
-/// The header by which the reading side is asked for a wish; for whole objects where it does not fit what is read.
-pub(super) fn accept_header(wish: JsonChoice, shape: ResultShape) -> HeaderValue {
-    let text = match (wish, shape) {
+/// The `Accept` header for a request to `serve`: for the choice if it fits the result's shape, otherwise for whole objects.
+pub(super) fn accept_header(choice: JsonChoice, shape: ResultShape) -> HeaderValue {
+    let text = match (choice, shape) {
         (JsonChoice::MetadataList(MetaVersion::V1), ResultShape::List) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
         }
@@ -75,10 +75,14 @@ pub(super) fn accept_header(wish: JsonChoice, shape: ResultShape) -> HeaderValue
     HeaderValue::from_static(text)
 }
 
-/// The refusal of a wish that does not fit what is answered, in the real server's words (docs/PROTOCOL.md §5.2).
-pub(super) fn misfit(wish: JsonChoice, shape: ResultShape, kind: &ServedKind) -> Option<Status> {
+/// kube-apiserver's error for a choice that does not fit the result's shape; `None` if it fits (docs/PROTOCOL.md §5.2).
+pub(super) fn shape_mismatch(
+    choice: JsonChoice,
+    shape: ResultShape,
+    kind: &ServedKind,
+) -> Option<Status> {
     let resource = &kind.resource;
-    match (wish, shape, resource.layout) {
+    match (choice, shape, resource.layout) {
         (JsonChoice::Metadata(_), ResultShape::List, layout) => {
             let name = match layout {
                 Layout::Typed => format!("*{}.{}", resource.gvr.version, resource.list_kind),
@@ -103,12 +107,12 @@ pub(super) fn misfit(wish: JsonChoice, shape: ResultShape, kind: &ServedKind) ->
     }
 }
 
-/// An answer of the store in the form that was wished for; a `Status` is always whole.
+/// Converts a result of the store to the requested form. A `Status` is never converted.
 ///
 /// # Errors
-/// The wish does not fit.
-pub(super) fn in_form(
-    wish: JsonChoice,
+/// [`shape_mismatch`]; 500 if the result cannot be scanned.
+pub(super) fn in_requested_form(
+    choice: JsonChoice,
     shape: ResultShape,
     kind: &ServedKind,
     answer: Bytes,
@@ -116,23 +120,24 @@ pub(super) fn in_form(
     if answer.starts_with(STATUS) {
         return Ok(answer);
     }
-    if let Some(refusal) = misfit(wish, shape, kind) {
+    if let Some(refusal) = shape_mismatch(choice, shape, kind) {
         return Err(refusal);
     }
-    let (JsonChoice::Metadata(version) | JsonChoice::MetadataList(version)) = wish else {
+    let (JsonChoice::Metadata(version) | JsonChoice::MetadataList(version)) = choice else {
         return Ok(answer);
     };
     let layout = kind.resource.layout;
     let partial = Partial { version, layout };
-    let cut = match shape {
+    let metadata = match shape {
         ResultShape::Object => partial.object(&answer),
-        ResultShape::List => cut_list(partial, &answer),
+        ResultShape::List => metadata_list(partial, &answer),
     };
-    cut.map(Into::into)
+    metadata
+        .map(Into::into)
         .map_err(|fault| Status::untyped(fault.to_string()))
 }
 
-fn cut_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
+fn metadata_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
     let page = scan_list(list)?;
     let mut out = format!(
         r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}","metadata":{{"resourceVersion":"{}"}},"items":"#,

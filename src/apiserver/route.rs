@@ -1,4 +1,4 @@
-//! What a method and a path mean (docs/PROTOCOL.md §1). Queries are looked at only to tell a list from a watch.
+//! Resolves a method and a path to a route (docs/PROTOCOL.md §1). Of the query only `watch` matters: it tells a watch from a list.
 
 use http::Method;
 use serde::Deserialize;
@@ -10,15 +10,15 @@ use crate::protocol::request::{Query, is_true};
 use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey};
 
-/// What is done to a resource, in the words of authorization.
+/// The verb of a request to a resource, as in authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResourceVerb {
-    /// One object.
+    /// GET of one object.
     Get,
-    /// A collection.
+    /// GET of a collection.
     List,
-    /// A stream of changes.
+    /// GET of a collection's changes, as a stream.
     Watch,
     /// POST.
     Create,
@@ -32,10 +32,10 @@ pub enum ResourceVerb {
     DeleteCollection,
 }
 
-/// A request that is understood.
+/// The route of a request that the server can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A served resource.
+    /// An object or a collection of a served kind.
     Resource {
         verb: ResourceVerb,
         kind_index: usize,
@@ -43,7 +43,7 @@ pub(super) enum Route {
         key: ObjectKey,
         part: WritablePart,
     },
-    /// A review.
+    /// Creation of a review.
     Review(ReviewEndpoint),
     /// `/api`.
     CoreVersions,
@@ -55,23 +55,23 @@ pub(super) enum Route {
     Resources(String, String),
     /// `/version`.
     Version,
-    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    /// `/healthz`, `/livez`, `/readyz` and the paths below them.
     Health,
     /// `/debug/faults`.
     Faults,
 }
 
-/// A request that is not understood.
+/// The response to a request without a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RouteError {
-    /// `404 page not found` in plain text.
+    /// 404 with the plain text `404 page not found`.
     Page,
-    /// A `Status`.
+    /// An error as a `Status`.
     Refused(Status),
 }
 
 impl Route {
-    /// Reads method, percent-decoded path and raw query.
+    /// Resolves a method, a percent-decoded path and a raw query.
     pub(super) fn of(
         catalogue: &Catalogue,
         method: &Method,
@@ -124,7 +124,7 @@ fn resource(
     };
     if let Some(review) = Review::of(group, version, plural) {
         let has_name = !name.is_empty() || forced_watch;
-        return reviews::place(review, namespace, has_name, method)
+        return reviews::endpoint(review, namespace, has_name, method)
             .map(Route::Review)
             .map_err(RouteError::Refused);
     }
@@ -132,7 +132,7 @@ fn resource(
         .index_of(group, version, plural)
         .ok_or_else(|| unknown(catalogue, group))?;
     let kind = catalogue.kind(kind_index);
-    let scoped = kind.resource.namespaced || namespace.is_empty();
+    let fits_scope = kind.resource.namespaced || namespace.is_empty();
     let part = match subresource {
         "" => WritablePart::Whole,
         "status" if kind.status == StatusPart::Apart => WritablePart::Status,
@@ -144,7 +144,7 @@ fn resource(
         }
         _ => return Err(RouteError::Refused(Status::unknown_resource())),
     };
-    if !scoped {
+    if !fits_scope {
         return Err(unknown(catalogue, group));
     }
     let verb = verb(
@@ -153,7 +153,7 @@ fn resource(
         forced_watch || is_true(Query::parse(Some(query)).first("watch")),
     )
     .filter(|verb| match (verb, part) {
-        // Objects are written in a namespace if they have one; a status is neither created nor deleted.
+        // Namespaced objects are read and written in their namespace; a status can be neither created nor deleted.
         (ResourceVerb::List | ResourceVerb::Watch, _) => true,
         (ResourceVerb::Get | ResourceVerb::Update | ResourceVerb::Patch, WritablePart::Status) => {
             !name.is_empty()
@@ -175,16 +175,16 @@ fn resource(
     }
 }
 
-/// A method that a kind does not take; custom resources say so in their own words (docs/PROTOCOL.md §1.5).
+/// The error for a method that a kind does not support; it differs for custom resources (docs/PROTOCOL.md §1.5).
 fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
-    let word = match (method.as_str(), kind.resource.layout) {
+    let verb = match (method.as_str(), kind.resource.layout) {
         (_, Layout::Typed) => return Status::method_not_allowed(),
         ("PUT" | "PATCH", Layout::Dynamic) => return Status::bad_request("name must be provided"),
         ("POST", Layout::Dynamic) => "create",
         ("DELETE", Layout::Dynamic) => "delete",
         (_, Layout::Dynamic) => "",
     };
-    Status::verb_not_supported(&kind.resource.gvr, word)
+    Status::verb_not_supported(&kind.resource.gvr, verb)
 }
 
 fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
@@ -201,7 +201,8 @@ fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
     }
 }
 
-/// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (docs/PROTOCOL.md §6.1, 6.2).
+/// The error for an unknown resource: a `Status` if the group has compiled-in kinds, otherwise the 404 of any unknown path
+/// (docs/PROTOCOL.md §6.1, §6.2).
 fn unknown(catalogue: &Catalogue, group: &str) -> RouteError {
     let compiled_in = catalogue
         .discovered()
@@ -226,10 +227,10 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(method: &Method, target: &str, wanted: &str) {
+    fn check(method: &Method, target: &str, expected: &str) {
         let catalogue = catalogue();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let seen = match Route::of(&catalogue, method, path, query) {
+        let resolved = match Route::of(&catalogue, method, path, query) {
             Ok(Route::Resource {
                 verb,
                 kind_index,
@@ -245,12 +246,12 @@ mod tests {
             Err(RouteError::Page) => "page".to_owned(),
             Err(RouteError::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
         };
-        assert_eq!(seen, wanted, "{method} {target}");
+        assert_eq!(resolved, expected, "{method} {target}");
     }
 
     #[test]
     fn paths_and_methods_name_a_verb_and_an_object() {
-        for (method, target, wanted) in [
+        for (method, target, expected) in [
             (Method::GET, "/api/v1/pods", "List pods  Whole"),
             (Method::GET, "/api/v1/pods?watch=1", "Watch pods  Whole"),
             (Method::GET, "/api/v1/pods?watch", "Watch pods  Whole"),
@@ -306,13 +307,13 @@ mod tests {
                 "DeleteCollection pods ns/ Whole",
             ),
         ] {
-            check(&method, target, wanted);
+            check(&method, target, expected);
         }
     }
 
     #[test]
     fn what_is_not_served_is_refused_as_a_real_server_does() {
-        for (method, target, wanted) in [
+        for (method, target, expected) in [
             (Method::GET, "/nope", "page"),
             (Method::GET, "/apis/nope/v1/things", "page"),
             (Method::GET, "/apis/example.com/v1/nopes", "page"),
@@ -361,7 +362,7 @@ mod tests {
                 "405 MethodNotAllowed",
             ),
         ] {
-            check(&method, target, wanted);
+            check(&method, target, expected);
         }
     }
 }

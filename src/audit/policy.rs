@@ -1,4 +1,4 @@
-//! Which requests are recorded: a policy in the API server's own format, evaluated as the API server evaluates it. Reads no file.
+//! Decides which requests are recorded: a policy in the API server's own format, evaluated as the API server evaluates it. Pure.
 
 mod file;
 
@@ -9,13 +9,13 @@ pub use file::PolicyError;
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditLevel {
-    /// Nothing.
+    /// The request is not recorded.
     None,
-    /// Who asked for what, and what came of it.
+    /// The user, the request and its result, without bodies.
     Metadata,
-    /// Also what was sent. Recorded as [`AuditLevel::Metadata`]: lists and watches send nothing.
+    /// Also the request's body. Recorded as [`AuditLevel::Metadata`]: lists and watches have no body.
     Request,
-    /// Also what was answered. Recorded as [`AuditLevel::Metadata`]: lists are not written a second time.
+    /// Also the response's body. Recorded as [`AuditLevel::Metadata`]: lists are too large to be logged.
     RequestResponse,
 }
 
@@ -24,7 +24,7 @@ pub enum AuditLevel {
 pub struct StageSet(u8);
 
 impl StageSet {
-    /// Whether a stage is among them.
+    /// Whether the set contains `stage`.
     #[must_use]
     pub const fn contains(self, stage: AuditStage) -> bool {
         self.0 & Self::bit(stage) != 0
@@ -43,43 +43,43 @@ impl StageSet {
     }
 }
 
-/// What a policy looks at.
+/// The properties of a request that a policy evaluates.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditAttributes<'a> {
-    /// The authenticated user, before impersonation; `None` if there is none.
+    /// The authenticated user before impersonation, if any.
     pub user: Option<&'a User>,
     /// The verb as authorization names it.
     pub verb: &'a str,
-    /// What the request is about.
+    /// The resource or path that the request is about.
     pub target: AuditTarget<'a>,
 }
 
-/// What a request is about.
+/// The resource or path that a request is about.
 #[derive(Clone, Copy, Debug)]
 pub enum AuditTarget<'a> {
-    /// A resource.
+    /// A resource or object.
     Object(&'a ObjectReference),
-    /// Any other path.
+    /// A path that is not a resource's.
     Path(&'a str),
 }
 
-/// What a policy says of a request.
+/// A policy's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyVerdict {
-    /// How much is recorded.
+    /// How much of the request is recorded.
     pub level: AuditLevel,
-    /// Stages without an event.
+    /// Stages for which no event is written.
     pub omitted: StageSet,
 }
 
-/// Rules, of which the first that matches decides.
+/// A list of rules. The first rule that matches a request decides.
 #[derive(Clone, Debug)]
 pub struct AuditPolicy {
     rules: Vec<Rule>,
     omitted: StageSet,
 }
 
-/// Conditions that are empty hold for every request.
+/// One rule. A condition that is empty matches every request.
 #[derive(Clone, Debug)]
 struct Rule {
     verdict: PolicyVerdict,
@@ -91,7 +91,7 @@ struct Rule {
     non_resource_urls: Vec<String>,
 }
 
-/// Resources of one group. Without resources, all of the group.
+/// Resources of one API group; all of them if `resources` is empty.
 #[derive(Clone, Debug)]
 struct GroupResources {
     group: String,
@@ -100,7 +100,7 @@ struct GroupResources {
 }
 
 impl AuditPolicy {
-    /// Reads a policy.
+    /// Parses a policy in YAML or JSON.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -108,7 +108,7 @@ impl AuditPolicy {
         file::parse(text)
     }
 
-    /// Whether a rule asks for more than is recorded.
+    /// Whether a rule has a level above `Metadata`, which is the most that is recorded.
     #[must_use]
     pub fn exceeds_metadata(&self) -> bool {
         let levels = self.rules.iter().map(|rule| rule.verdict.level);
@@ -117,7 +117,7 @@ impl AuditPolicy {
             .any(|level| matches!(level, AuditLevel::Request | AuditLevel::RequestResponse))
     }
 
-    /// What is recorded of a request: nothing, unless a rule matches.
+    /// Decides about a request. A request that no rule matches is not recorded.
     #[must_use]
     pub fn evaluate(&self, attributes: AuditAttributes<'_>) -> PolicyVerdict {
         let first = self.rules.iter().find(|rule| rule.matches(attributes));
@@ -147,20 +147,20 @@ impl Rule {
         {
             return false;
         }
-        let wants_object = !self.namespaces.is_empty() || !self.resources.is_empty();
+        let needs_object = !self.namespaces.is_empty() || !self.resources.is_empty();
         match target {
-            AuditTarget::Object(object) if wants_object => self.matches_object(object),
-            AuditTarget::Path(path) if !wants_object && !self.non_resource_urls.is_empty() => {
+            AuditTarget::Object(object) if needs_object => self.matches_object(object),
+            AuditTarget::Path(path) if !needs_object && !self.non_resource_urls.is_empty() => {
                 let mut urls = self.non_resource_urls.iter();
                 urls.any(|url| matches_path(url, path))
             }
             AuditTarget::Object(_) => self.non_resource_urls.is_empty(),
-            AuditTarget::Path(_) => !wants_object,
+            AuditTarget::Path(_) => !needs_object,
         }
     }
 
     fn matches_object(&self, object: &ObjectReference) -> bool {
-        // Resources without a namespace have an empty one.
+        // The namespace of cluster-scoped resources is the empty string.
         let is_within = self.namespaces.is_empty() || has(&self.namespaces, &object.namespace);
         let mut groups = self.resources.iter();
         is_within && (self.resources.is_empty() || groups.any(|group| group.matches(object)))
@@ -178,8 +178,8 @@ impl GroupResources {
     }
 }
 
-/// Whether `pattern` covers the resource or subresource: its name, `*`, `*/SUBRESOURCE` or `RESOURCE/*`, which covers the
-/// resource too.
+/// Whether `pattern` matches the resource or subresource: its name, `*`, `*/SUBRESOURCE` or `RESOURCE/*`, which also matches
+/// the resource itself.
 fn matches_resource(pattern: &str, object: &ObjectReference) -> bool {
     let ObjectReference {
         resource,
@@ -200,7 +200,7 @@ fn matches_resource(pattern: &str, object: &ObjectReference) -> bool {
     pattern == "*" || is_whole || is_any_resource() || is_any_subresource()
 }
 
-/// Whether a URL of a rule, with or without a final `*`, covers a path.
+/// Whether a rule's URL, which may end in `*`, matches a path.
 fn matches_path(url: &str, path: &str) -> bool {
     url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
 }

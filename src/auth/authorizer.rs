@@ -1,4 +1,4 @@
-//! Access reviews by the API server.
+//! An authorizer that sends access reviews to the API server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use super::decisions::Authorizer;
 use super::question::{AccessQuestion, QuestionIdentity};
 use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
 
-/// Asks the API server.
+/// Decides each question by a review of the API server.
 #[derive(Debug)]
 pub struct UpstreamAuthorizer(Arc<Reviewer>);
 
 impl UpstreamAuthorizer {
-    /// Sends questions by this reviewer.
+    /// An authorizer that sends its reviews with `reviewer`.
     #[must_use]
     pub const fn new(reviewer: Arc<Reviewer>) -> Self {
         Self(reviewer)
     }
 
-    async fn ask(
+    async fn review(
         &self,
         question: &AccessQuestion,
         purpose: ReviewPurpose,
     ) -> Result<AccessVerdict, ReviewError> {
         let (user, access) = (&question.key.user, &question.key.access);
-        let identity = match &question.asker {
+        let identity = match &question.identity {
             QuestionIdentity::Gateway => {
                 let review = review_of(user, access);
                 let answer = self.0.create(purpose, ReviewIdentity::Gateway, &review);
@@ -52,7 +52,7 @@ impl Authorizer for UpstreamAuthorizer {
         question: &'a AccessQuestion,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
-        Box::pin(self.ask(question, purpose))
+        Box::pin(self.review(question, purpose))
     }
 }
 

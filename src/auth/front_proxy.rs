@@ -1,4 +1,4 @@
-//! Users whom a trusted front proxy names in headers. Whether the proxy is trusted is decided elsewhere, by its certificate.
+//! Reads the user that a front proxy names in headers. The authenticator verifies the proxy's certificate before it calls this.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use super::extra_key;
 use super::user::User;
 use crate::config::FrontProxySettings;
 
-/// A header that is not text.
+/// A header of the front proxy is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a header that names the user is not UTF-8")]
 pub struct HeaderTextError;
 
-/// The user that the headers name, if they name one. The first header with a value gives the name and the uid; all values of all headers
-/// count for groups and extra.
+/// The user that the headers name; `None` if they name none. The name and the uid are the value of the first configured header that is
+/// not empty. Groups and extra attributes are collected from all values of all configured headers.
 ///
 /// # Errors
-/// [`HeaderTextError`].
+/// [`HeaderTextError`] if one of these values is not UTF-8.
 pub fn user(
     settings: &FrontProxySettings,
     headers: &HeaderMap,
@@ -53,7 +53,7 @@ pub fn user(
     Ok(Some(user.authenticated()))
 }
 
-/// Whether a header is one of those in which a front proxy names the user. Such headers of clients go no further.
+/// Whether a header is one of those in which a front proxy names the user. The gateway does not forward these headers from clients.
 #[must_use]
 pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
     let named = [
@@ -66,7 +66,7 @@ pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
         || prefixes.any(|prefix| name.as_str().starts_with(prefix.as_str()))
 }
 
-/// The first value of the first header whose first value is not empty.
+/// The first value of the first of these headers whose first value is not empty.
 fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, HeaderTextError> {
     for name in names {
         if let Some(value) = headers.get(name).filter(|value| !value.is_empty()) {

@@ -1,5 +1,5 @@
-//! Places of reviews, and the line of those who wait for one, both shared among callers: whoever causes reviews in masses waits for
-//! itself.
+//! Permits for reviews, and a queue of requests that wait for one. Permits and queue are shared fairly among callers, so that a caller
+//! with masses of reviews delays only its own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use crate::fairness::Peer;
 use crate::fairness::fair_queue::{FairQueue, QueueDecision};
 
-/// So many reviews at once, and so many that wait; callers on the listener for operators have some of their own. Clones are the same
-/// places.
+/// A bounded number of permits with a bounded queue. Callers on the listener for operators have permits and a queue of their own.
+/// Clones share both.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewPermits(Arc<Lines>);
 
@@ -29,99 +29,102 @@ impl ReviewPermits {
         }))
     }
 
-    /// A turn for the peer; `None` if its part of the line is full, or all of it.
-    pub(super) fn turn(&self, peer: Peer) -> Option<PendingPermit> {
-        let (sender, place) = oneshot::channel();
-        let mut line = self.line(peer);
-        let waiting = match line.enter(peer) {
+    /// Requests a permit for the peer. `None` if the queue is full, for this peer or for all.
+    pub(super) fn request(&self, peer: Peer) -> Option<PendingPermit> {
+        let (sender, permit) = oneshot::channel();
+        let mut queue = self.queue(peer);
+        let waiter = match queue.enter(peer) {
             QueueDecision::Runs => {
-                // Nobody has dropped the other end.
-                let _ = sender.send(self.place(peer));
+                // Cannot fail, because the receiver is still in scope.
+                let _ = sender.send(self.permit(peer));
                 None
             }
             QueueDecision::MayWait(ticket) => Some(ReviewWaiter {
                 id: ticket.wait(sender),
-                places: self.clone(),
+                permits: self.clone(),
                 peer,
             }),
             QueueDecision::Full(_) => return None,
         };
         Some(PendingPermit {
-            place,
-            _waiting: waiting,
+            permit,
+            _waiter: waiter,
         })
     }
 
-    fn place(&self, peer: Peer) -> ReviewPermit {
+    fn permit(&self, peer: Peer) -> ReviewPermit {
         ReviewPermit {
-            places: self.clone(),
+            permits: self.clone(),
             peer,
         }
     }
 
-    /// The line that the peer stands in.
-    fn line(&self, peer: Peer) -> MutexGuard<'_, ReviewLine> {
-        let line = match peer.is_operator() {
+    /// The queue of the peer's listener.
+    fn queue(&self, peer: Peer) -> MutexGuard<'_, ReviewLine> {
+        let queue = match peer.is_operator() {
             true => &self.0.operators,
             false => &self.0.ordinary,
         };
-        // The line is whole between its methods, and these do not panic.
-        line.lock().unwrap_or_else(PoisonError::into_inner)
+        // The queue's methods do not panic, so a poisoned queue is still consistent.
+        queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place that was given, or that is waited for until this is dropped.
+/// A permit that was granted, or a place in the queue, which is given up on drop.
 #[derive(Debug)]
 pub(super) struct PendingPermit {
-    /// Dropped first: a place that lies in it goes to the next one.
-    place: oneshot::Receiver<ReviewPermit>,
-    _waiting: Option<ReviewWaiter>,
+    /// Dropped before the waiter, so that a permit that was granted but not taken goes to the next in the queue.
+    permit: oneshot::Receiver<ReviewPermit>,
+    _waiter: Option<ReviewWaiter>,
 }
 
 impl PendingPermit {
-    /// The place, when its turn has come; `None` if it never comes.
-    pub(super) async fn come(mut self) -> Option<ReviewPermit> {
-        (&mut self.place).await.ok()
+    /// Waits for the permit; `None` if it can no longer be granted.
+    pub(super) async fn granted(mut self) -> Option<ReviewPermit> {
+        (&mut self.permit).await.ok()
     }
 }
 
+/// A place in the queue, which is given up on drop.
 #[derive(Debug)]
 struct ReviewWaiter {
-    places: ReviewPermits,
+    permits: ReviewPermits,
     peer: Peer,
     id: u64,
 }
 
 impl Drop for ReviewWaiter {
     fn drop(&mut self) {
-        self.places.line(self.peer).give_up(self.peer, self.id);
+        self.permits.queue(self.peer).give_up(self.peer, self.id);
     }
 }
 
-/// The right to one review, until it is dropped.
+/// The right to one review, returned on drop.
 #[derive(Debug)]
 pub(super) struct ReviewPermit {
-    places: ReviewPermits,
+    permits: ReviewPermits,
     peer: Peer,
 }
 
 impl Drop for ReviewPermit {
     fn drop(&mut self) {
-        let mut turns = Vec::new();
-        let mut line = self.places.line(self.peer);
-        line.leave(self.peer);
-        while let Some((peer, sender)) = line.admit_next() {
-            turns.push((self.places.place(peer), sender));
+        let mut admitted = Vec::new();
+        let mut queue = self.permits.queue(self.peer);
+        queue.leave(self.peer);
+        while let Some((peer, sender)) = queue.admit_next() {
+            admitted.push((self.permits.permit(peer), sender));
         }
-        drop(line);
-        for (place, sender) in turns {
-            // Who has just given up lets the place go, and it comes back here.
-            let _ = sender.send(place);
+        // Released first: a permit that cannot be sent is dropped below, and its drop locks the queue again.
+        drop(queue);
+        for (permit, sender) in admitted {
+            let _ = sender.send(permit);
         }
     }
 }
 
+/// Concurrent reviews of callers on the listener for operators.
 const OPERATORS_RUNNING_MAX: usize = 10;
+/// Waiting reviews of callers on the listener for operators.
 const OPERATORS_WAITING_MAX: usize = 80;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! What is typed, set and written becomes settings, or one line that says why not.
+//! Tests that flags, variables and files become settings, or an error of one line.
 
 use std::ffi::OsString;
 use std::fs;
 
 use super::*;
 
-/// Settings or the one-line error of a command line, variables and an optional file, which `{file}` stands for.
+/// The settings of a command line, variables and an optional file, or the error of one line. `{file}` in the command line stands for the
+/// file's path.
 fn settings(
     line: &str,
     variables: &[(&str, &str)],

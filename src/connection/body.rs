@@ -1,4 +1,4 @@
-//! The body of an answer as hyper polls it: over HTTP/2 all of them, over HTTP/1.1 all but watches that are delivered.
+//! The response body that hyper polls: every response over HTTP/2; over HTTP/1.1 every response except watches that leave hyper.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use crate::watch::WatchBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// See the module. `F` is the body of a forwarded answer.
+/// A response body; `F` is the body of a forwarded response.
 #[derive(Debug)]
 pub(crate) enum ClientBody<F> {
     /// A body of known length, in memory.
@@ -39,7 +39,7 @@ impl<F> From<AnswerBody<F>> for ClientBody<F> {
 }
 
 impl<F> ClientBody<F> {
-    /// Whether the answer ends by itself, and soon; `None` if its client may pause for as long as it likes.
+    /// Whether the response ends by itself soon; `None` if its client may pause for any length of time, so that no timeout applies.
     const fn ends(&self) -> Option<bool> {
         match self {
             Self::Whole(_) | Self::Stream(_) | Self::List(_) => Some(true),
@@ -92,11 +92,11 @@ where
         let this = self.get_mut();
         let polled = this.poll_any(context);
         if let Some(ends) = this.ends() {
-            let waits = match &polled {
+            let waiting = match &polled {
                 Poll::Ready(_) => WaitingSide::Server,
                 Poll::Pending => WaitingSide::Client,
             };
-            stall::signal(StallSignal { waits, ends });
+            stall::signal(StallSignal { waiting, ends });
         }
         polled
     }
@@ -104,7 +104,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(pieces) => pieces.is_none(),
-            // An empty one must be polled to its end, or it would be sent with its length.
+            // An empty stream must be polled to its end; otherwise hyper would send a content length.
             Self::Stream(_) => false,
             Self::List(list) => list.is_end_stream(),
             Self::Watch(watch) => watch.is_end_stream(),
@@ -132,7 +132,7 @@ impl<F: Body> PauseHint for ClientBody<F> {
             Self::List(list) => list.is_end_stream(),
             Self::Watch(watch) => watch.pauses(),
             Self::Forwarded(body, ForwardLifetime::Short) => body.is_end_stream(),
-            // Whether upstream has more to say nobody knows.
+            // The gateway cannot tell whether upstream will send more.
             Self::Forwarded(_, ForwardLifetime::Watch | ForwardLifetime::Long) => false,
         }
     }

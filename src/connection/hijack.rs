@@ -1,5 +1,5 @@
-//! How an HTTP/1.1 connection becomes something else: one of its requests leaves here what the connection's task goes on
-//! with. Requests carry it as an extension; those without it come over connections that cannot change.
+//! The slot through which a request takes over its HTTP/1.1 connection. The request's future puts a watch or a WebSocket into the slot,
+//! and the connection's task takes it out. HTTP/2 connections have no slot.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,37 +8,37 @@ use bytes::Bytes;
 use super::websocket::Socket;
 use crate::watch::Watch;
 
-/// See the module.
+/// A slot shared by a connection's task and the requests on it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HijackSlot(Arc<Mutex<Option<Hijacked>>>);
 
-/// What comes after HTTP.
+/// What replaces HTTP on the connection.
 #[derive(Debug)]
 pub(crate) enum Hijacked {
-    /// A WebSocket, once HTTP has ended by itself.
+    /// A WebSocket. It starts when hyper has ended HTTP on the connection.
     WebSocket(Box<Socket>),
-    /// A watch that is written by others; HTTP goes on when it is over.
+    /// A watch that the delivery workers write. HTTP continues on the connection after the watch.
     Watch {
-        /// The answer's head as it goes out.
+        /// The response head to send, in wire format.
         head: Bytes,
-        /// What follows it.
+        /// The events that follow the head.
         watch: Box<Watch>,
     },
 }
 
 impl HijackSlot {
-    /// What was left, if anything.
+    /// Empties the slot.
     pub(crate) fn take(&self) -> Option<Hijacked> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn put(&self, successor: Hijacked) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(successor);
+    pub(crate) fn put(&self, hijacked: Hijacked) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(hijacked);
     }
 
-    /// Whether a watch waits here. HTTP does not end by itself for it.
+    /// Whether the slot holds a watch. hyper does not end HTTP by itself then, so the connection's task must stop polling it.
     pub(crate) fn has_watch(&self) -> bool {
-        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(*left, Some(Hijacked::Watch { .. }))
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*slot, Some(Hijacked::Watch { .. }))
     }
 }

@@ -1,4 +1,4 @@
-//! Between hyper and the service: each request gets what its connection knows, each answer leaves in the way that the connection has for it.
+//! Adapts the service to hyper: adds the connection's facts to each request, and passes each response to hyper or to the hijack slot.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,26 +26,26 @@ use crate::transport::Traffic;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{SplitLastByte, SplitMode};
 
-/// What a connection was accepted for.
+/// Whether a connection is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcceptDecision {
     Served,
-    /// To be told that there are too many connections.
+    /// There are too many connections: each request gets 429.
     Refused(Shortage),
 }
 
-/// The service as hyper calls it. Its futures are boxed: they are large, and live as long as a forwarded request.
+/// The service that hyper calls. Its futures are boxed: they are large, and live as long as a forwarded request.
 pub(super) struct HyperService<R> {
     pub(super) service: Service<R>,
     pub(super) abort_limit: AbortLimit,
-    /// Of an HTTP/1.1 connection, which a request can take over.
+    /// Only for HTTP/1.1: a request can take the connection over.
     pub(super) hijack: Option<HijackSlot>,
-    /// Of an HTTP/1.1 connection, which can become a tunnel.
+    /// Only for HTTP/1.1: the connection can become a tunnel.
     pub(super) traffic: Option<Traffic>,
     pub(super) address: ConnectionAddress,
     pub(super) peer: Peer,
     pub(super) identity: PeerIdentity,
-    pub(super) standing: AcceptDecision,
+    pub(super) decision: AcceptDecision,
 }
 
 pub(super) type ListenerResponse<R> =
@@ -57,7 +57,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R
     type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<R>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let AcceptDecision::Refused(shortage) = self.standing {
+        if let AcceptDecision::Refused(shortage) = self.decision {
             let answer = self.refused(&request, shortage);
             return Box::pin(std::future::ready(Ok(answer)));
         }
@@ -93,7 +93,7 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R
                 (_, _, AnswerBody::Watch(watch)) if let Some(hijack) = hijack => {
                     let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
                     hijack.put(Hijacked::Watch { head, watch });
-                    // The task that runs the connection takes the watch from there, and drops this future.
+                    // The connection's task takes the watch from the slot and drops this future.
                     std::future::pending().await
                 }
                 (_, _, body) => body.into(),
@@ -106,12 +106,12 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R
 
 impl<R: Resources> HyperService<R> {
     fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<R> {
-        let (why, place) = (LimitLabel::Connections, PermitKind::Connections);
+        let (limit, kind) = (LimitLabel::Connections, PermitKind::Connections);
         let mut answer = match self.service.admission() {
-            Some(admission) => admission.refuse_place(why, place, shortage).to_response(),
+            Some(admission) => admission.refuse_permit(limit, kind, shortage).to_response(),
             None => Response::default(),
         };
-        // HTTP/2 has no such header; the listener ends its connection after some seconds.
+        // HTTP/2 has no such header; the listener closes its connection after `REFUSAL_TIME`.
         if request.version() < Version::HTTP_2 {
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(CONNECTION, close);
@@ -121,7 +121,7 @@ impl<R: Resources> HyperService<R> {
     }
 }
 
-/// Whether the answer may be written without hyper, and other requests may follow it.
+/// Whether the response may be written without hyper and followed by further requests on the connection.
 fn can_be_hijacked(request: &Request<Incoming>) -> bool {
     let connection = request.headers().get_all(CONNECTION).iter();
     let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

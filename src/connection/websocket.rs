@@ -1,6 +1,6 @@
-//! An open WebSocket that carries a watch (docs/PROTOCOL.md §4.13): the same stream as over HTTP, one frame an event.
+//! A watch over WebSocket (docs/PROTOCOL.md §4.13): the same stream as over HTTP, with one WebSocket message per event.
 //!
-//! It holds no queue and no task of its own: the connection's task runs the socket when HTTP has ended on the connection.
+//! It needs no queue and no task of its own: the connection's task runs [`Socket`] once HTTP has ended on the connection.
 
 mod socket;
 
@@ -12,7 +12,7 @@ pub use socket::Socket;
 #[cfg(test)]
 pub(crate) use socket::SocketIo;
 
-/// The events that a socket sends, as the body of an HTTP watch has them.
+/// The events to send, as the body of a watch over HTTP.
 pub(crate) type StreamBody = UnsyncBoxBody<BufList, Box<dyn std::error::Error + Send + Sync>>;
 
 fn no_body() -> StreamBody {

@@ -1,7 +1,7 @@
-//! A bounded number of places, and a bounded line of those who wait for one. Pure: no clock, no waking.
+//! A bounded number of permits, and a bounded queue of waiters. Pure: no clock, no wake-ups.
 //!
-//! No peer takes all: places and line are shared, and peers with room take turns, each in the order of its coming. So nobody
-//! waits for all that another one, or many at one address, have put into the line before.
+//! Permits and queue positions are shared, so that no peer takes all of them. Waiting peers with room take turns, and each peer's waiters
+//! are served in order of arrival. So no waiter waits for everything that another peer, or many peers at one address, queued before it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,30 +9,30 @@ use hashbrown::HashMap;
 
 use super::{Peer, Share, Shortage};
 
-/// See the module. `T` is what somebody who waits is told by.
+/// A queue for permits. `T` is the handle through which a waiter gets its permit.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     running: Share,
     waiting: Share,
-    /// Who waits, by group. Of nobody there would be room.
+    /// Waiters by group. None of them could run now.
     groups: HashMap<Peer, PeerGroup<T>, foldhash::fast::RandomState>,
-    /// Groups in the order of their turns. Few of these are without room while a place is free, because then each holds several
-    /// places: so finding the next one takes few steps, however long the line is.
+    /// Groups in the order of their turns. While a permit is free, only few groups are without room, because each of these holds several
+    /// permits: so finding the next waiter takes few steps, however long the queue is.
     turns: BTreeMap<u64, Peer>,
     next_number: u64,
 }
 
-/// Who waits of a group of peers: the users of an address. An address that has its share is passed over as one, however many users
-/// wait there.
+/// The waiters of a group of peers: the users of an address. An address that has used up its share is skipped in one step, however many of
+/// its users wait.
 #[derive(Debug)]
 struct PeerGroup<T> {
     turn: u64,
     queues: HashMap<Peer, PeerQueue<T>, foldhash::fast::RandomState>,
-    /// Peers in the order of their turns; few are without room, as above.
+    /// Peers in the order of their turns; few of them are without room, as above.
     turns: BTreeMap<u64, Peer>,
 }
 
-/// Who waits of a peer, in the order of their coming. Never empty.
+/// The waiters of a peer, in order of arrival. Never empty.
 #[derive(Debug)]
 struct PeerQueue<T> {
     turn: u64,
@@ -69,8 +69,8 @@ impl<T> PeerGroup<T> {
         Some(waiter)
     }
 
-    /// The peer's next turn is this one, if it still waits.
-    fn put_off(&mut self, peer: Peer, turn: u64) {
+    /// Moves the peer's next turn to `turn`, if the peer still has waiters.
+    fn move_to_end(&mut self, peer: Peer, turn: u64) {
         if let Some(queue) = self.queues.get_mut(&peer) {
             self.turns.remove(&queue.turn);
             queue.turn = turn;
@@ -82,45 +82,45 @@ impl<T> PeerGroup<T> {
 #[derive(Debug)]
 struct QueueWaiter<T> {
     id: u64,
-    tell: T,
+    handle: T,
 }
 
-/// What becomes of somebody who comes.
+/// What happens to a new arrival.
 #[derive(Debug)]
 pub enum QueueDecision<'a, T> {
-    /// Has a place.
+    /// It has a permit.
     Runs,
-    /// Gets none now.
+    /// It has no permit, and may join the queue.
     MayWait(QueueTicket<'a, T>),
-    /// The line is full, too: for this one, or for all.
+    /// The queue is full as well, for this peer or for all.
     Full(Shortage),
 }
 
-/// The right to stand at the end of the line.
+/// Permission to join the end of the queue.
 #[derive(Debug)]
 pub struct QueueTicket<'a, T> {
-    line: &'a mut FairQueue<T>,
+    queue: &'a mut FairQueue<T>,
     peer: Peer,
 }
 
 impl<T> QueueTicket<'_, T> {
-    /// Stands there; the number is for giving up.
-    pub fn wait(self, tell: T) -> u64 {
-        let Self { line, peer } = self;
-        let id = line.number();
-        line.waiting.take(peer);
+    /// Joins the queue; the returned id is for [`FairQueue::give_up`].
+    pub fn wait(self, handle: T) -> u64 {
+        let Self { queue, peer } = self;
+        let id = queue.number();
+        queue.waiting.take(peer);
         let key = peer.group();
-        let group = line.groups.entry(key).or_insert_with(|| {
-            line.turns.insert(id, key);
+        let group = queue.groups.entry(key).or_insert_with(|| {
+            queue.turns.insert(id, key);
             PeerGroup::new(id)
         });
-        group.push(peer, QueueWaiter { id, tell });
+        group.push(peer, QueueWaiter { id, handle });
         id
     }
 }
 
 impl<T> FairQueue<T> {
-    /// So many places, and so many who may wait for one.
+    /// With these numbers of permits and of waiters.
     #[must_use]
     pub fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
@@ -132,19 +132,19 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Places taken.
+    /// Permits in use.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.taken()
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.taken()
     }
 
-    /// Why the peer would not run at once, if it would not.
+    /// Which limit keeps the peer from running at once, if one does.
     #[must_use]
     pub fn shortage(&self, peer: Peer) -> Option<Shortage> {
         self.running.shortage(peer)
@@ -156,7 +156,7 @@ impl<T> FairQueue<T> {
         self.running.has_room_for(peer)
     }
 
-    /// Somebody comes. Nobody is passed who could have had the place: those who wait could not.
+    /// Admits a peer, or lets it wait. It overtakes no waiter that could have used the permit: none of the waiters has room.
     pub fn enter(&mut self, peer: Peer) -> QueueDecision<'_, T> {
         if self.running.has_room_for(peer) {
             self.running.take(peer);
@@ -165,27 +165,27 @@ impl<T> FairQueue<T> {
         if let Some(shortage) = self.waiting.shortage(peer) {
             return QueueDecision::Full(shortage);
         }
-        QueueDecision::MayWait(QueueTicket { line: self, peer })
+        QueueDecision::MayWait(QueueTicket { queue: self, peer })
     }
 
-    /// Somebody who had a place leaves. Ask for [`admit_next`](Self::admit_next) afterwards.
+    /// Releases a permit. Call [`admit_next`](Self::admit_next) afterwards.
     pub fn leave(&mut self, peer: Peer) {
         self.running.give_back(peer);
     }
 
-    /// The next one in the line for whom there is room, who has the place now. To be asked until there is none.
+    /// Admits the next waiter that has room, and takes the permit for it. Call it until it returns `None`.
     pub fn admit_next(&mut self) -> Option<(Peer, T)> {
         if self.running.is_full() {
             return None;
         }
         let peer = self.next()?;
         let waiter = self.remove(peer, 0)?;
-        self.put_off(peer);
+        self.move_to_end(peer);
         self.running.take(peer);
-        Some((peer, waiter.tell))
+        Some((peer, waiter.handle))
     }
 
-    /// Of those for whom there is room, the one whose turn it is.
+    /// The next peer in turn among those with room.
     fn next(&self) -> Option<Peer> {
         let open = |group: &&Peer| !self.running.is_closed_to(**group);
         self.turns.values().filter(open).find_map(|group| {
@@ -196,25 +196,25 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// The peer has had its turn, and its group, too.
-    fn put_off(&mut self, peer: Peer) {
+    /// Moves the peer, and its group, to the end of the order.
+    fn move_to_end(&mut self, peer: Peer) {
         let turn = self.number();
         if let Some(group) = self.groups.get_mut(&peer.group()) {
-            group.put_off(peer, turn);
+            group.move_to_end(peer, turn);
             self.turns.remove(&group.turn);
             group.turn = turn;
             self.turns.insert(turn, peer.group());
         }
     }
 
-    /// Numbers grow along the line.
+    /// The next turn or id; both grow with each arrival.
     const fn number(&mut self) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
         number
     }
 
-    /// Somebody who waits does so no longer; false if their turn has come meanwhile.
+    /// Removes a waiter; false if it was admitted in the meantime.
     pub fn give_up(&mut self, peer: Peer, id: u64) -> bool {
         let group = self.groups.get(&peer.group());
         let Some(queue) = group.and_then(|group| group.queues.get(&peer)) else {

@@ -1,4 +1,4 @@
-//! From settings to the guard that tells callers apart, and what it means for everything else.
+//! Builds authentication and authorization of callers from the settings.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,18 +25,18 @@ use crate::passthrough::ProxyHeaders;
 use crate::task::restart_on_end;
 use crate::upstream::client::{Client, ForwardIdentity};
 
-/// Callers cannot be told apart as the settings ask.
+/// Authentication cannot be set up as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum CallersError {
     /// A file of certificate authorities cannot be used.
     #[error(transparent)]
     Authorities(#[from] AuthoritiesFileError),
-    /// The system gives no random bytes.
+    /// The system returns no random bytes.
     #[error(transparent)]
     NoRandomness(#[from] RandomnessError),
 }
 
-/// What tells callers apart, and what keeps it informed.
+/// The guard, and what its tasks need.
 pub(super) struct Callers {
     pub(super) guard: Guard,
     roles: RoleFeed,
@@ -44,7 +44,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// Begins the tasks that keep it informed.
+    /// Starts the tasks that keep authorities, roles and permissions up to date.
     pub(super) fn follow(self, tasks: &mut JoinSet<()>, reloads: &Reloads, metrics: &Metrics) {
         let Self {
             guard,
@@ -63,7 +63,7 @@ impl Callers {
     }
 }
 
-/// The guard of these settings; `None` where callers are not told apart.
+/// Builds the guard; `None` if callers are not authenticated.
 ///
 /// # Errors
 /// See [`CallersError`].
@@ -131,7 +131,7 @@ const fn guard_settings(mode: AuthorizerMode, settings: &AuthSettings) -> GuardS
     }
 }
 
-/// Under whose name requests are forwarded that do not say so themselves.
+/// The identity of forwarded requests that carry no credential of their own.
 pub(super) const fn forwarding_identity(mode: AuthMode) -> ForwardIdentity {
     match mode {
         AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => ForwardIdentity::Caller,
@@ -139,7 +139,7 @@ pub(super) const fn forwarding_identity(mode: AuthMode) -> ForwardIdentity {
     }
 }
 
-/// The headers by which front proxies vouch for users.
+/// The headers in which front proxies send users.
 pub(super) fn proxy_headers(settings: &AuthSettings) -> ProxyHeaders {
     let Some(proxy) = &settings.front_proxy else {
         return ProxyHeaders::default();
@@ -155,11 +155,11 @@ pub(super) fn proxy_headers(settings: &AuthSettings) -> ProxyHeaders {
     }
 }
 
-/// Says at start who decides what callers may do.
+/// Logs at start how callers are authenticated and authorized.
 pub(super) fn report(settings: &AuthSettings) {
     if settings.mode == AuthMode::None {
         warn!(
-            "callers are not told apart (--auth none): everybody acts as the gateway does upstream"
+            "callers are not authenticated (--auth none): every request has the gateway's own rights at the API server"
         );
         return;
     }
@@ -169,7 +169,7 @@ pub(super) fn report(settings: &AuthSettings) {
         client_certificates = settings.client_ca.is_some(),
         front_proxies = settings.front_proxy.is_some(),
         reauthorize_interval = ?settings.reauthorize_interval,
-        "callers are authenticated and authorized; what is forwarded, upstream decides"
+        "callers are authenticated and authorized; for forwarded requests the API server decides"
     );
 }
 

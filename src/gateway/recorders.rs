@@ -1,4 +1,4 @@
-//! Counts what drivers and streams tell, in metrics made once per resource.
+//! Counts what drivers and watches report, in metrics that are resolved once per resource.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ use crate::upstream::reflector::RelistReason;
 use crate::view::{BookmarkTemplate, ServedResource};
 use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 
-/// Set once the gateway drains: what ends from then on ends because of that.
+/// Set when the gateway starts to drain: watches that end afterwards end because of the drain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainFlag(Arc<watch::Sender<bool>>);
 
@@ -36,11 +36,11 @@ impl DrainFlag {
         *self.0.borrow()
     }
 
-    /// Done once it has begun.
+    /// Completes once the flag is set.
     pub(super) fn begun(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut begun = self.0.subscribe();
         async move {
-            // Without a sender nothing will begin any more, and nobody waits.
+            // An error means that the sender is gone; then nothing waits for the result.
             let _ = begun.wait_for(|begun| *begun).await;
         }
     }
@@ -53,7 +53,7 @@ pub(super) struct ResourceRecorder {
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
     draining: DrainFlag,
-    /// Set once the cache was ready.
+    /// Set when the cache has become ready for the first time.
     filled: Arc<OnceLock<()>>,
 }
 
@@ -69,21 +69,21 @@ impl ResourceRecorder {
         }
     }
 
-    /// The same, and sets `filled` once the cache is ready for the first time.
-    pub(super) fn marking(self, filled: Arc<OnceLock<()>>) -> Self {
+    /// Sets `filled` when the cache becomes ready for the first time.
+    pub(super) fn with_filled_flag(self, filled: Arc<OnceLock<()>>) -> Self {
         Self { filled, ..self }
     }
 
-    /// Shows what the cache is doing.
+    /// Shows the cache's state in the metrics.
     pub(super) fn announce(&self, state: CacheState) {
         self.cache.state.set(state);
         if state == CacheState::Ready {
-            // Set twice is set.
+            // Fails if it is set already.
             let _ = self.filled.set(());
         }
     }
 
-    /// Shows that the cache was given up, and why, and that nothing is held.
+    /// Shows that the cache was given up, with the reason, and that it holds nothing.
     pub(super) fn given_up(&self, reason: GiveUpReason) {
         self.announce(CacheState::GivenUp(reason));
         self.cache.given_up.inc(reason);
@@ -99,40 +99,40 @@ impl ResourceRecorder {
         cache.ring_oldest_age.set(0.0);
     }
 
-    /// Bytes that the cache holds, about: objects and history.
+    /// Approximate bytes that the cache holds: objects and history.
     pub(super) fn cache_len(&self) -> usize {
         let len = self.cache.snapshot_bytes.get() + self.cache.ring_bytes.get();
         usize::try_from(len).unwrap_or_default()
     }
 
-    /// Upstream has another history than the cache.
+    /// Counts a contradiction between upstream and the cache.
     pub(super) fn contradicted(&self, contradiction: Contradiction) {
         self.upstream.contradictions.inc(contradiction);
     }
 
-    /// How often it was found to.
+    /// How many contradictions were counted.
     pub(super) fn contradictions(&self) -> u64 {
         let reasons = Contradiction::ALL.iter();
         let counts = reasons.map(|reason| self.upstream.contradictions.count(*reason));
         counts.sum()
     }
 
-    /// How long upstream has sent nothing; `None` before it has sent anything.
+    /// Time since upstream has sent anything; `None` before the first byte.
     pub(super) fn silence(&self) -> Option<Duration> {
         let last = self.upstream.last_received.get();
         (last > 0.0).then(|| Duration::from_secs_f64((seconds_since_1970() - last).max(0.0)))
     }
 
-    /// The tally of one cache of the resource; announces when it is ready.
+    /// The recorder of one cache of the resource; it sets the slot's state to ready.
     pub(super) fn for_cache(
         self: Arc<Self>,
         served: ServedResource,
-        filling: watch::Sender<SlotState>,
+        slot_state: watch::Sender<SlotState>,
     ) -> Arc<CacheRecorder> {
         Arc::new(CacheRecorder {
             resource: self,
             served,
-            filling,
+            slot_state,
             connections: watch::Sender::new(0),
         })
     }
@@ -143,18 +143,18 @@ fn seconds_since_1970() -> f64 {
     now.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What one driver tells.
+/// What one driver reports.
 #[derive(Debug)]
 pub(super) struct CacheRecorder {
     resource: Arc<ResourceRecorder>,
     served: ServedResource,
-    filling: watch::Sender<SlotState>,
-    /// How often the watch upstream was opened.
+    slot_state: watch::Sender<SlotState>,
+    /// How often the upstream watch was opened.
     connections: watch::Sender<u64>,
 }
 
 impl CacheRecorder {
-    /// Follows how often the watch upstream was opened.
+    /// Follows how often the upstream watch was opened.
     pub(super) fn connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
     }
@@ -168,7 +168,7 @@ impl DriverRecorder for CacheRecorder {
     }
 
     fn rejected(&self, reason: FrameRejection) {
-        tracing::warn!(resource = %self.resource.key, ?reason, "a frame from upstream cannot be used");
+        tracing::warn!(resource = %self.resource.key, ?reason, "cannot use a frame from upstream");
         self.resource.upstream.frames_rejected.inc(match reason {
             FrameRejection::Unparsable => RejectionLabel::Malformed,
             FrameRejection::TooLong => RejectionLabel::TooLong,
@@ -203,11 +203,11 @@ impl DriverRecorder for CacheRecorder {
 
     fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
         self.resource.upstream.events_received.add(1);
-        if let Some(shape) =
+        if let Some(template) =
             BookmarkTemplate::seen(object, bookmark.version_span, self.served.cache.kind())
-            && shape != self.served.hub.bookmark()
+            && template != self.served.hub.bookmark()
         {
-            self.served.hub.learn_bookmark(shape);
+            self.served.hub.learn_bookmark(template);
         }
     }
 }
@@ -236,25 +236,25 @@ impl FillRecorder for CacheRecorder {
         cache.ring_events.set(gauge(state.events));
         cache.ring_bytes.set(gauge(state.bytes));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
-        let announce = |filling: &mut SlotState| {
-            let is_next = match filling {
+        let announce = |slot_state: &mut SlotState| {
+            let is_next = match slot_state {
                 SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => true,
                 SlotState::Ready(_) | SlotState::Gone | SlotState::Closed => false,
             };
             if is_next {
                 self.resource.announce(CacheState::Ready);
                 cache.initializations.inc();
-                *filling = SlotState::Ready(self.served.clone());
+                *slot_state = SlotState::Ready(self.served.clone());
             }
             is_next
         };
-        if self.filling.send_if_modified(announce) {
+        if self.slot_state.send_if_modified(announce) {
             tracing::info!(resource = %self.resource.key, objects = state.objects, version = %state.version, "serving from memory");
         }
     }
 }
 
-/// The driver goes with its task, in the middle of whatever it did.
+/// The driver is dropped with its task, at any point of its work.
 impl Drop for CacheRecorder {
     fn drop(&mut self) {
         let upstream = &self.resource.upstream;
@@ -272,7 +272,7 @@ impl Drop for CacheRecorder {
     }
 }
 
-/// The reflector's reason as a label; none for the first list.
+/// The metric label of the reflector's reason; `None` for the first list.
 fn label_of(reason: RelistReason) -> Option<RelistLabel> {
     Some(match reason {
         RelistReason::Start => return None,
@@ -320,7 +320,7 @@ impl WatchRecorder for StreamRecorder {
             WatchEnd::Deadline => StreamLabel::Timeout,
             WatchEnd::Revoked => StreamLabel::Revoked,
             WatchEnd::Lagged => StreamLabel::Lagged,
-            // A client that does not read is cut at the drain's deadline: that is not its own doing.
+            // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
             WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
             WatchEnd::Closed => StreamLabel::CacheGone,
             WatchEnd::Client => StreamLabel::ClientGone,
@@ -338,9 +338,9 @@ impl WatchRecorder for StreamRecorder {
 }
 
 impl ListRecorder for StreamRecorder {
-    fn listed(&self, objects: usize, took: Duration) {
+    fn listed(&self, objects: usize, elapsed: Duration) {
         self.metrics.list_objects.inc_by(objects as u64);
-        self.metrics.list_duration.observe(took.as_secs_f64());
+        self.metrics.list_duration.observe(elapsed.as_secs_f64());
     }
 
     fn compressed(&self, blocks: BlockCounts) {
@@ -366,12 +366,12 @@ mod tests {
     #[track_caller]
     fn check_end(end: WatchEnd, draining: &DrainFlag, expected: StreamLabel) {
         let metrics = Metrics::new().unwrap();
-        let tally = StreamRecorder::new(
+        let recorder = StreamRecorder::new(
             &metrics,
             &CacheKey::json(&Gvr::new("", "v1", "pods")),
             draining.clone(),
         );
-        tally.ended(WatchTotals {
+        recorder.ended(WatchTotals {
             end,
             events: 1,
             bytes: 1,
@@ -379,7 +379,7 @@ mod tests {
         for reason in StreamLabel::ALL {
             let count = u64::from(*reason == expected);
             assert_eq!(
-                tally.metrics.stream_ends.count(*reason),
+                recorder.metrics.stream_ends.count(*reason),
                 count,
                 "{reason:?}"
             );

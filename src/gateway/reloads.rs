@@ -1,4 +1,4 @@
-//! The files that the gateway is made of, each kind followed by a task of its own.
+//! Follows the files that the gateway reads; each kind of file has a task of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::task::restart_on_end;
 use crate::tls::ServerIdentity;
 use crate::upstream::client::Client;
 
-/// Begins the tasks that follow files.
+/// Starts the tasks that follow files.
 pub(super) struct Reloads {
     folders: Folders,
     metrics: FileMetrics,
@@ -30,8 +30,8 @@ impl Reloads {
         }
     }
 
-    /// Follows the files of `source`. `applied` is what stood in them before the source was made; without it they are read again
-    /// once at first.
+    /// Follows the files of `source`. `applied` is their content when the source was created; without it they are read again once at the
+    /// start.
     pub(super) fn follow<S: FileSource + 'static>(
         &self,
         tasks: &mut JoinSet<()>,
@@ -50,7 +50,7 @@ impl Reloads {
         });
     }
 
-    /// Follows certificates, keys and the authorities at which handshakes hint.
+    /// Follows serving certificates, their keys, and the client authorities whose names handshakes send.
     pub(super) fn follow_tls(&self, tasks: &mut JoinSet<()>, tls: &Arc<ServerIdentity>) {
         let expiry = self.metrics.serving_certificate_expiry.clone();
         expiry.set(tls.expires_at().unwrap_or_default());
@@ -94,14 +94,14 @@ impl Reloads {
         }
     }
 
-    /// Follows kubeconfig, token and certificate files, and renews what an exec plugin has issued.
+    /// Follows kubeconfig, token and certificate files, and renews the credentials that an exec plugin has issued.
     pub(super) fn follow_upstream(&self, tasks: &mut JoinSet<()>, client: &Client) {
         let credentials = UpstreamCredentials {
             client: client.clone(),
             metrics: self.metrics.clone(),
         };
-        credentials.tell_expiry();
-        // A plugin is not run a second time at once.
+        credentials.show_expiry();
+        // The plugin has just run; without `applied` it would run again at once.
         let is_issued = client.renewal_in().is_some();
         let applied = is_issued.then(|| FileHashes::of(&client.files()));
         self.follow(tasks, FileKind::UpstreamCredential, credentials, applied);
@@ -114,7 +114,7 @@ struct UpstreamCredentials {
 }
 
 impl UpstreamCredentials {
-    fn tell_expiry(&self) {
+    fn show_expiry(&self) {
         let expiry = &self.metrics.upstream_credential_expiry;
         expiry.set(self.client.expires_at().unwrap_or_default());
     }
@@ -127,7 +127,7 @@ impl FileSource for UpstreamCredentials {
 
     async fn reload(&self) -> Result<(), FileFault> {
         let outcome = self.client.rebuild_in_time().await;
-        self.tell_expiry();
+        self.show_expiry();
         Ok(outcome?)
     }
 

@@ -1,4 +1,4 @@
-//! Takes down what the driver and the sink have to tell: counts it, and tells failures to the hook.
+//! Counts what the driver and the sink report, and passes failures to the failure hook.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use crate::upstream::driver::{
 };
 use crate::upstream::reflector::{Failure, RelistReason};
 
-/// Failures of one kind are logged at most so often.
+/// The shortest time between two logged failures of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of one collection's reading.
+/// Records the reads of one collection: counts, and calls of the failure hook.
 pub(super) struct FailureRecorder {
     counts: InformerCounters,
     on_failure: OnFailure,
@@ -32,10 +32,11 @@ impl FailureRecorder {
         &self.counts
     }
 
-    pub(super) fn tell(&self, failure: &WatchFailure) {
-        self.counts.lock().failed(failure.kind());
-        let told = catch_unwind(AssertUnwindSafe(|| (self.on_failure)(failure)));
-        if told.is_err() {
+    /// Counts a failure and calls the hook. A panic of the hook is caught and counted.
+    pub(super) fn report(&self, failure: &WatchFailure) {
+        self.counts.lock().count_failure(failure.kind());
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.on_failure)(failure)));
+        if outcome.is_err() {
             self.counts.lock().hook_panics += 1;
         }
     }
@@ -43,7 +44,7 @@ impl FailureRecorder {
 
 impl fmt::Debug for FailureRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal")
+        f.debug_struct("FailureRecorder")
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
@@ -54,11 +55,11 @@ impl DriverRecorder for FailureRecorder {
         self.counts.lock().bytes += bytes as u64;
     }
 
-    /// Comes again with the attempt that failed of it.
+    /// Nothing to do: `failed` reports the same rejection, with the attempt that it ended.
     fn rejected(&self, _: FrameRejection) {}
 
     fn relisted(&self, reason: RelistReason) {
-        self.counts.lock().relisted(reason);
+        self.counts.lock().count_relist(reason);
     }
 
     fn connected(&self, connected: WatchConnection) {
@@ -67,17 +68,17 @@ impl DriverRecorder for FailureRecorder {
         }
     }
 
-    fn failed(&self, trouble: FailureReport<'_>) {
-        let (asked, cause) = (trouble.asked, trouble.cause.to_owned());
-        self.tell(&match trouble.failure {
+    fn failed(&self, report: FailureReport<'_>) {
+        let (request, cause) = (report.asked, report.cause.to_owned());
+        self.report(&match report.failure {
             Failure::Status(status) => WatchFailure::Refused {
-                asked,
+                request,
                 status: status.clone(),
             },
-            Failure::Transport | Failure::Saturated => WatchFailure::Transport { asked, cause },
+            Failure::Transport | Failure::Saturated => WatchFailure::Transport { request, cause },
             Failure::Protocol | Failure::TooLong => WatchFailure::Unreadable {
-                asked,
-                rejection: trouble.rejection.unwrap_or(FrameRejection::Unparsable),
+                request,
+                rejection: report.rejection.unwrap_or(FrameRejection::Unparsable),
                 cause,
             },
         });
@@ -88,14 +89,14 @@ impl DriverRecorder for FailureRecorder {
     }
 }
 
-/// The hook where nobody set one: logs the first failure of a kind, and then one a minute with the number left out.
+/// The default failure hook: logs the first failure of each kind, then at most one per minute, with the number that was left out.
 pub(super) fn log_failures(collection: &Collection) -> OnFailure {
     let resource = collection.gvr.to_string();
     let paces = Mutex::new([LogPace::default(); FailureKind::ALL.len()]);
     Arc::new(move |failure| {
-        // History that is gone is everyday business where little happens.
+        // Expired history is ordinary for a collection with few events.
         if matches!(failure, WatchFailure::Refused { status, .. } if status.is_expired()) {
-            tracing::debug!(%resource, %failure, "listing again");
+            tracing::debug!(%resource, %failure, "the history of the watch has expired; listing again");
             return;
         }
         let mut paces = paces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,12 +105,12 @@ pub(super) fn log_failures(collection: &Collection) -> OnFailure {
         if let Some(left_out) = due {
             let cause = std::error::Error::source(failure).map(ToString::to_string);
             let cause = cause.unwrap_or_default();
-            tracing::warn!(%resource, %failure, cause, left_out, "reading failed");
+            tracing::warn!(%resource, %failure, cause, left_out, "a list or watch failed");
         }
     })
 }
 
-/// When failures of one kind were logged last, and how many were not since.
+/// When a failure of one kind was logged last, and how many were left out since.
 #[derive(Clone, Copy, Default)]
 struct LogPace {
     logged_at: Option<Instant>,
@@ -117,7 +118,7 @@ struct LogPace {
 }
 
 impl LogPace {
-    /// How many were left out before this one, if this one is to be logged.
+    /// If this failure is to be logged, returns how many were left out before it.
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self
             .logged_at

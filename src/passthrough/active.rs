@@ -1,4 +1,4 @@
-//! One forwarded request, counted as active from its arrival until nothing of its answer is left to send.
+//! One forwarded request, counted as active from its arrival until its response is completely sent.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::fairness::Permit;
 use crate::metrics::PassthroughMetrics;
 use crate::upstream::client::BodySendGuard;
 
-/// Held by whatever the request waits for: the exchange, then the body or the tunnel.
+/// Held during the exchange, then by the response's body or the tunnel.
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     metrics: Arc<PassthroughMetrics>,
-    /// Its client's places among forwarded requests, once it has them.
-    _places: Option<LanePermit>,
-    /// A place under which it is forwarded at all.
+    /// Its permit among forwarded requests, once it has one.
+    _lane_permit: Option<LanePermit>,
+    /// A permit that must be held to forward the request at all.
     _permit: Option<Arc<Permit>>,
-    /// In its answer, while its body is being sent.
-    _interest: Option<BodySendGuard>,
+    /// Stops the sending of the request's body when it is dropped.
+    _send_guard: Option<BodySendGuard>,
 }
 
 impl ActiveRequest {
@@ -25,21 +25,21 @@ impl ActiveRequest {
         metrics.requests_active.inc();
         Self {
             metrics: Arc::clone(metrics),
-            _places: None,
+            _lane_permit: None,
             _permit: permit,
-            _interest: None,
+            _send_guard: None,
         }
     }
 
-    /// The same, with places that are given back with it.
-    pub(super) fn holding(mut self, places: LanePermit) -> Self {
-        self._places = Some(places);
+    /// Stores the permit until the request has ended.
+    pub(super) fn with_permit(mut self, permit: LanePermit) -> Self {
+        self._lane_permit = Some(permit);
         self
     }
 
-    /// The same, with whose end the request's body ends.
-    pub(super) fn interested(mut self, interest: Option<BodySendGuard>) -> Self {
-        self._interest = interest;
+    /// Stores the guard that ends the request's body.
+    pub(super) fn with_send_guard(mut self, guard: Option<BodySendGuard>) -> Self {
+        self._send_guard = guard;
         self
     }
 

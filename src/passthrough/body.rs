@@ -1,4 +1,4 @@
-//! The body of a forwarded response: upstream's frames as they come, trailers included, or a few bytes of our own.
+//! The body of a forwarded response: upstream's frames, trailers included, or a few bytes of the gateway's own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,25 +14,31 @@ use super::active::ActiveRequest;
 use super::boundary::Boundary;
 use super::deadlines::ForwardDeadlines;
 use super::guarded::{AbortPolicy, GuardedBody};
-use crate::metrics::PassthroughError;
-use crate::upstream::client::ResponseBody;
+use crate::metrics::{PassthroughError, ShardedCounter};
+use crate::upstream::client::{ByteCounter, ResponseBody};
 
-/// What [`super::Passthrough::forward`] answers with. After an error the connection or stream downstream must break off too, which
-/// hyper does.
+impl ByteCounter for ShardedCounter {
+    fn add(&self, count: u64) {
+        Self::add(self, count);
+    }
+}
+
+/// The body that [`super::Passthrough::forward`] returns. After an error the client's connection or stream must be aborted, which hyper
+/// does.
 #[derive(Debug)]
 pub struct PassthroughBody(BodyKind);
 
-/// Why there is no more of an answer that has begun.
+/// Why a response was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// Upstream broke off.
-    #[error("the API server broke its answer off")]
+    /// Upstream's connection failed.
+    #[error("the API server broke off its response")]
     Broken(#[from] hyper::Error),
-    /// Nothing came from upstream for so long as its whole answer may take.
-    #[error("the API server did not go on with its answer in time")]
+    /// Upstream has sent nothing for the time limit.
+    #[error("the API server did not continue its response in time")]
     Silent,
-    /// It was to end: whoever reads it may no longer do so.
-    #[error("the answer was ended by the gateway")]
+    /// The gateway has ended the response: its deadline has passed, or the caller may no longer read it.
+    #[error("the gateway ended the response")]
     Ended,
 }
 
@@ -49,7 +55,7 @@ impl PassthroughBody {
         }))
     }
 
-    /// The same, given up when upstream says nothing for `limit`.
+    /// Ends the response with an error when upstream sends nothing for `limit`.
     pub(super) fn silent_for(self, limit: Duration) -> Self {
         match self.0 {
             BodyKind::Upstream(source) => Self(BodyKind::Upstream(UpstreamBody {
@@ -60,19 +66,19 @@ impl PassthroughBody {
         }
     }
 
-    /// The same, ended as these say: with a boundary between two events, for which one that has begun has `grace`.
+    /// Ends the response at its deadlines. With a boundary it ends between two events, and an event in flight has `grace` to finish.
     pub(super) fn ending(
         self,
-        ends: ForwardDeadlines,
+        deadlines: ForwardDeadlines,
         boundary: Option<Boundary>,
         grace: Duration,
     ) -> Self {
         match self.0 {
-            BodyKind::Upstream(source) if ends.concern(boundary.is_some()) => {
+            BodyKind::Upstream(source) if deadlines.apply_to(boundary.is_some()) => {
                 let metrics = Arc::clone(source.active.metrics());
-                let cut = AbortPolicy { grace, metrics };
+                let policy = AbortPolicy { grace, metrics };
                 Self(BodyKind::Guarded(GuardedBody::new(
-                    source, boundary, ends, cut,
+                    source, boundary, deadlines, policy,
                 )))
             }
             other @ (BodyKind::Upstream(_) | BodyKind::Guarded(_) | BodyKind::Own(_)) => {
@@ -95,16 +101,16 @@ enum BodyKind {
     Own(Bytes),
 }
 
-/// What comes from upstream.
+/// The body of upstream's response.
 #[derive(Debug)]
 struct UpstreamBody {
     body: ResponseBody,
     active: ActiveRequest,
-    /// Of an answer that ends soon.
+    /// Set for responses that end soon.
     silence: Option<SilenceTimer>,
 }
 
-/// How long upstream may say nothing, and since when it does.
+/// Bounds how long upstream may send nothing.
 #[derive(Debug)]
 struct SilenceTimer {
     limit: Duration,
@@ -112,9 +118,9 @@ struct SilenceTimer {
 }
 
 impl SilenceTimer {
-    /// Whether it has lasted too long, if it lasts. Arranges to be asked again.
-    fn is_over(&mut self, lasts: bool, context: &mut Context<'_>) -> bool {
-        if !lasts {
+    /// Whether the silence has exceeded the limit; `is_silent` says whether it continues. Registers the task to be woken.
+    fn has_expired(&mut self, is_silent: bool, context: &mut Context<'_>) -> bool {
+        if !is_silent {
             self.timer = None;
             return false;
         }
@@ -141,7 +147,7 @@ impl Body for UpstreamBody {
         } = self.get_mut();
         let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
         if let Some(silence) = silence
-            && silence.is_over(polled.is_pending(), cx)
+            && silence.has_expired(polled.is_pending(), cx)
         {
             active.metrics().errors.inc(PassthroughError::Timeout);
             return Poll::Ready(Some(Err(BodyError::Silent)));
@@ -184,7 +190,7 @@ impl Body for PassthroughBody {
             BodyKind::Guarded(guarded) => guarded.poll_frame(cx),
         };
         if let Poll::Ready(Some(Err(_))) = &polled {
-            // The request upstream is given up, and its place given back.
+            // Dropping the body cancels the request upstream and releases its permit.
             *this = Self::empty();
         }
         polled

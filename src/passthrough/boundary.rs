@@ -1,25 +1,25 @@
-//! Where the events of a forwarded watch end, so that it can be ended between two of them as the gateway's own watches are.
+//! Finds the boundaries between events in a forwarded watch, so that the watch can end between two of them, as the gateway's own do.
 
 use crate::resource::Encoding;
 
-/// Where events end in a stream that passes through.
+/// Tracks where the events of a stream end.
 #[derive(Debug)]
 pub(super) enum Boundary {
-    /// At each newline; whether one came last.
+    /// Events end with a newline; true if the last byte was one.
     Newline(bool),
-    /// After so many bytes, which each event says before itself.
+    /// Events start with their length.
     Length(Length),
 }
 
-/// How much of an event is still to come.
+/// The rest of the current event.
 #[derive(Debug, Default)]
 pub(super) struct Length {
     head: Vec<u8>,
-    left: usize,
+    remaining: usize,
 }
 
 impl Boundary {
-    /// For a stream of this content type; `None` if its events cannot be told apart.
+    /// For a stream of this content type; `None` if its events cannot be separated.
     pub(super) fn of(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         if media_type == Encoding::Json.media_type() {
@@ -31,7 +31,7 @@ impl Boundary {
         }
     }
 
-    /// These bytes have passed.
+    /// Records bytes of the stream.
     pub(super) fn pass(&mut self, bytes: &[u8]) {
         match self {
             Self::Newline(last) => *last = bytes.last().map_or(*last, |byte| *byte == b'\n'),
@@ -39,11 +39,11 @@ impl Boundary {
         }
     }
 
-    /// Whether the stream stands between two events.
+    /// Whether the stream is between two events.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Self::Newline(last) => *last,
-            Self::Length(length) => length.left == 0 && length.head.is_empty(),
+            Self::Length(length) => length.remaining == 0 && length.head.is_empty(),
         }
     }
 }
@@ -51,17 +51,17 @@ impl Boundary {
 impl Length {
     fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let skipped = self.left.min(bytes.len());
-            self.left -= skipped;
+            let skipped = self.remaining.min(bytes.len());
+            self.remaining -= skipped;
             bytes = &bytes[skipped..];
-            let wanted = (4 - self.head.len()).min(bytes.len());
-            if self.left > 0 || wanted == 0 {
+            let head_len = (4 - self.head.len()).min(bytes.len());
+            if self.remaining > 0 || head_len == 0 {
                 continue;
             }
-            self.head.extend_from_slice(&bytes[..wanted]);
-            bytes = &bytes[wanted..];
+            self.head.extend_from_slice(&bytes[..head_len]);
+            bytes = &bytes[head_len..];
             if let [a, b, c, d] = *self.head {
-                self.left = u32::from_be_bytes([a, b, c, d]) as usize;
+                self.remaining = u32::from_be_bytes([a, b, c, d]) as usize;
                 self.head.clear();
             }
         }
@@ -89,9 +89,9 @@ mod tests {
                 let mut boundary = Boundary::of(content_type).unwrap();
                 let mut passed = 0;
                 assert!(boundary.is_here());
-                for piece in stream.chunks(step) {
-                    boundary.pass(piece);
-                    passed += piece.len();
+                for chunk in stream.chunks(step) {
+                    boundary.pass(chunk);
+                    passed += chunk.len();
                     let here = ends.contains(&passed);
                     assert_eq!(boundary.is_here(), here, "{content_type} {step} {passed}");
                 }

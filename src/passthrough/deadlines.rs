@@ -1,4 +1,4 @@
-//! When a forwarded stream ends that neither its client nor upstream ends.
+//! When a forwarded stream must end although neither its client nor upstream ends it.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use crate::fairness::Permit;
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// When one forwarded request ends, whatever its client and upstream want, and a place that it holds until then.
+/// When a forwarded request must end, and a permit that it holds until then.
 #[derive(Default)]
 pub struct ForwardDeadlines {
     drain: Option<Wait>,
@@ -21,13 +21,13 @@ pub struct ForwardDeadlines {
 impl fmt::Debug for ForwardDeadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (drain, limit) = (self.drain.is_some(), self.limit.is_some());
-        write!(f, "Ends(drain: {drain}, limit: {limit})")
+        write!(f, "ForwardDeadlines(drain: {drain}, limit: {limit})")
     }
 }
 
 impl ForwardDeadlines {
-    /// A watch whose events can be told apart ends between two of them once `drain` is done. Everything else is left to whoever
-    /// drains.
+    /// Ends a watch once `drain` completes, between two events. Other requests, and watches whose events cannot be separated, are not
+    /// affected: whatever drains the gateway ends them.
     #[must_use]
     pub fn drained_by(self, drain: impl Future<Output = ()> + Send + 'static) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl ForwardDeadlines {
         }
     }
 
-    /// The request ends once `limit` is done: a watch whose events can be told apart between two of them, everything else at once.
+    /// Ends the request once `limit` completes: a watch between two events if they can be separated, every other request at once.
     #[must_use]
     pub fn limited_by(self, limit: impl Future<Output = ()> + Send + 'static) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl ForwardDeadlines {
         }
     }
 
-    /// The request holds this place for as long as it lasts, also as a tunnel.
+    /// Stores a permit that the request holds for as long as it lasts, also as a tunnel.
     #[must_use]
     pub fn holding(self, permit: Option<Arc<Permit>>) -> Self {
         Self { permit, ..self }
@@ -55,17 +55,17 @@ impl ForwardDeadlines {
         self.permit.take()
     }
 
-    /// Whether a stream may have to be ended. `is_divided`: its events can be told apart.
-    pub(super) const fn concern(&self, is_divided: bool) -> bool {
+    /// Whether a stream can reach a deadline. `is_divided`: its events can be separated.
+    pub(super) const fn apply_to(&self, is_divided: bool) -> bool {
         self.limit.is_some() || is_divided && self.drain.is_some()
     }
 
-    /// Done when the limit is reached, if there is one. May be cancelled and begun again until it is done.
+    /// Completes at the limit, if there is one. May be cancelled and called again until it has completed.
     pub(super) async fn limit(&mut self) {
         std::future::poll_fn(|context| poll(&mut self.limit, context)).await;
     }
 
-    /// Done when either the drain has begun or the limit is reached.
+    /// Completes at the drain or at the limit, whichever is first.
     pub(super) async fn any(&mut self) {
         std::future::poll_fn(|context| {
             let drained = poll(&mut self.drain, context);
@@ -79,7 +79,7 @@ impl ForwardDeadlines {
     }
 }
 
-/// What is not there is never done.
+/// Pending forever without a future.
 fn poll(wait: &mut Option<Wait>, context: &mut Context<'_>) -> Poll<()> {
     match wait {
         Some(wait) => wait.as_mut().poll(context),

@@ -1,5 +1,5 @@
-//! Tokens that upstream has taken lately. API servers close a connection of HTTP/2 after a request whose credentials they do not
-//! take, with whatever else is on its way there. So callers share connections only once upstream has taken their token.
+//! Tokens that upstream has accepted recently. API servers close an HTTP/2 connection after a request whose credentials they reject, which
+//! breaks every other request on it. So callers share connections only once upstream has accepted their token.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use moka::policy::EvictionPolicy;
 
 use crate::auth::bearer::{self, TokenHeader};
 
-/// Nothing is permitted by this, so a hash that could be forged with great effort is enough.
+/// A set of token hashes. It grants no permission, so a hash that could be forged with great effort is good enough.
 #[derive(Debug)]
 pub(super) struct ProvenTokens {
     hasher: RandomState,
     tokens: Cache<u64, ()>,
 }
 
-/// A token as it is known here.
+/// The hash of a token, keyed at random in each process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenHash(u64);
 
@@ -28,12 +28,12 @@ impl ProvenTokens {
             tokens: Cache::builder()
                 .max_capacity(TOKENS_MAX)
                 .eviction_policy(EvictionPolicy::lru())
-                .time_to_live(PROVEN_FOR)
+                .time_to_live(PROVEN_TTL)
                 .build(),
         }
     }
 
-    /// The token of these headers, if there is one.
+    /// The hash of the bearer token in these headers, if there is one.
     pub(super) fn hash(&self, headers: &HeaderMap) -> Option<TokenHash> {
         match bearer::authorization(headers) {
             TokenHeader::Token(token) => Some(TokenHash(self.hasher.hash_one(token.secret()))),
@@ -41,16 +41,16 @@ impl ProvenTokens {
         }
     }
 
-    /// Whether upstream has taken the token lately.
+    /// Whether upstream has accepted the token recently.
     pub(super) fn has(&self, token: TokenHash) -> bool {
         self.tokens.contains_key(&token.0)
     }
 
-    /// Upstream has answered a request with this token.
+    /// Records the status of upstream's response to a request with this token.
     pub(super) async fn learn(&self, token: TokenHash, status: StatusCode) {
         match status {
             StatusCode::UNAUTHORIZED => self.tokens.invalidate(&token.0).await,
-            // What is told before it is asked who is calling, such as that a parameter is bad, proves nothing.
+            // Statuses that upstream returns before it authenticates, such as 400 for a bad parameter, prove nothing.
             StatusCode::FORBIDDEN
             | StatusCode::NOT_FOUND
             | StatusCode::CONFLICT
@@ -61,24 +61,24 @@ impl ProvenTokens {
     }
 }
 
-/// Of all users of a large cluster. The oldest go first, and are proven again by their next request.
+/// Enough for the users of a large cluster. The least recently used ones are evicted, and proven again by their next request.
 const TOKENS_MAX: u64 = 65_536;
-/// Longer than watches of client-go last, which are begun again without a list. A token that is revoked meanwhile can close one
+/// Longer than a watch of client-go lasts, which then starts again without a list. A token that was revoked in the meantime can close one
 /// connection.
-const PROVEN_FOR: Duration = Duration::from_secs(900);
+const PROVEN_TTL: Duration = Duration::from_secs(900);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Else whoever makes up many tokens that are taken would keep new callers apart for as long as it likes.
+    /// Otherwise a caller with many valid tokens could keep new callers from sharing connections.
     #[tokio::test]
     async fn a_full_memory_still_takes_new_tokens() {
         let tokens = ProvenTokens::new();
         for token in 0..TOKENS_MAX {
             let token = TokenHash(token);
             tokens.learn(token, StatusCode::OK).await;
-            // Known ones come again and again.
+            // Known tokens are used again and again.
             assert!(tokens.has(token) && tokens.has(token));
         }
         tokens.tokens.run_pending_tasks().await;

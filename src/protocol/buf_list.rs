@@ -1,4 +1,4 @@
-//! A run of shared slices that leaves in one vectored write: list items and event lines, never copied.
+//! A list of shared slices that is written with one vectored write: list items and event lines are never copied.
 
 mod items;
 
@@ -13,16 +13,16 @@ pub(crate) use items::ItemRange;
 
 use crate::cache::Chunk;
 
-/// What one body frame carries.
+/// One frame of a body.
 ///
-/// `chunks_vectored` fills the slices it is given as far as it goes, without leaving a later piece out: hyper's
-/// chunk framing relies on that (hyperium/hyper#4132).
+/// `chunks_vectored` fills as many slices as it gets, in order and without leaving a part out: hyper's chunked encoding relies on
+/// that (hyperium/hyper#4132).
 #[derive(Clone, Debug, Default)]
 pub struct BufList {
-    /// Not yet written, the first perhaps in part. Never holds an empty piece. A client that keeps up gets one
-    /// at a time, which costs no allocation.
+    /// The parts; the first unwritten one may be partly written. None is empty. A client that is caught up gets one part per frame,
+    /// which needs no allocation.
     parts: SmallVec<[BufPart; 1]>,
-    /// Parts before this one are written.
+    /// Index of the first unwritten part.
     at: usize,
     len: usize,
 }
@@ -30,12 +30,12 @@ pub struct BufList {
 #[derive(Clone, Debug)]
 enum BufPart {
     One(Bytes),
-    /// Boxed, so that the others stay small.
+    /// Boxed to keep the enum small.
     Items(Box<ItemBuf>),
 }
 
 impl BufList {
-    /// Adds a slice at the end.
+    /// Appends a slice.
     pub fn push(&mut self, part: Bytes) {
         if !part.is_empty() {
             self.len += part.len();
@@ -43,37 +43,37 @@ impl BufList {
         }
     }
 
-    /// Adds objects as list items until there are about `len_max` bytes in all, and at least one; how many.
-    pub(crate) fn push_items(&mut self, stretch: ItemRange<'_>, len_max: usize) -> usize {
+    /// Appends objects as list items until the list has about `len_max` bytes, but at least one object; returns their number.
+    pub(crate) fn push_items(&mut self, range: ItemRange<'_>, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
-        let (items, count, len) = ItemBuf::listed(stretch, room);
-        self.push_run(items, len);
+        let (items, count, len) = ItemBuf::listed(range, room);
+        self.push_item_buf(items, len);
         count
     }
 
-    /// Adds objects of a chunk from `start` on as ADDED events, until there are about `len_max` bytes in all; how many. None if
-    /// the frame of the first has to be made.
+    /// Appends a chunk's objects from `start` on as ADDED events until the list has about `len_max` bytes; returns their number. It
+    /// is 0 if the first object has no ADDED frame in memory that could be shared.
     pub(crate) fn push_added(&mut self, chunk: &Arc<Chunk>, start: usize, len_max: usize) -> usize {
         let room = len_max.saturating_sub(self.len);
         let (items, count, len) = ItemBuf::added(chunk, start, room);
-        self.push_run(items, len);
+        self.push_item_buf(items, len);
         count
     }
 
-    fn push_run(&mut self, items: ItemBuf, len: usize) {
+    fn push_item_buf(&mut self, items: ItemBuf, len: usize) {
         if len > 0 {
             self.len += len;
             self.parts.push(BufPart::Items(Box::new(items)));
         }
     }
 
-    /// Adds what is left of others.
+    /// Appends the unwritten parts of another list.
     pub(crate) fn append(&mut self, others: Self) {
         self.len += others.len;
         self.parts.extend(others.parts.into_iter().skip(others.at));
     }
 
-    /// Takes off the last byte. A run of items loses its last slice for it, which is copied.
+    /// Removes and returns the last byte. If the last part is a run of items, its last slice is copied.
     pub(crate) fn split_last(&mut self) -> Option<u8> {
         if self.is_empty() {
             return None;
@@ -97,19 +97,19 @@ impl BufList {
         Some(last)
     }
 
-    /// Length in bytes.
+    /// Unwritten length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there is nothing to write.
+    /// True if there is nothing left to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The slices that are left, in order.
+    /// The unwritten parts, in order. A run of items is copied into one slice.
     pub fn into_parts(self) -> impl Iterator<Item = Bytes> {
         self.parts.into_iter().skip(self.at).map(|part| match part {
             BufPart::One(bytes) => bytes,
@@ -117,7 +117,7 @@ impl BufList {
         })
     }
 
-    /// Number of slices, a run of items being one.
+    /// Number of unwritten parts; a run of items counts as one.
     #[must_use]
     pub fn count(&self) -> usize {
         self.parts.len() - self.at
@@ -169,7 +169,7 @@ impl Buf for BufList {
     }
 
     fn advance(&mut self, mut written: usize) {
-        assert!(written <= self.len, "no more can be written than is there");
+        assert!(written <= self.len, "cannot advance past the end");
         self.len -= written;
         while written > 0 {
             let part = &mut self.parts[self.at];
@@ -186,7 +186,7 @@ impl Buf for BufList {
                 }
             };
             if is_written {
-                // The slice is let go now, not with the frame: a slow socket must not pin what it has taken.
+                // Release the slice now and not with the frame: a slow socket must not keep alive what it has already taken.
                 *part = BufPart::One(Bytes::new());
                 self.at += 1;
             }

@@ -1,5 +1,5 @@
-//! Watches over WebSocket (docs/PROTOCOL.md §4.13): the opening handshake, and events as frames. The connection's part, which reads and
-//! writes the socket, is `connection::websocket`.
+//! Watches over WebSocket (docs/PROTOCOL.md §4.13): the opening handshake, and events as frames. `connection::websocket` reads and
+//! writes the socket.
 
 mod client;
 mod events;
@@ -15,26 +15,26 @@ pub(crate) use events::{CloseCode, close, pong};
 pub use events::{EventFrames, Framing};
 use handshake::{Handshake, HandshakeFault};
 
-/// The connection of a request can become a WebSocket: an extension of the request.
+/// Request extension: the request's connection can become a WebSocket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanSwitch;
 
-/// What a request asks its connection to become.
+/// The protocol that a request asks to upgrade its connection to.
 #[derive(Debug)]
 pub enum UpgradeRequest {
-    /// Nothing that a watch knows.
+    /// None that a watch can use.
     Http,
     /// A WebSocket, if the request is a watch.
     WebSocket(WebSocketUpgrade),
-    /// A WebSocket whose handshake only upstream can judge.
+    /// A WebSocket whose handshake only upstream can validate.
     Upstream,
 }
 
 impl UpgradeRequest {
-    /// Reads it from a request's version and headers.
+    /// Reads the upgrade from a request's version and headers.
     #[must_use]
     pub fn of(version: Version, headers: &HeaderMap) -> Self {
-        if version != Version::HTTP_11 || !handshake::is_asked(headers) {
+        if version != Version::HTTP_11 || !handshake::is_requested(headers) {
             return Self::Http;
         }
         match handshake::read(headers) {
@@ -44,28 +44,30 @@ impl UpgradeRequest {
     }
 }
 
-/// The handshake of a watch over WebSocket, good or bad.
+/// The handshake of a watch over WebSocket, valid or not.
 #[derive(Debug)]
 pub struct WebSocketUpgrade(Result<Handshake, HandshakeFault>);
 
 impl WebSocketUpgrade {
-    /// The head that switches protocols, for a watch that was accepted.
-    ///
-    /// # Errors
-    /// The API server's own answer to a bad handshake, which it checks after everything else.
-    pub fn accept(self) -> Result<Response<()>, Response<Bytes>> {
-        let handshake = self.0.map_err(|fault| refused(&fault))?;
-        let mut switching = Response::new(());
+    /// The response to a watch that was accepted: the head that switches protocols, or the API server's response to an invalid handshake,
+    /// which it checks last.
+    #[must_use]
+    pub fn accept(self) -> Response<Bytes> {
+        let handshake = match self.0 {
+            Ok(handshake) => handshake,
+            Err(fault) => return refused(&fault),
+        };
+        let mut switching = Response::new(Bytes::new());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = switching.headers_mut();
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         handshake.accept(headers);
-        Ok(switching)
+        switching
     }
 }
 
-/// Has no headers but those that the API server sends here.
+/// The response to an invalid handshake. It has only the headers that the API server sends.
 fn refused(fault: &HandshakeFault) -> Response<Bytes> {
     let (status, text) = fault.error_response();
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));

@@ -1,34 +1,34 @@
-//! Which fields of a resource a field selector may name, besides `metadata.name` and `metadata.namespace`.
+//! The fields of a resource that a field selector may use besides `metadata.name` and `metadata.namespace`.
 
 use super::Gvr;
 
-/// One selectable field: its label in selectors, where it stands, and what it counts as when absent.
+/// One selectable field: its label in selectors, its path in the object, and its value when absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectableField {
-    /// The word in a selector, such as `spec.nodeName`.
+    /// The label in a selector, such as `spec.nodeName`.
     pub label: &'static str,
     /// Keys from the object's root to the value; empty for a field that is never filled (`status.podIPs`).
     pub path: &'static [&'static str],
-    /// The same way in protobuf: the fields' numbers, as long as `path`.
+    /// The same path in protobuf: field numbers, one for each key of `path`.
     pub numbers: &'static [u32],
-    /// How the value is written.
+    /// How the value is encoded.
     pub value: FieldValue,
     /// The value of an absent field.
     pub default: &'static str,
 }
 
-/// How a selectable field's value is written; in selectors all are text.
+/// How a selectable field's value is encoded; in selectors all values are text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue {
-    /// Text.
+    /// A string.
     String,
     /// `true` or `false`; in protobuf an integer.
     Bool,
-    /// A signed number.
+    /// A signed integer.
     Integer,
 }
 
-/// The selectable fields of one resource; an object's values stand in the same order.
+/// The selectable fields of one resource. An object's field values have the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldTable(&'static [SelectableField]);
 
@@ -91,8 +91,8 @@ const RESOURCE_SLICE: &[SelectableField] = &[
 ];
 
 impl FieldTable {
-    /// The table of a resource (docs/PROTOCOL.md §2.6). Resources not named there have none; what is asked
-    /// for beyond the table is for upstream to answer.
+    /// The table of a resource (docs/PROTOCOL.md §2.6); empty for a resource that is not listed there. Requests with a field
+    /// that is not in the table are forwarded to upstream.
     #[must_use]
     pub fn of(gvr: &Gvr) -> Self {
         Self(match (&*gvr.group, &*gvr.resource) {
@@ -107,13 +107,13 @@ impl FieldTable {
         })
     }
 
-    /// The fields, in the order of an object's values.
+    /// The fields, in the order of an object's field values.
     #[must_use]
     pub const fn fields(self) -> &'static [SelectableField] {
         self.0
     }
 
-    /// Where a selector's label stands in the table; knows the alias `spec.host` of pods.
+    /// The index of a selector's label in the table; `spec.host` of pods is an alias of `spec.nodeName`.
     #[must_use]
     pub fn index_of(self, label: &str) -> Option<usize> {
         let label = if label == "spec.host" && self.0 == POD {

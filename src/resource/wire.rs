@@ -1,28 +1,28 @@
-//! Protobuf's wire format, as far as Kubernetes uses it: reading fields one by one, writing nested messages.
+//! The protobuf wire format, as far as Kubernetes uses it: reading fields one by one, writing nested messages.
 //!
-//! Knows nothing of what the fields mean. Groups, which no Kubernetes message has, are refused.
+//! This module does not know the meaning of fields. It refuses groups, which no Kubernetes message has.
 
 use super::ByteSpan;
 
-/// What precedes a Kubernetes object in protobuf.
+/// The bytes that precede a Kubernetes object in protobuf.
 pub const MAGIC: &[u8] = b"k8s\x00";
 
-/// The bytes are no protobuf message.
+/// An error in bytes that should be a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no protobuf field at byte {offset}")]
+#[error("invalid protobuf field at byte {offset}")]
 pub struct WireError {
-    /// Where, from the start of the message.
+    /// Where the invalid field starts, from the start of the message.
     pub offset: usize,
 }
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireValue {
-    /// An integer or a bool.
+    /// An integer or a boolean.
     Varint(u64),
-    /// Where a string, a message or bytes stand, without their length.
+    /// The span of a string, a message or bytes, without the length before it.
     Bytes(ByteSpan),
-    /// Four or eight bytes, of no interest.
+    /// Four or eight bytes, which the gateway only skips.
     Fixed,
 }
 
@@ -33,12 +33,12 @@ pub struct WireField {
     pub number: u32,
     /// The whole field, tag included.
     pub span: ByteSpan,
-    /// Its value.
+    /// The value.
     pub value: WireValue,
 }
 
 impl WireField {
-    /// The value's span, if it is of bytes.
+    /// The span of the value, if it is length-delimited.
     #[must_use]
     pub const fn bytes(&self) -> Option<ByteSpan> {
         match self.value {
@@ -48,10 +48,10 @@ impl WireField {
     }
 }
 
-/// The fields of a message, in wire order; spans count from the start of `bytes`. Ends after the first error.
+/// The fields of a message, in wire order; spans count from the start of `bytes`. The iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct WireFields<'a> {
-    /// Up to the message's end.
+    /// The bytes up to the end of the message.
     bytes: &'a [u8],
     at: usize,
 }
@@ -63,7 +63,7 @@ impl<'a> WireFields<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// The fields of the message that stands at `span` of `bytes`.
+    /// The fields of the message at `span` of `bytes`.
     #[must_use]
     pub fn within(bytes: &'a [u8], span: ByteSpan) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<'a> WireFields<'a> {
         }
     }
 
-    /// Nearly all tags, and most lengths, are of one byte.
+    // Fast path: nearly all tags and most lengths have one byte.
     #[inline]
     fn varint(&mut self) -> Option<u64> {
         let byte = *self.bytes.get(self.at)?;
@@ -150,14 +150,14 @@ impl Iterator for WireFields<'_> {
     }
 }
 
-/// Bytes that a varint takes.
+/// Length of a varint, in bytes.
 #[must_use]
 pub const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Bytes that a length-delimited field with a number below 16 and so long a value takes.
+/// Length of a length-delimited field, in bytes: tag, length and value. The field's number must be below 16.
 #[must_use]
 pub const fn field_len(value_len: usize) -> usize {
     1 + varint_len(value_len as u64) + value_len
@@ -172,7 +172,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Appends tag and length of a length-delimited field, whose value the caller appends.
+/// Appends the tag and the length of a length-delimited field. The caller appends the value.
 pub fn put_head(out: &mut Vec<u8>, number: u32, value_len: usize) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, value_len as u64);

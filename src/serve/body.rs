@@ -1,4 +1,4 @@
-//! What an answer carries. How it reaches the client is for the connection to choose.
+//! The body of a response. The connection chooses how it is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::watch::Watch;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The content of an answer. `F` is the body of a forwarded one.
+/// The body of a response. `F` is the body of a forwarded one.
 #[derive(Debug)]
 pub enum AnswerBody<F> {
     /// A body of known length, in memory.
@@ -28,7 +28,7 @@ pub enum AnswerBody<F> {
     List(Box<MeasuredList>),
     /// A watch. Boxed, as lists are: both are much larger than the other variants.
     Watch(Box<Watch>),
-    /// From upstream, and how long it may last.
+    /// A body from upstream, and how long it may last.
     Forwarded(F, ForwardLifetime),
 }
 
@@ -117,6 +117,6 @@ impl Drop for MeasuredList {
 impl<F> AnswerBody<F> {
     /// A body in memory.
     pub fn whole(bytes: Bytes) -> Self {
-        Self::Whole(Some(bytes.into()).filter(|pieces: &BufList| !pieces.is_empty()))
+        Self::Whole(Some(bytes.into()).filter(|body: &BufList| !body.is_empty()))
     }
 }

@@ -1,14 +1,14 @@
-//! Work on a list before its answer begins, in steps: other tasks have their turn between them.
+//! Runs the work on a list before its response starts in steps, so that other tasks can run in between.
 
 use std::task::Poll;
 
 use tokio::task::yield_now;
 
-/// Takes steps until one is the last.
+/// Runs `step` until it is ready, and yields after each step.
 pub(super) async fn run_in_steps<T>(mut step: impl FnMut() -> Poll<T>) -> T {
     loop {
         match step() {
-            Poll::Ready(done) => return done,
+            Poll::Ready(output) => return output,
             Poll::Pending => yield_now().await,
         }
     }

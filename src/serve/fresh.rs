@@ -1,4 +1,4 @@
-//! Waiting until a cache has reached a version, for as long as kube-apiserver would (docs/PROTOCOL.md §3.1, §10).
+//! Waits until a cache has reached a version, as long as kube-apiserver would (docs/PROTOCOL.md §3.1, §10).
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,12 +8,12 @@ use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::view::ServedResource;
 
-/// kube-apiserver's patience.
+/// How long kube-apiserver waits for its cache to be fresh enough.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
-/// What it advises afterwards.
+/// `Retry-After` of the response if that was not enough.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The cache did not get there in time.
+/// The cache did not reach the requested version in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreshError {
     requested: ResourceVersion,
@@ -33,11 +33,11 @@ impl FreshError {
     }
 }
 
-/// Waits until the resource's views have reached `version`, for so long; whether they have.
+/// Waits until the resource's views have reached `version`, up to `limit`; returns whether they have.
 pub async fn wait_until_fresh(
     served: &ServedResource,
     version: ResourceVersion,
-    patience: Duration,
+    limit: Duration,
 ) -> bool {
     if served.hub.reached().version >= version {
         return true;
@@ -45,14 +45,14 @@ pub async fn wait_until_fresh(
     let waiter = served.hub.progress_waiter();
     let reached = poll_fn(|context| {
         waiter.arm(context.waker());
-        // Looked at after arming: progress made in between is seen.
+        // Check after arming, so that progress in between is not missed.
         if served.hub.reached().version >= version || served.hub.is_closed() {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     });
-    // The time-out is an answer, not a failure of the wait.
-    let _ = tokio::time::timeout(patience, reached).await;
+    // Ignore the timeout: whether the version was reached is checked below.
+    let _ = tokio::time::timeout(limit, reached).await;
     served.hub.reached().version >= version
 }

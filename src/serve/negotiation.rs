@@ -1,4 +1,5 @@
-//! What a client accepts, before and after it is known whether the resource is compiled in. Pure but for the request.
+//! The format that a client accepts. It is negotiated for compiled-in kinds and custom resources alike, because the kind is not
+//! known before a cache is chosen.
 
 use http::Request;
 use hyper::body::Incoming;
@@ -8,7 +9,7 @@ use crate::protocol::request::{AcceptPurpose, Representation, Verb, negotiate};
 use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::view::{ObjectFormat, ObjectPart};
 
-/// The server's choice among media types, for either sort of resource.
+/// The API server's choice among media types, for each layout that a resource can have.
 pub(super) struct Negotiation {
     typed: Representation,
     dynamic: Representation,
@@ -23,11 +24,11 @@ impl Negotiation {
             AcceptPurpose::List
         };
         let of = |layout| {
-            let wish = negotiate(&accept, layout, purpose);
+            let representation = negotiate(&accept, layout, purpose);
             if purpose == AcceptPurpose::List && prefers_indented(request) {
-                wish.indented()
+                representation.indented()
             } else {
-                wish
+                representation
             }
         };
         Self {
@@ -36,11 +37,11 @@ impl Negotiation {
         }
     }
 
-    /// In which encoding a cache is looked for first; `None` if no cache can serve this client.
+    /// The encoding in which a cache is looked for first; `None` if no cache can serve this client.
     pub(super) fn first_choice(&self) -> Option<Encoding> {
         use Representation::{Cached, Forward, Indented};
         match (self.typed, self.dynamic) {
-            (Cached(rendition) | Indented(rendition), _) => Some(rendition.encoding),
+            (Cached(format) | Indented(format), _) => Some(format.encoding),
             (Forward, Cached(_) | Indented(_)) => Some(Encoding::Json),
             (Forward, Forward) => None,
         }
@@ -58,15 +59,15 @@ impl Negotiation {
         matches!(self.of_layout(kind.layout), Representation::Indented(_))
     }
 
-    /// What the client gets from a cache of this kind; `None` if that cannot be made from it.
+    /// The format that the client gets from a cache of this kind; `None` if the cache's objects cannot be written in it.
     pub(super) fn format_for(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
-        let rendition = match self.of_layout(kind.layout) {
-            Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
+        let format = match self.of_layout(kind.layout) {
+            Representation::Cached(format) | Representation::Indented(format) => format,
             Representation::Forward => return None,
         };
-        // Whole objects are never written in another encoding; of metadata the gateway knows every field.
-        let is_written = kind.encoding == rendition.encoding
-            || kind.encoding == Encoding::Json && matches!(rendition.form, ObjectPart::Metadata(_));
-        is_written.then_some(rendition)
+        // Whole objects are never converted to another encoding. Metadata is, because the gateway knows all of its fields.
+        let is_written = kind.encoding == format.encoding
+            || kind.encoding == Encoding::Json && matches!(format.form, ObjectPart::Metadata(_));
+        is_written.then_some(format)
     }
 }

@@ -1,4 +1,4 @@
-//! What a request for a list or a watch asks for, taken apart before anything is answered.
+//! A list or watch request, parsed before anything is answered.
 
 use http::header::{ACCEPT, HeaderValue, USER_AGENT};
 use http::{Method, Request};
@@ -15,67 +15,67 @@ use crate::protocol::request::{
 use crate::protocol::status::{PlainText, Status, StatusForm};
 use crate::protocol::websocket::{CanSwitch, UpgradeRequest, WebSocketUpgrade};
 use crate::resource::{CacheKey, Gvr, ResourceKind};
+use crate::selector::Selector;
 use crate::serve::gzip::accepts_gzip;
 use crate::serve::resources::{FillWait, ForwardPermit, Permission};
 use crate::view::ObjectFormat;
-use crate::view::selector::Selector;
 
-/// A list or a watch that memory may answer.
+/// A list or watch that memory may answer.
 pub(super) struct ReadRequest {
     pub(super) path: ResourcePath,
     pub(super) verb: Verb,
-    /// Or what is wrong with the numbers among them.
+    /// The options, or the error if a number among them does not parse.
     pub(super) options: Result<ListOptions, Status>,
-    /// What the client wants, as far as it is known: JSON until a cache was chosen.
+    /// The cache to read. Its encoding is JSON until a cache is chosen.
     pub(super) key: CacheKey,
-    pub(super) rendition: ObjectFormat,
-    /// How a refusal is written; `None` if only upstream can write it.
+    pub(super) format: ObjectFormat,
+    /// The format of error responses; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
-    /// Whatever the answer, these go with it.
+    /// `Warning` headers, which every response to this request has.
     pub(super) warnings: Vec<HeaderValue>,
     pub(super) is_indented: bool,
     pub(super) takes_gzip: bool,
-    /// Of a watch that is to go over WebSocket.
+    /// The upgrade of a watch that requests WebSocket.
     pub(super) socket: Option<WebSocketUpgrade>,
     pub(super) started: Instant,
-    /// When the answer must have begun.
-    pub(super) overdue_at: Option<Instant>,
+    /// The time by which the response must have started; `None` for watches.
+    pub(super) deadline: Option<Instant>,
     pub(super) peer: Peer,
-    /// Under which it is forwarded although its cache is being filled.
+    /// The permit to forward the request although its cache is being filled.
     pub(super) permit: Option<ForwardPermit>,
-    /// Of its caller, once it is authorized; `None` where callers are not told apart.
+    /// The caller's permission, once it is authorized; `None` if callers are not authenticated.
     pub(super) permission: Option<Permission>,
-    /// Of the audit log.
+    /// The request's entry in the audit log.
     pub(super) trail: Option<AuditTrail>,
 }
 
-/// So many items are sent with less effort than a list waits for.
+/// Sending this many items costs less than waiting for a permit.
 const SHORT_ITEMS: u64 = 100;
 
-/// Whether an answer is surely so short that it takes no place: one object, or a short page that nothing is searched for.
+/// Whether a list is certain to be so short that it needs no permit: one object, or a short page without selectors to evaluate.
 pub(super) fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
     let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
     selector.fields.pinned_name().is_some()
         || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
 }
 
-/// How long it waits for its cache: a page or one object costs upstream little, as it costs kube-apiserver's own storage, which
-/// answers these while its cache is being filled (docs/PROTOCOL.md §6.9).
-pub(super) fn fill_wait(asked: &ReadRequest) -> FillWait {
-    let Ok(options) = &asked.options else {
+/// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers
+/// these from its storage while its cache is being filled (docs/PROTOCOL.md §6.9).
+pub(super) fn fill_wait(read: &ReadRequest) -> FillWait {
+    let Ok(options) = &read.options else {
         return FillWait::Short;
     };
     let is_page = options.limit > 0 && options.field_selector.is_empty();
     let is_object = options.field_selector.starts_with("metadata.name=");
     let is_searched = !options.label_selector.is_empty();
-    if asked.verb == Verb::List && (is_page || is_object) && !is_searched {
+    if read.verb == Verb::List && (is_page || is_object) && !is_searched {
         FillWait::Short
     } else {
         FillWait::Long
     }
 }
 
-/// Takes the request apart; `None` when memory cannot answer it.
+/// Parses the request; `None` if memory cannot answer it.
 pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadRequest>, PlainText> {
     let path = match RequestTarget::parse(request.uri())? {
         RequestTarget::Resource(path) => path,
@@ -87,8 +87,8 @@ pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadReq
     let plain = path.spelling == Spelling::Clean
         && path.subresource.is_none()
         && path.form != PathForm::ProxyPrefix;
-    let patience = RequestTimeout::of(&query, verb);
-    if !reads || !plain || patience == RequestTimeout::Unknown {
+    let timeout = RequestTimeout::of(&query, verb);
+    if !reads || !plain || timeout == RequestTimeout::Unknown {
         return Ok(None);
     }
     let socket = match UpgradeRequest::of(request.version(), request.headers()) {
@@ -98,7 +98,7 @@ pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadReq
         UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream if verb == Verb::Watch => {
             return Ok(None);
         }
-        // Lists ignore upgrades.
+        // Lists ignore upgrade requests.
         UpgradeRequest::Http | UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream => None,
     };
     let status_form = match refusal_form(&accept(request)) {
@@ -111,12 +111,12 @@ pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadReq
         path,
         verb,
         options: ListOptions::from_query(&query),
-        rendition: ObjectFormat::default(),
+        format: ObjectFormat::default(),
         status_form,
         warnings: Vec::new(),
         is_indented: false,
         takes_gzip: accepts_gzip(request.headers()),
-        overdue_at: match patience {
+        deadline: match timeout {
             RequestTimeout::Until(limit) => Some(started + limit),
             RequestTimeout::Endless | RequestTimeout::Unknown => None,
         },
@@ -139,27 +139,27 @@ pub(super) fn accept(request: &Request<Incoming>) -> Vec<&str> {
     values.filter_map(|value| value.to_str().ok()).collect()
 }
 
-/// Whether JSON is indented, as far as the media type does not say so.
+/// Whether the query or the `User-Agent` asks for indented JSON; the media type can ask for it, too.
 pub(super) fn prefers_indented(request: &Request<Incoming>) -> bool {
     let agent = request.headers().get(USER_AGENT);
     let agent = agent.and_then(|value| value.to_str().ok());
     wants_pretty(&Query::parse(request.uri().query()), agent)
 }
 
-/// Decides what is read, or that upstream must answer.
-pub(super) fn decide(asked: &ReadRequest, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
-    if asked.path.namespace.is_some()
+/// Derives the read from the request and its kind, or says that upstream must answer.
+pub(super) fn decide(read: &ReadRequest, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
+    if read.path.namespace.is_some()
         && !kind.namespaced
-        && asked.path.gvr != Gvr::new("", "v1", "namespaces")
+        && read.path.gvr != Gvr::new("", "v1", "namespaces")
     {
         return Err(ReadRefusal::Forward);
     }
-    // What has no route has no options either.
-    if !is_routed(&asked.path, kind) {
+    // Check the route before the options: a path without a route is upstream's 404, whatever its options.
+    if !is_routed(&read.path, kind) {
         return Err(ReadRefusal::Forward);
     }
-    let options = asked.options.as_ref();
+    let options = read.options.as_ref();
     let options =
         options.map_err(|status| ReadRefusal::Bad(RequestFault::Options, status.clone()))?;
-    CacheRead::decide(&asked.path, options, kind)
+    CacheRead::decide(&read.path, options, kind)
 }

@@ -1,4 +1,4 @@
-//! From which state a request is answered: fresh enough, at the right version, or not from memory.
+//! Chooses the state that a request is answered from: fresh enough, at the right version, or none, so that upstream answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::fairness::Peer;
 use crate::protocol::request::{EndMarker, Freshness, ListRead, ReadRefusal, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
+use crate::selector::Selector;
 use crate::serve::resources::{Latest, Resources};
-use crate::view::selector::Selector;
 use crate::view::{self, ObjectFormat, ServedResource, TooManyViews};
 use crate::watch::Start;
 
-/// A busy resource passes a version that exists within this; what takes longer is a quiet resource or the future.
-const PASSING: Duration = Duration::from_millis(60);
+/// How long to wait for a version before asking upstream. A busy resource reaches a version that exists within this time; if it
+/// takes longer, the resource is quiet or the version is in the future.
+const PASSING_WAIT: Duration = Duration::from_millis(60);
 
-/// So many events are undone before other tasks have their turn.
-const UNDONE_TOGETHER: usize = 64;
+/// Number of events that are undone before the task yields.
+const REWIND_BATCH: usize = 64;
 
-/// A state, and the version it stands for: the snapshot's own, or a later one at which it was proven unchanged.
+/// A snapshot and the version it represents: its own, or a later one at which it was proven to be unchanged.
 pub(super) struct ReadState {
     snapshot: Arc<Snapshot>,
     version: ResourceVersion,
 }
 
 impl<R: Resources> Service<R> {
-    /// The state that a list is read from, unless it is an exact one. Whatever has to be waited for, it is within
-    /// kube-apiserver's patience.
+    /// The snapshot to list from. All waits end within [`WAIT`], as on kube-apiserver.
     pub(super) async fn list_state(
         &self,
         read: ListRead,
@@ -45,7 +45,7 @@ impl<R: Resources> Service<R> {
                 .await
                 .map_err(ReadRefusal::Answer)?,
             ListRead::AtLeastNow(version) => {
-                passes(version, served).await?;
+                wait_for_passing(version, served).await?;
                 current(served).map_err(ReadRefusal::Answer)?
             }
             ListRead::Latest => self
@@ -63,7 +63,7 @@ impl<R: Resources> Service<R> {
         }))
     }
 
-    /// Waits for the state that a stream's initial events must not be older than; `None` if any will do.
+    /// Waits for the state that a watch's initial events must not be older than; `None` if any state will do.
     pub(super) async fn watch_state(
         &self,
         start: WatchStart,
@@ -83,24 +83,24 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    /// Where a stream begins, which must not be before `state`. The view is joined before the newest state is looked at, so
-    /// nothing falls between. What costs more than the open watches leave to this client is forwarded.
+    /// Joins a view and determines where the watch starts, not before `state`. The view is joined before the newest state is read,
+    /// so that no event is missed. A watch for which the views have no room, in all or for this client, is forwarded.
     pub(super) async fn watch_start(
         &self,
-        (selector, rendition, peer): (&Selector, ObjectFormat, Peer),
+        (selector, format, peer): (&Selector, ObjectFormat, Peer),
         start: WatchStart,
         state: Option<ReadState>,
         served: &ServedResource,
     ) -> Result<(view::ViewSubscription, Start), ReadRefusal> {
         let join = || {
-            let entry = served.hub.join_as(selector, rendition, peer);
+            let entry = served.hub.join_as(selector, format, peer);
             entry.map_err(|TooManyViews| ReadRefusal::Forward)
         };
         match start {
             WatchStart::Initial { marker, .. } => {
                 let entry = join()?;
                 let newest = current(served).map_err(ReadRefusal::Answer)?;
-                // What was proven of an older version holds for the newest state all the more.
+                // The newest state is at least as fresh as an older one that was proven fresh.
                 let ReadState { snapshot, version } = state
                     .filter(|state| state.version > newest.version)
                     .unwrap_or(newest);
@@ -118,10 +118,12 @@ impl<R: Resources> Service<R> {
             WatchStart::FromNow { freshness } => {
                 let entry = join()?;
                 let version = match freshness {
-                    Freshness::Latest => match self.ask(served, Instant::now() + WAIT).await {
-                        Latest::At(version) | Latest::Proven(_, version) => version,
-                        Latest::Unknown => return Err(ReadRefusal::Answer(unknown_version())),
-                    },
+                    Freshness::Latest => {
+                        match self.query_latest(served, Instant::now() + WAIT).await {
+                            Latest::At(version) | Latest::Proven(_, version) => version,
+                            Latest::Unknown => return Err(ReadRefusal::Answer(unknown_version())),
+                        }
+                    }
                     Freshness::Any | Freshness::AtLeast(_) => entry.reached.version,
                 };
                 let sequence = entry.reached.through;
@@ -141,29 +143,29 @@ impl<R: Resources> Service<R> {
 
     /// A state that is not older than `version`.
     ///
-    /// The version may be ahead of a quiet resource's own stream, because it came from another resource's write or from
-    /// a read that was proven fresh: then upstream is asked, rather than waiting for a bookmark.
+    /// The version may be ahead of a quiet resource's own events, because it comes from a write to another resource or from a read
+    /// that was proven fresh. Then ask upstream instead of waiting for a bookmark.
     async fn at_least(
         &self,
         version: ResourceVersion,
         served: &ServedResource,
         until: Instant,
     ) -> Result<ReadState, Status> {
-        if !wait_until_fresh(served, version, PASSING).await {
+        if !wait_until_fresh(served, version, PASSING_WAIT).await {
             match self.latest(served, until).await {
                 Some(state) if state.version >= version => return Ok(state),
-                _ if wait_until_fresh(served, version, left(until)).await => {}
+                _ if wait_until_fresh(served, version, time_left(until)).await => {}
                 _ => return Err(FreshError::new(version, served).into_status()),
             }
         }
         current(served)
     }
 
-    /// A state that reflects every write that was finished when it was asked for; `None` if that cannot be told in time.
+    /// A state that includes every write that was completed before this call; `None` if that cannot be proven in time.
     async fn latest(&self, served: &ServedResource, until: Instant) -> Option<ReadState> {
-        match self.ask(served, until).await {
+        match self.query_latest(served, until).await {
             Latest::At(version) => {
-                wait_until_fresh(served, version, left(until))
+                wait_until_fresh(served, version, time_left(until))
                     .await
                     .then_some(())?;
                 current(served).ok()
@@ -173,12 +175,13 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    async fn ask(&self, served: &ServedResource, until: Instant) -> Latest {
+    async fn query_latest(&self, served: &ServedResource, until: Instant) -> Latest {
         let latest = timeout_at(until, self.resources().latest(served)).await;
         latest.unwrap_or(Latest::Unknown)
     }
 
-    /// The state at exactly this version. What memory does not reach, on either side, upstream may know or refuse.
+    /// The state at exactly this version. Versions that memory does not reach are forwarded: upstream may have them or knows the
+    /// error.
     async fn exact(
         &self,
         version: ResourceVersion,
@@ -187,17 +190,17 @@ impl<R: Resources> Service<R> {
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
-        let turn = timeout_at(Instant::now() + WAIT, self.rewinding.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
+        let permit = timeout_at(Instant::now() + WAIT, self.rewinding.acquire()).await;
+        let Ok(Ok(_permit)) = permit else {
             return Err(ReadRefusal::Forward);
         };
-        // Somebody may have wanted the same in the meantime.
+        // Another request may have rewound to this version while this one waited.
         if let Some(state) = served.cache.state_at(version) {
             return Ok(state);
         }
         let rewind = served.cache.rewind(version);
         let mut rewind = rewind.map_err(|_| ReadRefusal::Forward)?;
-        while rewind.step(UNDONE_TOGETHER) {
+        while rewind.step(REWIND_BATCH) {
             tokio::task::yield_now().await;
         }
         let state = Arc::new(rewind.finish());
@@ -206,22 +209,26 @@ impl<R: Resources> Service<R> {
     }
 }
 
-/// Whether the state at exactly this version costs nothing; waits a moment for one that is about to be reached.
-pub(super) async fn is_at_hand(
+/// Whether the state at exactly this version is in memory, without undoing events. Waits briefly for a version that is about to be
+/// reached.
+pub(super) async fn is_retained(
     version: ResourceVersion,
     served: &ServedResource,
 ) -> Result<bool, ReadRefusal> {
-    passes(version, served).await?;
+    wait_for_passing(version, served).await?;
     Ok(served.cache.state_at(version).is_some())
 }
 
-/// Waits a moment for a version; what takes longer is for upstream.
-async fn passes(version: ResourceVersion, served: &ServedResource) -> Result<(), ReadRefusal> {
-    let passes = wait_until_fresh(served, version, PASSING).await;
-    passes.then_some(()).ok_or(ReadRefusal::Forward)
+/// Waits up to [`PASSING_WAIT`] for a version; if that is not enough, the request is forwarded.
+async fn wait_for_passing(
+    version: ResourceVersion,
+    served: &ServedResource,
+) -> Result<(), ReadRefusal> {
+    let has_passed = wait_until_fresh(served, version, PASSING_WAIT).await;
+    has_passed.then_some(()).ok_or(ReadRefusal::Forward)
 }
 
-fn left(until: Instant) -> Duration {
+fn time_left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 

@@ -1,4 +1,4 @@
-//! What the audit log is told of requests. Without an audit log none of it costs anything.
+//! Records requests in the audit log. Without an audit log this costs nothing.
 
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
@@ -17,13 +17,13 @@ use crate::protocol::status::Status;
 use crate::serve::resources::Resources;
 
 impl<R: Resources> Service<R> {
-    /// The same with an audit log, if there is one.
+    /// Sets the audit log, if there is one.
     #[must_use]
     pub fn audited(self, audit: Option<Audit>) -> Self {
         Self { audit, ..self }
     }
 
-    /// Begins to record a request of a user, or of nobody, unless the audit policy wants nothing of it.
+    /// Starts the audit entry of a request, of a user or an unknown caller; `None` if the audit policy excludes it.
     pub(super) fn trail(
         &self,
         request: &Request<Incoming>,
@@ -34,8 +34,8 @@ impl<R: Resources> Service<R> {
         audit.begin(describe(request, audit_id)?, user)
     }
 
-    /// The same of a caller who is authenticated.
-    pub(super) fn trail_of(
+    /// Starts the audit entry of a request of an authenticated caller, with its impersonation.
+    pub(super) fn caller_trail(
         &self,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
@@ -48,7 +48,7 @@ impl<R: Resources> Service<R> {
         Some(trail)
     }
 
-    /// Records that a request was refused before its caller was known, or its impersonation before it was authorized.
+    /// Records a request that was rejected before its caller was known, or before its impersonation was authorized.
     pub(super) fn record_refusal(
         &self,
         request: &Request<Incoming>,
@@ -69,14 +69,14 @@ impl<R: Resources> Service<R> {
 }
 
 impl ReadRequest {
-    /// Records what authorization said.
+    /// Records the decision of the authorization.
     pub(super) fn decide(&self, decision: impl FnOnce() -> AuditDecision) {
         if let Some(trail) = &self.trail {
             trail.decide(decision());
         }
     }
 
-    /// Records the answer, unless one is recorded.
+    /// Records the response, unless one is recorded already.
     pub(super) fn respond(&self, status: impl FnOnce() -> ResponseStatus) {
         if let Some(trail) = &self.trail {
             trail.respond(status());
@@ -85,7 +85,7 @@ impl ReadRequest {
 }
 
 impl<F> AnswerBody<F> {
-    /// Held until the answer is over. One that is sent in one piece is over at once.
+    /// Keeps the audit entry open until the body has been sent. A body that is sent in one piece needs no entry.
     pub(super) fn hold(&mut self, trail: &AuditTrail) {
         match self {
             Self::List(list) => list.trail = Some(trail.clone()),
@@ -95,7 +95,7 @@ impl<F> AnswerBody<F> {
     }
 }
 
-/// The decision of authorization that refuses a request.
+/// The audit decision that corresponds to a refusal.
 pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
     match refusal {
         CallerRefusal::Forbidden { reason, .. } => AuditDecision::Forbid(reason.clone()),
@@ -106,7 +106,7 @@ pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
     }
 }
 
-/// A Status as events have it.
+/// A Status as audit events contain it.
 #[must_use]
 pub fn response_status(status: &Status) -> ResponseStatus {
     let details = status.details.as_deref();
@@ -119,7 +119,7 @@ pub fn response_status(status: &Status) -> ResponseStatus {
     }
 }
 
-/// What events say of a request; `None` for paths that are refused before anybody is asked.
+/// The description of a request in audit events; `None` for paths that are rejected before the caller is authenticated.
 fn describe(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
     let (uri, headers) = (request.uri(), request.headers());
     let query = Query::parse(uri.query());

@@ -1,4 +1,4 @@
-//! How long a list may take until its answer begins (docs/PROTOCOL.md §2.1, §3.11). Pure.
+//! The time that a list may take until its response starts (docs/PROTOCOL.md §2.1, §3.11). Pure.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use http::{HeaderValue, Response, StatusCode};
 use crate::protocol::request::{Query, Verb};
 use crate::protocol::status::NO_CACHE;
 
-/// kube-apiserver's limit for everything that ends.
+/// kube-apiserver's limit for requests that are not watches.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The time a request has.
+/// The timeout of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestTimeout {
-    /// So long.
+    /// The response must start within this time.
     Until(Duration),
-    /// A watch ends by other rules.
+    /// None: watches have timeouts of their own.
     Endless,
-    /// The `timeout` is not surely one for Go: upstream judges.
+    /// `timeout` is not certain to be a duration that Go accepts, so upstream has to validate it.
     Unknown,
 }
 
@@ -30,15 +30,16 @@ impl RequestTimeout {
         }
         match query.first("timeout").unwrap_or_default() {
             "" | "0" => Self::Until(LIMIT),
-            text => go_duration(text).map_or(Self::Unknown, |asked| {
-                let shorter = Some(asked).filter(|asked| !asked.is_zero() && *asked < LIMIT);
+            text => go_duration(text).map_or(Self::Unknown, |requested| {
+                let shorter =
+                    Some(requested).filter(|requested| !requested.is_zero() && *requested < LIMIT);
                 Self::Until(shorter.unwrap_or(LIMIT))
             }),
         }
     }
 }
 
-/// Go's `time.ParseDuration`, of the forms that clients write: a whole number and a unit.
+/// Go's `time.ParseDuration`, limited to the forms that clients send: a whole number and a unit.
 fn go_duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let number = text.strip_suffix(unit)?.parse().ok()?;
@@ -51,12 +52,12 @@ fn go_duration(text: &str) -> Option<Duration> {
         "h" => Some(Duration::from_secs(number.checked_mul(3600)?)),
         _ => None,
     }
-    // Go counts nanoseconds in 63 bits and refuses what is longer.
+    // Go counts nanoseconds in 63 bits and rejects longer durations.
     .filter(|duration| i64::try_from(duration.as_nanos()).is_ok())
 }
 
-/// What kube-apiserver's outermost layer answers when the time is over: a Status without its type, as plain text.
-pub(super) fn overdue() -> Response<Bytes> {
+/// The response of kube-apiserver's timeout filter: a Status without kind and version, as plain text.
+pub(super) fn timeout_response() -> Response<Bytes> {
     const BODY: &str = "{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},\"code\":504}\n";
     let mut response = Response::new(Bytes::from_static(BODY.as_bytes()));
     *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;

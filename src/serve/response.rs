@@ -1,4 +1,4 @@
-//! The heads of answers from memory.
+//! The heads of responses from memory.
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
@@ -15,29 +15,27 @@ pub(super) fn with_content_type<B>(media_type: &'static str, body: B) -> Respons
     response
 }
 
-/// Turns the answer to a watch into one over WebSocket, whose body is still the watch. Refusals stay as they are: the API server
-/// checks the handshake after everything else.
+/// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are: the API server checks
+/// the handshake after everything else.
 pub(super) fn switched<F>(
-    answer: Response<AnswerBody<F>>,
+    response: Response<AnswerBody<F>>,
     upgrade: WebSocketUpgrade,
 ) -> Response<AnswerBody<F>> {
-    if answer.status() != StatusCode::OK {
-        return answer;
+    if response.status() != StatusCode::OK {
+        return response;
     }
-    let framing = Framing::of(answer.headers().get(CONTENT_TYPE));
-    match upgrade.accept() {
-        Ok(head) => {
-            let (mut parts, ()) = head.into_parts();
-            parts.extensions.insert(framing);
-            Response::from_parts(parts, answer.into_body())
-        }
-        Err(refusal) => refusal.map(AnswerBody::whole),
+    let framing = Framing::of(response.headers().get(CONTENT_TYPE));
+    let (mut parts, refusal) = upgrade.accept().into_parts();
+    if parts.status != StatusCode::SWITCHING_PROTOCOLS {
+        return Response::from_parts(parts, AnswerBody::whole(refusal));
     }
+    parts.extensions.insert(framing);
+    Response::from_parts(parts, response.into_body())
 }
 
-pub(super) fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
-    let headers = answer.headers_mut();
+pub(super) fn gzipped<B>(mut response: Response<B>) -> Response<B> {
+    let headers = response.headers_mut();
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    answer
+    response
 }

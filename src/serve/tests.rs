@@ -1,4 +1,4 @@
-//! The service behind a real HTTP/1.1 connection in memory, over a made-up history and under a stopped clock.
+//! The service behind a real HTTP/1.1 connection in memory, with a constructed history and a paused clock.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -23,8 +23,8 @@ use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};
 use crate::protocol::AUDIT_ID;
 use crate::resource::{CacheKey, Layout, ResourceVersion};
+use crate::selector::{LabelSelector, Selector};
 use crate::serve::resources::{FillWait, ForwardPermit, Latest};
-use crate::view::selector::{LabelSelector, Selector};
 use crate::view::{Hub, ObjectFormat};
 use crate::watch::{WatchRecorder, WatchTotals};
 
@@ -36,15 +36,15 @@ impl WatchRecorder for Untold {
     fn ended(&self, _: WatchTotals) {}
 }
 
-/// One resource, and answers to be given for the rest.
+/// One resource, and prepared results for the rest of the interface.
 struct Stage {
     served: ServedResource,
     filling: bool,
-    /// There is no cache, nor will there be one soon.
+    /// There is no cache, and none is being filled.
     is_given_up: bool,
-    /// Clients may know versions up to this one from another history.
+    /// Clients may hold versions up to this one from a lost history.
     lost: ResourceVersion,
-    /// Places for watches that begin before the history.
+    /// Permits to forward watches that start before the history.
     before_history: Permits,
     latest: Mutex<Option<Latest>>,
 }
@@ -99,13 +99,13 @@ struct Scene {
 }
 
 async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
-    let answer = service_fn(move |request| {
+    let service = service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(service.answer(request).await.map(ClientBody::from)) }
     });
-    // How a connection ends is for its client to see.
+    // The client's end of the connection is what tests check.
     let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(far), answer)
+        .serve_connection(TokioIo::new(far), service)
         .await;
 }
 
@@ -114,12 +114,12 @@ impl Scene {
         Self::staged((events_max, 0), None, |stage| stage.filling = filling).await
     }
 
-    /// After a history was lost of which clients may know this version.
+    /// A scene after a history was lost, of which clients may hold versions up to `lost`.
     async fn after_loss(lost: u64, adjust: impl FnOnce(&mut Stage)) -> Self {
         Self::staged((1 << 20, lost), None, adjust).await
     }
 
-    /// So many lists run at once, and none waits.
+    /// At most this many lists run at once, and none waits.
     async fn bounded(lists_max: usize) -> Self {
         let limits = AdmissionLimits {
             connections_max: 0,
@@ -204,13 +204,13 @@ impl Scene {
 
     /// The headers about compression, and the body.
     async fn zipped(&mut self, path: &str, accepts: &'static str) -> (String, Bytes) {
-        let answer = self.send_with(path, ("accept-encoding", accepts)).await;
+        let response = self.send_with(path, ("accept-encoding", accepts)).await;
         let header = |name| {
-            let value = answer.headers().get(name);
+            let value = response.headers().get(name);
             value.map_or("-", |value| value.to_str().unwrap())
         };
         let headers = format!("{} {}", header(CONTENT_ENCODING), header(VARY));
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         (headers, body)
     }
 
@@ -222,7 +222,7 @@ impl Scene {
         (code, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// The version and the names of a list, or what else came.
+    /// The version and the names of a list, or else the status code and the start of the body.
     async fn list(&mut self, query: &str) -> String {
         let (code, body) = self.get(&format!("/api/v1/configmaps{query}")).await;
         if code != 200 || body == "forwarded" {
@@ -240,7 +240,7 @@ impl Scene {
         )
     }
 
-    /// A watch read to its end.
+    /// The events of a watch, read to its end.
     async fn watch(&mut self, query: &str) -> Vec<String> {
         let (code, body) = self
             .get(&format!("/api/v1/configmaps?watch=1{query}"))
@@ -311,11 +311,11 @@ async fn a_list_not_older_than_the_future_waits_three_seconds_for_it() {
     assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(response.headers()[RETRY_AFTER], "1");
     drop(response.into_body().collect().await.unwrap());
-    // It comes meanwhile.
+    // The version is reached while the request waits.
     let path = format!("/api/v1/configmaps?resourceVersion={version}");
     let ((code, body), ()) = {
         let Scene { world, client, .. } = &mut scene;
-        let asked = async {
+        let response = async {
             client.ready().await.unwrap();
             let request = Request::get(path)
                 .header("host", "gateway")
@@ -327,11 +327,11 @@ async fn a_list_not_older_than_the_future_waits_three_seconds_for_it() {
                 response.into_body().collect().await.unwrap().to_bytes(),
             )
         };
-        let comes = async {
+        let publish = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             world.writer.progress(ResourceVersion(version), world.now);
         };
-        tokio::join!(asked, comes)
+        tokio::join!(response, publish)
     };
     assert_eq!(code, StatusCode::OK);
     assert!(body.starts_with(b"{\"kind\":\"ConfigMapList\""));
@@ -362,11 +362,13 @@ async fn a_state_of_the_past_is_undone_once_and_kept() {
     let cache = Arc::clone(&scene.stage.served.cache);
     let list = format!("?limit=1&resourceVersionMatch=Exact&resourceVersion={second}");
     assert_eq!(scene.list(&list).await, format!("{second} x"));
-    let kept = cache.state_at(ResourceVersion(second)).expect("it is kept");
+    let kept = cache
+        .state_at(ResourceVersion(second))
+        .expect("the state must be kept");
     assert_eq!(scene.list(&list).await, format!("{second} x"));
     let again = cache.state_at(ResourceVersion(second)).unwrap();
     assert!(Arc::ptr_eq(&kept, &again));
-    // From there it is one event less to an older one.
+    // From the kept state, an older one is one event away.
     let list = format!("?resourceVersionMatch=Exact&resourceVersion={first}");
     assert_eq!(scene.list(&list).await, format!("{first} x"));
 }
@@ -395,7 +397,11 @@ async fn lists_that_undo_events_take_a_permit_however_short_they_are() {
         let path = format!("/api/v1/configmaps{}", list(version));
         scene.get(&path).await.0
     };
-    assert_eq!(code(&mut scene, second).await, 200, "the newest is at hand");
+    assert_eq!(
+        code(&mut scene, second).await,
+        200,
+        "the newest version is in memory"
+    );
     assert_eq!(code(&mut scene, first).await, 429);
     let first = ResourceVersion(first);
     let cache = &scene.stage.served.cache;
@@ -404,11 +410,11 @@ async fn lists_that_undo_events_take_a_permit_however_short_they_are() {
     assert_eq!(
         code(&mut scene, first.0).await,
         200,
-        "kept by another reader"
+        "another reader's state is kept"
     );
 }
 
-/// Streamed lists at an upstream that does not answer leave the permits to others.
+/// Streamed lists that wait for an unresponsive upstream leave the permits to other requests.
 #[tokio::test(start_paused = true)]
 async fn streams_that_wait_for_upstream_hold_no_list_permit() {
     let mut scene = Scene::bounded(1).await;
@@ -448,7 +454,7 @@ async fn watches_begin_where_they_were_asked_to() {
     let watch_list =
         "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for (query, expected) in [
-        // A bookmark two seconds before the end would tell nothing new.
+        // The bookmark two seconds before the end would contain no new version, so it is not sent.
         (
             format!("&timeoutSeconds=5&resourceVersion=0{watch_list}"),
             [&added[..], &[format!("MARKER {second}")]].concat(),
@@ -481,11 +487,11 @@ fn watch_from(version: u64) -> String {
     format!("/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}")
 }
 
-/// Upstream would take a version of the lost history for one of its own, and leave out events.
+/// Upstream would mistake a version of the lost history for one of its own, and leave out events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_history_is_forwarded_unless_a_lost_one_has_its_version() {
     let places = |stage: &mut Stage| stage.before_history = Permits::new(10);
-    // The cache begins at version 10.
+    // The cache's history starts at version 10.
     let mut scene = Scene::after_loss(8, places).await;
     assert_eq!(scene.get(&watch_from(9)).await.1, "forwarded");
     let (code, body) = scene.get(&watch_from(8)).await;
@@ -527,7 +533,7 @@ async fn a_watch_lasts_as_long_as_it_was_asked_to_and_its_connection_stays() {
             .await;
         assert!(
             started.elapsed() < Duration::from_secs(1),
-            "headers come at once"
+            "headers are sent immediately"
         );
         assert!(!response.headers().contains_key(CONTENT_LENGTH));
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
@@ -561,7 +567,7 @@ async fn long_lists_are_compressed_for_who_asks_for_it() {
     let mut scene = Scene::new().await;
     let path = "/api/v1/configmaps?resourceVersion=0";
     let (mut number, mut len) = (0, 0);
-    // Up to the limit, which is on the plain length, and in the end by one object over it.
+    // Up to the limit on the uncompressed length, and finally one object above it.
     loop {
         let count = 1 + (PLAIN_LEN_MAX - len) / 120;
         let changes = (0..count).map(|_| {
@@ -637,7 +643,7 @@ fn every_percent_sign_begins_an_escape() {
     }
 }
 
-/// A client refused here would be answered by the API server.
+/// The API server would serve these clients.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
     let mut scene = Scene::after_loss(9, |_| {}).await;
@@ -669,7 +675,7 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
     open.pop();
     assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
     drop(open);
-    // Another client takes all that it gets.
+    // Another client exhausts its own share.
     let _open = fill(Peer::from(std::net::IpAddr::from([10, 0, 0, 1])));
     assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
 }

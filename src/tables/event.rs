@@ -1,4 +1,4 @@
-//! The events that a shared stream keeps, who may join it, and what each client gets of an event. Pure.
+//! The events that a shared stream stores, which clients can join it, and what each client gets of an event. Pure.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,40 +8,40 @@ use crate::resource::ResourceVersion;
 
 const NULL: &[u8] = b"null";
 
-/// One event, its column definitions taken out.
+/// One event without its column definitions.
 #[derive(Clone, Debug)]
 pub(super) struct StoredTableEvent {
     pub(super) version: ResourceVersion,
     pub(super) is_bookmark: bool,
     line: Bytes,
-    /// Where `null` stands for the columns.
+    /// The offset of the `null` that replaces the column definitions.
     columns_at: usize,
 }
 
 impl StoredTableEvent {
-    /// Takes the columns out of a line, newline included; they are in the second place, unless there are none.
+    /// Takes the column definitions out of a line (with its newline) and returns them separately, if it has any.
     pub(super) fn new(line: &Bytes, event: &TableEvent) -> (Self, Option<Bytes>) {
         let (start, end) = (event.columns.start as usize, event.columns.end as usize);
         let columns = line.slice(start..end);
-        let kept = |line| Self {
+        let stored = |line| Self {
             version: event.resource_version,
             is_bookmark: event.is_bookmark,
             line,
             columns_at: start,
         };
         if columns == NULL {
-            return (kept(line.clone()), None);
+            return (stored(line.clone()), None);
         }
         let bare = [&line[..start], NULL, &line[end..]].concat();
-        (kept(bare.into()), Some(columns))
+        (stored(bare.into()), Some(columns))
     }
 
-    /// As all events of a stream but the first look.
+    /// The line for every event after a client's first one.
     pub(super) fn line(&self) -> Bytes {
         self.line.clone()
     }
 
-    /// As the first event of a stream looks. Columns that upstream has not told yet are left as it left them.
+    /// The line for a client's first event. Without known columns the line is unchanged.
     pub(super) fn first_line(&self, columns: Option<&Bytes>) -> Bytes {
         let Some(columns) = columns else {
             return self.line();
@@ -57,18 +57,18 @@ impl StoredTableEvent {
         line.freeze()
     }
 
-    /// Whether a client gets it that knows everything up to `after`.
+    /// Whether a client that knows everything up to `after` gets this event.
     pub(super) fn is_for(&self, after: ResourceVersion) -> bool {
         self.version > after && !self.is_bookmark
     }
 
-    /// What it weighs in the ring.
+    /// Its size in the ring, in bytes.
     pub(super) fn len(&self) -> usize {
         self.line.len() + size_of::<Self>()
     }
 }
 
-/// Whether a stream that began after `start` still has everything after `after`.
+/// Whether a stream that started after `start` still has all events after `after`.
 pub(super) fn covers(
     history: &Ring<StoredTableEvent>,
     start: ResourceVersion,
@@ -77,35 +77,35 @@ pub(super) fn covers(
     after >= floor(history, start)
 }
 
-/// What a client must know to join. What was dropped is older than the oldest that is kept.
+/// The oldest version that a client must know to join: everything that was dropped is older than the oldest stored event.
 fn floor(history: &Ring<StoredTableEvent>, start: ResourceVersion) -> ResourceVersion {
     if history.oldest() == 0 {
         return start;
     }
     let mut floor = None;
-    let read = history.read(history.oldest(), |_, kept| {
-        floor = Some(kept.version);
+    let read = history.read(history.oldest(), |_, stored| {
+        floor = Some(stored.version);
         std::ops::ControlFlow::Break(())
     });
-    // Dropped between the two looks: newer ones are kept, and nobody can tell which.
+    // The oldest event was dropped between the two reads; then no client can join.
     read.ok().and(floor).unwrap_or(ResourceVersion(u64::MAX))
 }
 
-/// What becomes of a client when upstream refuses to go on after a version.
+/// What happens to a client when upstream refuses to continue its stream's watch after a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RefusalEffect {
-    /// It has what upstream was asked to go on from, and is told what upstream says.
-    Told,
-    /// It asked for less than that: upstream may grant it.
-    MayAskAgain,
+    /// Upstream would refuse the client's own version, too: the client gets upstream's error.
+    Final,
+    /// The client's version is newer than the refused one: upstream may accept it.
+    MayRetry,
 }
 
-/// See [`RefusalEffect`].
+/// Compares the client's version with the version that upstream has refused.
 pub(super) fn refused(client: ResourceVersion, stream: ResourceVersion) -> RefusalEffect {
     if client > stream {
-        RefusalEffect::MayAskAgain
+        RefusalEffect::MayRetry
     } else {
-        RefusalEffect::Told
+        RefusalEffect::Final
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    fn kept(version: u64, columns: &str) -> (StoredTableEvent, Option<Bytes>) {
+    fn stored(version: u64, columns: &str) -> (StoredTableEvent, Option<Bytes>) {
         let line = format!(
             "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":{columns},\"rows\":[]}}}}\n"
         );
@@ -130,30 +130,30 @@ mod tests {
 
     #[test]
     fn columns_are_taken_out_once_and_put_into_each_clients_first_event() {
-        let (first, columns) = kept(1, r#"[{"name":"A"}]"#);
-        let (second, none) = kept(2, "null");
+        let (first, columns) = stored(1, r#"[{"name":"A"}]"#);
+        let (second, none) = stored(2, "null");
         assert_eq!(columns.as_deref(), Some(&br#"[{"name":"A"}]"#[..]));
         assert_eq!(none, None);
-        let as_sent = |version, columns| {
+        let expected_line = |version, columns| {
             format!(
                 "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"columnDefinitions\":{columns},\"rows\":[]}}}}\n"
             )
         };
-        assert_eq!(first.line(), as_sent(1, "null"));
+        assert_eq!(first.line(), expected_line(1, "null"));
         assert_eq!(
             first.first_line(columns.as_ref()),
-            as_sent(1, r#"[{"name":"A"}]"#)
+            expected_line(1, r#"[{"name":"A"}]"#)
         );
         assert_eq!(
             second.first_line(columns.as_ref()),
-            as_sent(2, r#"[{"name":"A"}]"#)
+            expected_line(2, r#"[{"name":"A"}]"#)
         );
-        assert_eq!(second.line(), as_sent(2, "null"));
-        assert_eq!(second.first_line(None), as_sent(2, "null"));
+        assert_eq!(second.line(), expected_line(2, "null"));
+        assert_eq!(second.first_line(None), expected_line(2, "null"));
     }
 
     fn ring(versions: &[u64]) -> RingWriter<StoredTableEvent> {
-        // A segment of two, so that whole pairs leave.
+        // Two slots per segment: events are dropped in pairs.
         let mut writer = RingWriter::new(Retention {
             segment_slots: 2,
             events_min: 0,
@@ -162,8 +162,8 @@ mod tests {
             age_min: Duration::ZERO,
         });
         for version in versions {
-            let kept = kept(*version, "null").0;
-            writer.append(kept, 1, Instant::now());
+            let stored = stored(*version, "null").0;
+            writer.append(stored, 1, Instant::now());
         }
         writer
     }
@@ -185,7 +185,7 @@ mod tests {
         check_covers(&[], 5, 5, true);
         check_covers(&[7, 9], 5, 5, true);
         check_covers(&[7, 9], 5, 100, true);
-        // Of seven the first have gone: whoever knows the oldest that is left may join.
+        // The first ones of seven were dropped: a client that knows the oldest stored event may join.
         let seven = [11, 12, 13, 14, 15, 16, 17];
         let oldest = {
             let writer = ring(&seven);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn events_are_for_those_who_do_not_know_them() {
-        let mut event = kept(7, "null").0;
+        let mut event = stored(7, "null").0;
         assert!(event.is_for(ResourceVersion(6)));
         assert!(!event.is_for(ResourceVersion(7)));
         event.is_bookmark = true;
@@ -210,15 +210,15 @@ mod tests {
     fn a_refusal_is_told_to_those_whom_it_concerns() {
         assert_eq!(
             refused(ResourceVersion(5), ResourceVersion(5)),
-            RefusalEffect::Told
+            RefusalEffect::Final
         );
         assert_eq!(
             refused(ResourceVersion(4), ResourceVersion(5)),
-            RefusalEffect::Told
+            RefusalEffect::Final
         );
         assert_eq!(
             refused(ResourceVersion(6), ResourceVersion(5)),
-            RefusalEffect::MayAskAgain
+            RefusalEffect::MayRetry
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Which watches of Tables may share one upstream, and what is asked there. Pure.
+//! Which watches of Tables can share an upstream watch, and the request of that watch. Pure.
 
 use http::header::{ACCEPT, UPGRADE};
 use http::{HeaderValue, Method, Request, Uri};
@@ -11,7 +11,7 @@ use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
 use crate::view::MetaVersion;
 
-/// The parameters that kubectl and its like send. With others a watch is forwarded, whatever they mean.
+/// The parameters that kubectl and similar clients send. A watch with any other parameter is forwarded.
 const KNOWN: [&str; 7] = [
     "allowWatchBookmarks",
     "fieldSelector",
@@ -22,10 +22,10 @@ const KNOWN: [&str; 7] = [
     "watch",
 ];
 
-/// What two watches must have in common to be one upstream.
+/// What two watches must have in common to share an upstream watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Path, and selectors as the client wrote them.
+    /// Path and selectors are compared as the clients wrote them.
     pub(crate) gvr: Gvr,
     path: String,
     label_selector: String,
@@ -34,16 +34,16 @@ pub(crate) struct Key {
     version: MetaVersion,
 }
 
-/// One client's wish.
+/// One client's watch request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableWatchRequest {
     pub(crate) key: Key,
-    /// Everything up to here is known to the client.
+    /// The client knows everything up to this version.
     pub(crate) after: ResourceVersion,
     pub(crate) timeout: WatchTimeout,
 }
 
-/// The resource that a request may be a shared watch of, without knowing the resource.
+/// The resource of a request that may be a watch of Tables; a cheap check that needs no discovery.
 pub(crate) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
     let wants_table =
         |accept: &HeaderValue| memchr::memmem::find(accept.as_bytes(), b"as=Table").is_some();
@@ -58,8 +58,7 @@ pub(crate) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
 }
 
 impl TableWatchRequest {
-    /// Reads a request; `None` for what is forwarded by itself: initial events, bookmarks, other parameters than the usual ones,
-    /// upgrades, mistakes.
+    /// Reads a request; `None` if it must be forwarded: initial events, bookmarks, unusual parameters, upgrades, invalid requests.
     pub(crate) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
         let headers = request.headers();
         if headers.contains_key(UPGRADE) {
@@ -92,7 +91,7 @@ impl TableWatchRequest {
         let WatchStart::After(after) = plan.start else {
             return None;
         };
-        // The shared watch's bookmarks come at other times than a watch's own would.
+        // The shared watch's bookmarks come at other times than those of a watch of its own.
         if plan.timeout == WatchTimeout::Ended || plan.bookmarks == Bookmarks::On {
             return None;
         }
@@ -112,8 +111,8 @@ impl TableWatchRequest {
 }
 
 impl Key {
-    /// Where the upstream watch is asked for, from `after` on. With bookmarks, so that it can be resumed when little
-    /// happens. How long it lasts is upstream's choice.
+    /// The URI of the upstream watch after version `after`. It allows bookmarks, so that a quiet watch can be resumed. Upstream chooses
+    /// its duration.
     pub(super) fn uri(&self, after: ResourceVersion) -> Option<Uri> {
         let mut text = format!(
             "{}?watch=true&allowWatchBookmarks=true&resourceVersion={after}&includeObject={}",
@@ -130,7 +129,7 @@ impl Key {
         text.parse().ok()
     }
 
-    /// The only form that is taken.
+    /// The Accept header of the upstream watch: the one Table format of this key.
     pub(super) fn accept(&self) -> HeaderValue {
         HeaderValue::from_static(match self.version {
             MetaVersion::V1 => "application/json;as=Table;v=v1;g=meta.k8s.io",
@@ -139,7 +138,7 @@ impl Key {
     }
 }
 
-/// As much of the kind as the checks of options look at.
+/// The parts of the kind that option validation reads.
 fn kind_of(gvr: &Gvr, namespaced: bool) -> ResourceKind {
     ResourceKind {
         gvr: gvr.clone(),
@@ -152,7 +151,7 @@ fn kind_of(gvr: &Gvr, namespaced: bool) -> ResourceKind {
     }
 }
 
-/// `None` for what upstream refuses.
+/// `None` for values that upstream refuses.
 fn include_object(query: &Query) -> Option<&'static str> {
     match query.first("includeObject").unwrap_or_default() {
         "" | "Metadata" => Some("Metadata"),
@@ -168,7 +167,7 @@ mod tests {
 
     const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-    fn ask(query: &str, headers: &[(&'static str, &str)]) -> Option<TableWatchRequest> {
+    fn parse(query: &str, headers: &[(&'static str, &str)]) -> Option<TableWatchRequest> {
         let mut request = Request::get(format!("/api/v1/namespaces/a/pods?{query}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -179,18 +178,18 @@ mod tests {
     #[test]
     fn what_kubectl_asks_for_is_shared() {
         let accept = [("accept", KUBECTL)];
-        let ask = ask(
+        let request = parse(
             "labelSelector=a%3Db%2Cc&resourceVersion=4&watch=true",
             &accept,
         )
         .unwrap();
-        assert_eq!(ask.after, ResourceVersion(4));
+        assert_eq!(request.after, ResourceVersion(4));
         assert_eq!(
-            ask.key.uri(ResourceVersion(9)).unwrap().to_string(),
+            request.key.uri(ResourceVersion(9)).unwrap().to_string(),
             "/api/v1/namespaces/a/pods?watch=true&allowWatchBookmarks=true&resourceVersion=9&includeObject=Metadata&labelSelector=a%3Db%2Cc"
         );
         assert_eq!(
-            ask.key.accept(),
+            request.key.accept(),
             "application/json;as=Table;v=v1;g=meta.k8s.io"
         );
     }
@@ -198,7 +197,10 @@ mod tests {
     #[track_caller]
     fn check_same(left: &str, right: &str, expected: bool) {
         let accept = [("accept", KUBECTL)];
-        let (left, right) = (ask(left, &accept).unwrap(), ask(right, &accept).unwrap());
+        let (left, right) = (
+            parse(left, &accept).unwrap(),
+            parse(right, &accept).unwrap(),
+        );
         assert_eq!(left.key == right.key, expected);
     }
 
@@ -243,10 +245,10 @@ mod tests {
             "watch=1&resourceVersion=4&fieldSelector=spec.nope%3D1",
             "watch=1&watch=1&resourceVersion=4",
         ] {
-            assert_eq!(ask(query, &[accept]), None, "{query}");
+            assert_eq!(parse(query, &[accept]), None, "{query}");
         }
         let query = "watch=1&resourceVersion=4";
-        assert_eq!(ask(query, &[("accept", "application/json")]), None);
-        assert_eq!(ask(query, &[accept, ("upgrade", "websocket")]), None);
+        assert_eq!(parse(query, &[("accept", "application/json")]), None);
+        assert_eq!(parse(query, &[accept, ("upgrade", "websocket")]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One upstream watch of Tables and what is kept of it, for all clients that ask alike.
+//! One upstream watch of Tables and its recent events, shared by all clients with the same parameters.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
 use crate::view::WaiterList;
 
-/// What is kept for those who come later or read slowly. A row with its object's metadata has a few kilobytes.
+/// What is stored for clients that join later or read slowly. A row with its object's metadata has a few kilobytes.
 const RETENTION: Retention = Retention {
     segment_slots: 32,
     events_min: 0,
@@ -29,46 +29,46 @@ const RETENTION: Retention = Retention {
     bytes_max: 1 << 20,
     age_min: Duration::from_secs(60),
 };
-/// Bookmarks come every minute where anything happens at all; after so long without one the watch is asked for again,
+/// Bookmarks come about every minute unless nothing happens in the cluster. After this time without any data the watch is requested again,
 /// which costs little.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// How far a stream is.
+/// The phase of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum TableStreamPhase {
     /// Upstream has not answered yet.
     Opening,
-    /// It has granted the watch, with these warnings.
+    /// Upstream has accepted the watch, with these warnings.
     Open(Arc<[HeaderValue]>),
-    /// It has not: each client's own request shall get its own answer.
+    /// Upstream has refused the watch: each client's request is forwarded instead.
     Refused,
 }
 
-/// Why a stream is over.
+/// Why a stream has ended.
 #[derive(Clone, Debug)]
 pub(super) enum TableStreamEnd {
-    /// As watches end.
+    /// Without an error.
     Closed,
-    /// With an ERROR event, when upstream was asked to go on after this version.
+    /// With an ERROR event from upstream, for a watch after this version.
     Error { line: Bytes, after: ResourceVersion },
 }
 
-/// What clients hold of a stream.
+/// The part of a stream that its clients share.
 #[derive(Debug)]
 pub(super) struct TableStream {
     pub(super) key: Key,
     start: ResourceVersion,
     history: Arc<Ring<StoredTableEvent>>,
-    /// As upstream wrote them into its first event.
+    /// The column definitions of upstream's first event.
     columns: OnceLock<Bytes>,
-    waiting: Arc<WaiterList>,
+    waiters: Arc<WaiterList>,
     phase: watch::Sender<TableStreamPhase>,
     watchers: watch::Sender<usize>,
     end: OnceLock<TableStreamEnd>,
 }
 
 impl TableStream {
-    /// A stream that begins after `start`, and its writer.
+    /// A stream that starts after `start`, and the writer of its ring.
     pub(super) fn new(
         key: Key,
         start: ResourceVersion,
@@ -79,7 +79,7 @@ impl TableStream {
             start,
             history: Arc::clone(writer.ring()),
             columns: OnceLock::new(),
-            waiting: Arc::default(),
+            waiters: Arc::default(),
             phase: watch::Sender::new(TableStreamPhase::Opening),
             watchers: watch::Sender::new(0),
             end: OnceLock::new(),
@@ -95,8 +95,8 @@ impl TableStream {
         self.columns.get()
     }
 
-    pub(super) fn waiting(&self) -> &Arc<WaiterList> {
-        &self.waiting
+    pub(super) fn waiters(&self) -> &Arc<WaiterList> {
+        &self.waiters
     }
 
     pub(super) fn end(&self) -> Option<&TableStreamEnd> {
@@ -108,9 +108,9 @@ impl TableStream {
         self.end().is_none() && covers(&self.history, self.start, after)
     }
 
-    /// Ends it for all its clients. The first end counts.
+    /// Ends the stream for all clients. Only the first end counts.
     pub(super) fn close(&self, end: TableStreamEnd) {
-        // Ended twice is ended.
+        // Fails if the stream has ended already.
         let _ = self.end.set(end);
         self.phase.send_if_modified(|phase| {
             let is_opening = matches!(phase, TableStreamPhase::Opening);
@@ -119,10 +119,10 @@ impl TableStream {
             }
             is_opening
         });
-        self.waiting.wake_all(&mut Vec::new());
+        self.waiters.wake_all(&mut Vec::new());
     }
 
-    /// Waits for upstream's answer, which has a time limit.
+    /// Waits for upstream's response, which has a time limit.
     pub(super) async fn settled(&self) -> TableStreamPhase {
         let mut phase = self.phase.subscribe();
         let settled = phase
@@ -135,7 +135,7 @@ impl TableStream {
         *self.watchers.borrow() > 0
     }
 
-    /// Completes when nobody has watched for `idle`. Safe to cancel.
+    /// Completes when the stream has had no client for `idle`. Safe to cancel.
     pub(super) async fn unwatched_for(&self, idle: Duration) {
         let mut watchers = self.watchers.subscribe();
         loop {
@@ -149,7 +149,7 @@ impl TableStream {
     }
 }
 
-/// One client's hold on a stream.
+/// A client's membership in a stream; dropping it ends the membership.
 #[derive(Debug)]
 pub(super) struct StreamMember(Arc<TableStream>);
 
@@ -170,7 +170,7 @@ impl Drop for StreamMember {
     }
 }
 
-/// Keeps a stream going: asks upstream, and again from where it was when upstream ends it.
+/// Feeds a stream: watches upstream, and resumes at the last version when upstream ends the watch.
 pub(super) struct TableStreamKeeper {
     pub(super) stream: Arc<TableStream>,
     pub(super) writer: RingWriter<StoredTableEvent>,
@@ -179,44 +179,44 @@ pub(super) struct TableStreamKeeper {
     pub(super) frame_len_max: usize,
 }
 
-/// How one watch upstream went.
+/// How one upstream watch ended.
 enum UpstreamWatchOutcome {
-    /// It ended, as watches do.
+    /// It ended normally.
     Ended,
-    /// It broke, or upstream cannot answer now.
+    /// It failed, or upstream cannot answer now.
     Broken,
-    /// Nothing more can come.
-    For(TableStreamEnd),
+    /// The stream cannot continue.
+    Final(TableStreamEnd),
 }
 
 impl TableStreamKeeper {
-    /// Runs until nothing more can come. Safe to cancel: then the stream must be closed by whoever does.
+    /// Runs until the stream cannot continue. Safe to cancel; then the caller must close the stream.
     pub(super) async fn run(mut self) {
-        let mut reached = self.stream.start;
+        let mut version = self.stream.start;
         let mut backoff = Backoff::brisk();
         while self.stream.end().is_none() {
-            match self.watch(&mut reached).await {
+            match self.watch(&mut version).await {
                 UpstreamWatchOutcome::Ended => backoff.succeeded(),
                 UpstreamWatchOutcome::Broken => {}
-                UpstreamWatchOutcome::For(end) => {
+                UpstreamWatchOutcome::Final(end) => {
                     debug!(resource = %self.stream.key.gvr, ?end, "shared table watch ended");
                     return self.stream.close(end);
                 }
             }
-            // Also after an orderly end: a server that ends watches at once must not be asked without pause.
+            // The pause also follows a normal end: an upstream that ends watches at once must not be called in a tight loop.
             let wait = backoff.next(Instant::now().into_std(), crate::resource::random());
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn watch(&mut self, reached: &mut ResourceVersion) -> UpstreamWatchOutcome {
+    async fn watch(&mut self, version: &mut ResourceVersion) -> UpstreamWatchOutcome {
         let is_first = matches!(*self.stream.phase.borrow(), TableStreamPhase::Opening);
-        let response = match self.ask(*reached).await {
-            Some(response) if is_granted(&response) => response,
-            // Nobody has been answered yet: let each ask for itself.
-            _ if is_first => return UpstreamWatchOutcome::For(TableStreamEnd::Closed),
+        let response = match self.request_watch(*version).await {
+            Some(response) if is_accepted(&response) => response,
+            // No client has an answer yet: forward each client's request.
+            _ if is_first => return UpstreamWatchOutcome::Final(TableStreamEnd::Closed),
             Some(response) if is_final(response.status()) => {
-                return UpstreamWatchOutcome::For(TableStreamEnd::Closed);
+                return UpstreamWatchOutcome::Final(TableStreamEnd::Closed);
             }
             _ => return UpstreamWatchOutcome::Broken,
         };
@@ -227,10 +227,10 @@ impl TableStreamKeeper {
                 .send_replace(TableStreamPhase::Open(warnings.collect()));
         }
         let _open = OpenWatchGuard::count(&self.metrics);
-        self.read(response.into_body(), reached).await
+        self.read(response.into_body(), version).await
     }
 
-    async fn ask(&self, after: ResourceVersion) -> Option<Response<ResponseBody>> {
+    async fn request_watch(&self, after: ResourceVersion) -> Option<Response<ResponseBody>> {
         let key = &self.stream.key;
         let request = Request::get(key.uri(after)?)
             .header(ACCEPT, key.accept())
@@ -240,7 +240,7 @@ impl TableStreamKeeper {
         match self.client.send_watch(request).await {
             Ok(response) => Some(response),
             Err(error) => {
-                debug!(resource = %key.gvr, %error, "a table watch cannot be asked for");
+                debug!(resource = %key.gvr, %error, "cannot request a table watch");
                 None
             }
         }
@@ -249,12 +249,12 @@ impl TableStreamKeeper {
     async fn read(
         &mut self,
         mut body: ResponseBody,
-        reached: &mut ResourceVersion,
+        version: &mut ResourceVersion,
     ) -> UpstreamWatchOutcome {
         let mut framer = Frames::new(Encoding::Json, self.frame_len_max);
         let mut wakers = Vec::new();
         loop {
-            // Losing the wait loses no bytes: frames are whole when they come.
+            // The timeout loses no bytes: the body returns whole frames.
             let Ok(frame) = tokio::time::timeout(SILENCE_MAX, body.frame()).await else {
                 return UpstreamWatchOutcome::Ended;
             };
@@ -264,32 +264,32 @@ impl TableStreamKeeper {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             framer.push(&chunk);
-            let over = self.take_lines(&mut framer, reached);
-            self.stream.waiting.wake_all(&mut wakers);
-            if let Err(end) = over {
-                return UpstreamWatchOutcome::For(end);
+            let outcome = self.append_lines(&mut framer, version);
+            self.stream.waiters.wake_all(&mut wakers);
+            if let Err(end) = outcome {
+                return UpstreamWatchOutcome::Final(end);
             }
         }
     }
 
-    fn take_lines(
+    fn append_lines(
         &mut self,
         framer: &mut Frames,
-        reached: &mut ResourceVersion,
+        version: &mut ResourceVersion,
     ) -> Result<(), TableStreamEnd> {
         loop {
             match framer.next_frame() {
-                Ok(Some(line)) => self.take_line(&Bytes::copy_from_slice(line), reached)?,
+                Ok(Some(line)) => self.append_line(&Bytes::copy_from_slice(line), version)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.unreadable(&error)),
             }
         }
     }
 
-    fn take_line(
+    fn append_line(
         &mut self,
         line: &Bytes,
-        reached: &mut ResourceVersion,
+        version: &mut ResourceVersion,
     ) -> Result<(), TableStreamEnd> {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let event = match scan_table(text) {
@@ -297,35 +297,35 @@ impl TableStreamKeeper {
             Ok(TableLine::Error) => {
                 return Err(TableStreamEnd::Error {
                     line: line.clone(),
-                    after: *reached,
+                    after: *version,
                 });
             }
             Err(error) => return Err(self.unreadable(&error)),
         };
-        if event.resource_version < *reached {
+        if event.resource_version < *version {
             return Err(self.unreadable(&"versions went back"));
         }
-        let (kept, columns) = StoredTableEvent::new(line, &event);
-        // Before the event that they came with can be read.
+        let (stored, columns) = StoredTableEvent::new(line, &event);
+        // The columns must be set before clients can read the event that they came with.
         if let Some(columns) = columns
             && *self.stream.columns.get_or_init(|| columns.clone()) != columns
         {
-            // Cells mean something else from here on, and a stream tells its columns once.
+            // From here on, cells have another meaning, and a client gets the columns only with its first event.
             return Err(TableStreamEnd::Closed);
         }
-        *reached = event.resource_version;
-        let len = kept.len();
-        self.writer.append(kept, len, Instant::now().into_std());
+        *version = event.resource_version;
+        let len = stored.len();
+        self.writer.append(stored, len, Instant::now().into_std());
         Ok(())
     }
 
     fn unreadable(&self, cause: &dyn std::fmt::Display) -> TableStreamEnd {
-        warn!(resource = %self.stream.key.gvr, %cause, "a table watch cannot be read");
+        warn!(resource = %self.stream.key.gvr, %cause, "cannot read a table watch");
         TableStreamEnd::Closed
     }
 }
 
-/// An upstream watch, counted while it is open.
+/// Counts an upstream watch while it is open.
 struct OpenWatchGuard(TableMetrics);
 
 impl OpenWatchGuard {
@@ -341,12 +341,12 @@ impl Drop for OpenWatchGuard {
     }
 }
 
-fn is_granted(response: &Response<ResponseBody>) -> bool {
+fn is_accepted(response: &Response<ResponseBody>) -> bool {
     let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
     response.status() == StatusCode::OK && response.headers().get(CONTENT_TYPE).is_some_and(is_json)
 }
 
-/// Whether asking again is of no use.
+/// Whether repeating the request is useless.
 fn is_final(status: StatusCode) -> bool {
     let may_pass = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
     status.is_client_error() && !may_pass.contains(&status)

@@ -1,5 +1,5 @@
-//! How a client treats its connection: requests that it gives up before they are answered, control frames that only make work,
-//! and why the connection ended. It ends nothing itself.
+//! Judges how a client uses its connection: requests that it aborts before they are answered, and control frames that only make work.
+//! Also classifies why a connection ended. It only judges; the listener closes the connection.
 
 mod control_frames;
 
@@ -13,11 +13,11 @@ use crate::metrics::ConnectionFailure;
 
 pub(crate) use control_frames::ControlFrames;
 
-/// So many requests given up on one connection, and more than were answered, are no accident: each costs a request at
-/// upstream that is begun and broken off. A client is told to connect anew, so one with bad luck loses little.
+/// This many aborted requests on one connection, and more than were answered, is abuse: each one starts and cancels a request to
+/// upstream. The client gets a GOAWAY and reconnects, so a client with bad luck loses little.
 const ABORTS_MAX: u64 = 500;
 
-/// Counts what happens to the requests of one connection.
+/// Counts the requests of one connection by outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct AbortLimit {
     counts: Arc<watch::Sender<RequestCounts>>,
@@ -26,29 +26,29 @@ pub(crate) struct AbortLimit {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestCounts {
-    begun: u64,
+    started: u64,
     answered: u64,
     aborted: u64,
-    /// Answers whose bodies have not left.
+    /// Requests whose response is not completely written.
     in_flight: u64,
-    /// For control frames alone.
+    /// The action for control frames alone.
     frames: AbortAction,
 }
 
-/// What a connection deserves.
+/// What to do with a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AbortAction {
-    /// To be served.
+    /// Serve it.
     #[default]
     Serve,
-    /// To be told to go away; what runs on it may end.
+    /// Send GOAWAY; open requests may finish.
     GoAway,
-    /// To be cut: it was told, and goes on.
+    /// Close it: it got GOAWAY and the abuse continues.
     Cut,
 }
 
 impl RequestCounts {
-    fn verdict(self) -> AbortAction {
+    fn action(self) -> AbortAction {
         let aborts = if self.aborted < ABORTS_MAX || self.aborted <= self.answered {
             AbortAction::Serve
         } else if self.aborted < 2 * ABORTS_MAX {
@@ -61,7 +61,7 @@ impl RequestCounts {
 }
 
 impl AbortLimit {
-    /// Of a new connection. What is given up on it is counted in `aborts` too.
+    /// Counters for a new connection. Aborted requests are also counted in `aborts`.
     pub(crate) fn new(aborts: Option<IntCounter>) -> Self {
         Self {
             counts: Arc::default(),
@@ -69,65 +69,65 @@ impl AbortLimit {
         }
     }
 
-    /// A request has come.
+    /// Counts a request that has arrived.
     pub(crate) fn begin(&self) -> InFlightRequest {
         self.count(|counts| {
-            counts.begun += 1;
+            counts.started += 1;
             counts.in_flight += 1;
         });
         InFlightRequest {
-            conduct: self.clone(),
+            abort_limit: self.clone(),
             is_answered: false,
         }
     }
 
-    /// Requests that have come so far, and those of them whose answers have not left.
+    /// The number of requests so far, and how many of their responses are not completely written.
     pub(crate) fn requests(&self) -> (u64, u64) {
         let counts = self.counts.borrow();
-        (counts.begun, counts.in_flight)
+        (counts.started, counts.in_flight)
     }
 
-    /// What the control frames on the connection deserve, when that changes.
-    pub(crate) fn judge_frames(&self, verdict: AbortAction) {
-        self.count(|counts| counts.frames = counts.frames.max(verdict));
+    /// Records the action for the connection's control frames. It never becomes milder.
+    pub(crate) fn record_frame_action(&self, action: AbortAction) {
+        self.count(|counts| counts.frames = counts.frames.max(action));
     }
 
-    /// Completes when the verdict is `verdict` or worse. Safe to cancel.
-    pub(crate) fn reaches(&self, verdict: AbortAction) -> impl Future<Output = ()> + Send + use<> {
+    /// Completes when the connection's action is `action` or more severe. Safe to cancel.
+    pub(crate) fn reaches(&self, action: AbortAction) -> impl Future<Output = ()> + Send + use<> {
         let counts = Arc::clone(&self.counts);
         async move {
-            let mut seen = counts.subscribe();
-            // The future itself keeps the sender, so the channel cannot close under it.
-            let _ = seen.wait_for(|counts| counts.verdict() >= verdict).await;
+            let mut receiver = counts.subscribe();
+            // The future itself holds a sender, so the channel stays open.
+            let _ = receiver.wait_for(|counts| counts.action() >= action).await;
         }
     }
 
     fn count(&self, change: impl FnOnce(&mut RequestCounts)) {
         self.counts.send_if_modified(|counts| {
-            let before = counts.verdict();
+            let before = counts.action();
             change(counts);
-            counts.verdict() != before
+            counts.action() != before
         });
     }
 }
 
-/// A request without an answer. Dropped, it counts as given up.
+/// A request that is not answered yet. Dropping it counts as an abort.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    conduct: AbortLimit,
+    abort_limit: AbortLimit,
     is_answered: bool,
 }
 
 impl InFlightRequest {
-    /// The head of an answer is ready; what is returned goes with its body.
+    /// Counts the request as answered. The returned guard goes with the response's body.
     pub(crate) fn answered(mut self) -> InFlight {
         self.is_answered = true;
-        self.conduct.count(|counts| counts.answered += 1);
-        InFlight(self.conduct.clone())
+        self.abort_limit.count(|counts| counts.answered += 1);
+        InFlight(self.abort_limit.clone())
     }
 }
 
-/// An answer whose body has not left.
+/// A response that is not completely written. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct InFlight(AbortLimit);
 
@@ -142,17 +142,17 @@ impl Drop for InFlightRequest {
         if self.is_answered {
             return;
         }
-        if let Some(aborts) = &self.conduct.aborts {
+        if let Some(aborts) = &self.abort_limit.aborts {
             aborts.inc();
         }
-        self.conduct.count(|counts| {
+        self.abort_limit.count(|counts| {
             counts.aborted += 1;
             counts.in_flight -= 1;
         });
     }
 }
 
-/// What in a client's conduct ended its connection; `None` where it merely went away.
+/// Which misuse by the client ended its connection; `None` if it only disconnected.
 pub(crate) fn failure(error: &hyper::Error) -> Option<ConnectionFailure> {
     if error.is_timeout() {
         return Some(ConnectionFailure::Timeout);
@@ -161,7 +161,7 @@ pub(crate) fn failure(error: &hyper::Error) -> Option<ConnectionFailure> {
         .source()
         .and_then(|source| source.downcast_ref::<h2::Error>());
     match of_http2 {
-        // Of what the client itself says in its last frame we judge nothing.
+        // The client's own GOAWAY or reset is not judged.
         Some(error) if error.is_remote() || error.is_io() => None,
         Some(error) if error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) => {
             Some(ConnectionFailure::Flood)
@@ -182,7 +182,7 @@ mod tests {
             aborted,
             ..RequestCounts::default()
         };
-        assert_eq!(counts.verdict(), expected, "{counts:?}");
+        assert_eq!(counts.action(), expected, "{counts:?}");
     }
 
     #[test]
@@ -199,27 +199,27 @@ mod tests {
     #[tokio::test]
     async fn requests_dropped_without_an_answer_are_counted() {
         let aborts = IntCounter::new("aborts", "for a test").unwrap();
-        let conduct = AbortLimit::new(Some(aborts.clone()));
+        let abort_limit = AbortLimit::new(Some(aborts.clone()));
         for _ in 0..ABORTS_MAX {
-            drop(conduct.begin().answered());
-            drop(conduct.begin());
+            drop(abort_limit.begin().answered());
+            drop(abort_limit.begin());
         }
         assert_eq!(aborts.get(), ABORTS_MAX);
-        assert_eq!(conduct.counts.borrow().verdict(), AbortAction::Serve);
-        drop(conduct.begin());
-        conduct.reaches(AbortAction::GoAway).await;
-        assert_eq!(conduct.counts.borrow().verdict(), AbortAction::GoAway);
+        assert_eq!(abort_limit.counts.borrow().action(), AbortAction::Serve);
+        drop(abort_limit.begin());
+        abort_limit.reaches(AbortAction::GoAway).await;
+        assert_eq!(abort_limit.counts.borrow().action(), AbortAction::GoAway);
     }
 
     #[test]
     fn a_request_is_in_flight_until_its_answer_has_left() {
-        let conduct = AbortLimit::new(None);
-        let (first, second) = (conduct.begin(), conduct.begin());
-        assert_eq!(conduct.requests(), (2, 2));
+        let abort_limit = AbortLimit::new(None);
+        let (first, second) = (abort_limit.begin(), abort_limit.begin());
+        assert_eq!(abort_limit.requests(), (2, 2));
         let body = first.answered();
         drop(second);
-        assert_eq!(conduct.requests(), (2, 1));
+        assert_eq!(abort_limit.requests(), (2, 1));
         drop(body);
-        assert_eq!(conduct.requests(), (2, 0));
+        assert_eq!(abort_limit.requests(), (2, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A transport whose HTTP/2 control frames are counted as they are read. Ends nothing itself: the verdict goes to [`AbortLimit`].
+//! Counts the HTTP/2 control frames that are read from a transport, and reports the resulting action to [`AbortLimit`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,24 +9,24 @@ use tokio::time::Instant;
 
 use crate::transport::abort_limit::{AbortAction, AbortLimit, ControlFrames};
 
-/// See the module.
+/// A transport that counts control frames.
 #[derive(Debug)]
 pub(crate) struct ControlFrameMeter<S> {
     transport: S,
     frames: ControlFrames,
-    conduct: AbortLimit,
-    /// Said last.
-    verdict: AbortAction,
+    abort_limit: AbortLimit,
+    /// The action reported last.
+    action: AbortAction,
 }
 
 impl<S> ControlFrameMeter<S> {
-    /// The first `preface_len` bytes of the transport are no frames.
-    pub(crate) fn new(transport: S, preface_len: usize, conduct: AbortLimit) -> Self {
+    /// The first `preface_len` bytes of the transport are not frames.
+    pub(crate) fn new(transport: S, preface_len: usize, abort_limit: AbortLimit) -> Self {
         Self {
             transport,
             frames: ControlFrames::new(preface_len, Instant::now()),
-            conduct,
-            verdict: AbortAction::Serve,
+            abort_limit,
+            action: AbortAction::Serve,
         }
     }
 
@@ -47,10 +47,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for ControlFrameMeter<S> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.transport).poll_read(context, buffer);
-        let verdict = this.frames.read(&buffer.filled()[before..], Instant::now);
-        if verdict > this.verdict {
-            this.verdict = verdict;
-            this.conduct.judge_frames(verdict);
+        let action = this.frames.read(&buffer.filled()[before..], Instant::now);
+        if action > this.action {
+            this.action = action;
+            this.abort_limit.record_frame_action(action);
         }
         polled
     }

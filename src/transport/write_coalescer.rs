@@ -1,6 +1,6 @@
-//! What an HTTP/2 connection says while its task runs, written together when the task pauses. Says nothing by itself.
+//! Joins everything that an HTTP/2 connection writes in one turn of its task into one write at the end of the turn.
 //!
-//! h2 writes, and flushes, every DATA frame on its own: an event for a hundred streams of a connection was a hundred writes.
+//! h2 writes and flushes every DATA frame separately: an event for a hundred streams of a connection would be a hundred writes.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,23 +11,24 @@ use std::task::{Context, Poll, ready};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// So much is copied at most until the connection's task pauses; what comes then leaves with it, as it is: of three DATA frames of
-/// 16 KiB, which a client takes if it does not say otherwise, one. Fewer make more writes, more cost more copying.
-const KEPT_LEN_MAX: usize = 36 << 10;
-/// Slices of one write of h2 (`poll_write_buf` of tokio-util), and what came before.
+/// Bytes that are copied at most in one turn. A write that does not fit is sent at once, without copying, after the buffered bytes. Of
+/// three DATA frames of 16 KiB (the largest frame that clients accept by default), one is sent this way. A smaller buffer causes more
+/// writes, a larger one more copying.
+const BUFFERED_LEN_MAX: usize = 36 << 10;
+/// Slices of one write of h2 (`poll_write_buf` of tokio-util), and one for the buffered bytes.
 const SLICES: usize = 65;
 
-/// A transport as h2 has it; [`CoalescedConnection`] has it, too.
+/// A transport shared by h2, which writes to it, and [`CoalescedConnection`], which flushes it.
 #[derive(Debug)]
 pub(crate) struct WriteCoalescer<S>(Arc<Mutex<CoalescerState<S>>>);
 
 #[derive(Debug)]
 struct CoalescerState<S> {
     transport: S,
-    /// Said, and not written from `at` on. Given back when it is.
-    kept: Vec<u8>,
+    /// Accepted bytes; those from `at` on are not written yet. Freed when all are written.
+    buffered: Vec<u8>,
     at: usize,
-    /// Why nothing can be written any more, until h2 has heard of it.
+    /// A failed write that was not reported to h2 yet.
     failed: Option<io::Error>,
 }
 
@@ -41,13 +42,13 @@ impl<S> WriteCoalescer<S> {
     pub(crate) fn new(transport: S) -> Self {
         Self(Arc::new(Mutex::new(CoalescerState {
             transport,
-            kept: Vec::new(),
+            buffered: Vec::new(),
             at: 0,
             failed: None,
         })))
     }
 
-    fn turn(&self) -> MutexGuard<'_, CoalescerState<S>> {
+    fn state(&self) -> MutexGuard<'_, CoalescerState<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,52 +63,52 @@ impl<S: AsyncWrite + Unpin> CoalescerState<S> {
             return Poll::Ready(Err(error));
         }
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
-        if self.kept.len() + len <= KEPT_LEN_MAX {
-            if self.kept.capacity() == 0 {
-                self.kept.reserve_exact(KEPT_LEN_MAX);
+        if self.buffered.len() + len <= BUFFERED_LEN_MAX {
+            if self.buffered.capacity() == 0 {
+                self.buffered.reserve_exact(BUFFERED_LEN_MAX);
             }
             slices
                 .iter()
-                .for_each(|slice| self.kept.extend_from_slice(slice));
+                .for_each(|slice| self.buffered.extend_from_slice(slice));
             return Poll::Ready(Ok(len));
         }
-        while self.at < self.kept.len() {
-            let before = &self.kept[self.at..];
+        while self.at < self.buffered.len() {
+            let before = &self.buffered[self.at..];
             let mut all: SmallVec<[IoSlice<'_>; SLICES]> = SmallVec::new();
             all.push(IoSlice::new(before));
             all.extend(slices.iter().map(|slice| IoSlice::new(slice)));
             let sent = Pin::new(&mut self.transport).poll_write_vectored(context, &all);
-            let written = some(ready!(sent)?)?;
+            let written = nonzero(ready!(sent)?)?;
             let more = written.saturating_sub(before.len());
             drop(all);
             self.at += written - more;
             if more > 0 {
-                self.let_go();
+                self.release_buffer();
                 return Poll::Ready(Ok(more));
             }
         }
-        self.let_go();
+        self.release_buffer();
         Pin::new(&mut self.transport).poll_write_vectored(context, slices)
     }
 
-    /// Writes what is kept, and flushes.
-    fn poll_leave(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.at < self.kept.len() {
-            let kept = &self.kept[self.at..];
-            let sent = Pin::new(&mut self.transport).poll_write(context, kept);
-            self.at += some(ready!(sent)?)?;
+    /// Writes the buffered bytes and flushes the transport.
+    fn poll_flush_buffered(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.at < self.buffered.len() {
+            let buffered = &self.buffered[self.at..];
+            let sent = Pin::new(&mut self.transport).poll_write(context, buffered);
+            self.at += nonzero(ready!(sent)?)?;
         }
-        self.let_go();
+        self.release_buffer();
         Pin::new(&mut self.transport).poll_flush(context)
     }
 
-    fn let_go(&mut self) {
-        (self.kept, self.at) = (Vec::new(), 0);
+    fn release_buffer(&mut self) {
+        (self.buffered, self.at) = (Vec::new(), 0);
     }
 }
 
-/// What was written, if it was something.
-fn some(written: usize) -> io::Result<usize> {
+/// An error if nothing was written.
+fn nonzero(written: usize) -> io::Result<usize> {
     match written {
         0 => Err(io::ErrorKind::WriteZero.into()),
         written => Ok(written),
@@ -120,7 +121,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteCoalescer<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.turn().transport).poll_read(context, buffer)
+        Pin::new(&mut self.state().transport).poll_read(context, buffer)
     }
 }
 
@@ -130,7 +131,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.turn().poll_write(context, &[IoSlice::new(bytes)])
+        self.state().poll_write(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -138,47 +139,47 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.turn().poll_write(context, slices)
+        self.state().poll_write(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    /// Nothing yet: all leaves when the turn ends.
+    /// Does nothing but report a failure: the buffer is written when the turn ends.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.turn().failed.take().map_or(Ok(()), Err))
+        Poll::Ready(self.state().failed.take().map_or(Ok(()), Err))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut turn = self.turn();
-        ready!(turn.poll_leave(context))?;
-        Pin::new(&mut turn.transport).poll_shutdown(context)
+        let mut state = self.state();
+        ready!(state.poll_flush_buffered(context))?;
+        Pin::new(&mut state.transport).poll_shutdown(context)
     }
 }
 
-/// Runs a connection over [`WriteCoalescer`], and ends its turns.
+/// Runs a connection over a [`WriteCoalescer`], and flushes it at the end of each turn.
 ///
-/// Who is woken goes last: a batch wakes many streams of a connection, and the first that runs wakes the connection, which
-/// the runtime would prefer to the others.
+/// It yields once after a wake-up, so that the connection's other streams run first: a batch wakes many streams, the first one that runs
+/// wakes the connection, and the runtime would run the connection before the other streams.
 #[derive(Debug)]
 pub(crate) struct CoalescedConnection<'a, C, S> {
     connection: Pin<&'a mut C>,
-    gathered: WriteCoalescer<S>,
-    /// Whether others had their turn since it was woken.
-    is_last: bool,
+    coalescer: WriteCoalescer<S>,
+    /// Whether the task has yielded since it was woken.
+    has_yielded: bool,
 }
 
 impl<'a, C, S> CoalescedConnection<'a, C, S> {
-    pub(crate) fn new(connection: Pin<&'a mut C>, gathered: WriteCoalescer<S>) -> Self {
+    pub(crate) fn new(connection: Pin<&'a mut C>, coalescer: WriteCoalescer<S>) -> Self {
         Self {
             connection,
-            gathered,
-            is_last: false,
+            coalescer,
+            has_yielded: false,
         }
     }
 
-    /// What runs.
+    /// The connection that it runs.
     pub(crate) fn connection(&mut self) -> Pin<&mut C> {
         self.connection.as_mut()
     }
@@ -189,18 +190,18 @@ impl<C: Future, S: AsyncWrite + Unpin> Future for CoalescedConnection<'_, C, S> 
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
         let this = &mut *self;
-        this.is_last = !this.is_last;
-        if this.is_last {
+        this.has_yielded = !this.has_yielded;
+        if this.has_yielded {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         if let Poll::Ready(ended) = this.connection.as_mut().poll(context) {
             return Poll::Ready(ended);
         }
-        let mut turn = this.gathered.turn();
-        if let Poll::Ready(Err(error)) = turn.poll_leave(context) {
-            // Polled again, the connection hears of it, and ends.
-            turn.failed = Some(error);
+        let mut state = this.coalescer.state();
+        if let Poll::Ready(Err(error)) = state.poll_flush_buffered(context) {
+            // The connection is polled again, gets the error, and ends.
+            state.failed = Some(error);
             context.waker().wake_by_ref();
         }
         Poll::Pending

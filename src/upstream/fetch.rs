@@ -1,4 +1,4 @@
-//! The gateway's own requests, over the gateway's own connections.
+//! [`Fetch`] for [`Client`]: how a driver's requests are sent over the gateway's own connections.
 
 use http::header::{ACCEPT, HeaderValue};
 use http::{Request, Response};
@@ -7,11 +7,12 @@ use super::client::{Client, RequestBody, ResponseBody};
 use super::driver::{Fetch, FetchError, RequestPurpose};
 use crate::resource::Encoding;
 
-/// Metadata where the server can cut it out, else whole objects: both have what is read of them.
+/// Metadata only if the server can produce it, otherwise whole objects. Both contain everything that is read from such a
+/// list.
 const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
-/// The same without what nobody reads of it; a server that does not know the parameter sends it.
+/// The same without managed fields, which are not read. A server that does not know the parameter sends them anyway.
 const VERSIONS_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
      application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",

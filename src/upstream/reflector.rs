@@ -1,20 +1,20 @@
-//! Decides list, watch, relist and back-off; performs nothing. Owns no connection, no clock and no objects.
+//! Decides when to list, watch, relist and wait; performs nothing. Pure: it has no connection, no clock and no objects.
 //!
 //! ```text
 //!            ┌─────────── 410 · version ahead · watch refused · frames unreadable ───────────┐
 //!            ▼                                                                               │
 //! start ─▶ Initial ── streamed list: marker bookmark ──────────────────────────────────▶   Live ──▶ (404 too often) Stopped
 //!            │  ▲                                                                         │  ▲
-//!            │  └ cut: side buffer dropped, again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
+//!            │  └ cut: initial data is read again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
 //!            └──────────────────────────────────────────────────────────────────────────▶     again from the last version
 //! ```
 //!
-//! The driver's loop: ask [`ReflectorMachine::next_action`], perform it, tell each thing that comes of it to
-//! [`ReflectorMachine::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
+//! The driver's loop: call [`ReflectorMachine::next_action`] and perform the action; report each result to
+//! [`ReflectorMachine::observe`] and carry out the [`Effect`] that it returns; when the attempt is over, start again.
 //!
-//! It follows client-go's reflector (docs/PROTOCOL.md §7.1) but for three things: a watch that breaks off or ends early is
-//! resumed from the last version and never leads to a relist; a page that failed is asked for again, not the whole list;
-//! and after 410 it waits one step of back-off, so that a herd of gateways does not list at one moment.
+//! The reflector follows client-go's (docs/PROTOCOL.md §7.1) with three exceptions. A watch that breaks off or ends early is
+//! resumed from the last version and never leads to a relist. A page that failed is requested again, not the whole list.
+//! After 410 the reflector waits for one step of back-off, so that many gateways do not list at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -32,69 +32,72 @@ pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
 pub use give_up::{Failures, GiveUp};
 pub use report::{Failure, Input};
 
-/// A watch that ends sooner and brought nothing is not asked for again at once (client-go's "very short watch").
+/// A watch that ends sooner and delivered nothing is followed by a pause (client-go's "very short watch").
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// So many 404 in a row mean that the resource was removed. With back-off this takes some twenty seconds, longer than
-/// an API server needs to publish a new custom resource.
+/// This many 404 in a row mean that the resource was removed. With back-off this takes some twenty seconds, longer than an
+/// API server needs to publish a new custom resource.
 const NOT_FOUND_MAX: u32 = 5;
-/// So many opened streams may break off before the end of initial data; then pages are tried, which make progress one by one.
+/// After this many streamed lists broke off before their end, the objects are requested in pages, which make progress one
+/// by one.
 const CUT_STREAMS_MAX: u32 = 2;
-/// So many watches from one version may be refused or unreadable; then the objects are listed, because the version may be at fault.
+/// After this many watches from one version were refused or unreadable, the objects are listed, because the version may be
+/// the cause.
 const BAD_WATCHES_MAX: u32 = 3;
 
-/// Whether initial data is asked for as a stream (KEP-3157).
+/// Whether initial data is requested as a stream (KEP-3157).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamingLists {
-    /// First as a stream; in pages where upstream cannot.
+    /// As a stream; in pages if upstream cannot stream.
     Preferred,
-    /// In pages.
+    /// Always in pages.
     Never,
 }
 
-/// How fresh the very first data must be.
+/// How fresh the first data must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialVersion {
-    /// Whatever upstream's cache holds.
+    /// Any version: whatever upstream's cache holds.
     Any,
-    /// Consistent.
+    /// The latest version: consistent.
     Latest,
 }
 
-/// How a reflector goes about.
+/// Options of a reflector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReflectorOptions {
-    /// Stream or pages.
+    /// Whether initial data is streamed or read in pages.
     pub streaming: StreamingLists,
     /// Items per page (client-go and kube-rs: 500).
     pub page_len: u32,
-    /// The version of state that is held already: watch from there, list nothing.
+    /// The version of the state that is held already, if any: the reflector watches from there and lists nothing.
     pub start_from: Option<ResourceVersion>,
-    /// Freshness of the first data where nothing is held.
+    /// Freshness of the first data if nothing is held.
     pub initial: InitialVersion,
 }
 
-/// What a reflector has counted since it was made.
+/// What a reflector has counted since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReflectorCounters {
-    /// Events and bookmarks dropped because their version was not beyond the held state's.
+    /// Events and bookmarks that were dropped because their version was lower than the held state's.
     pub ignored: u64,
-    /// Initial data that was older than the held state and had to be believed.
+    /// Initial data that was accepted although it was older than the held state.
     pub went_back: u64,
     relists: [u64; RelistReason::ALL.len()],
 }
 
 impl ReflectorCounters {
-    /// How often all objects were asked for, by reason. Retries of one page or of a refused request do not count.
+    /// How often all objects were requested, by reason. Retries of one page or of a refused request do not count.
     #[must_use]
     pub const fn relists(&self, reason: RelistReason) -> u64 {
         self.relists[reason as usize]
     }
 }
 
-/// The state machine of one resource. See the module's words for how to drive it.
+/// The state machine of one resource. The page of this module says how to drive it.
 ///
-/// Invariants: while `Live`, `version` is that of the last event, bookmark or initial data whose effect was to apply it, and it only
-/// rises; an attempt that failed leaves a pause wanted unless the failure was upstream's way of saying "ask differently".
+/// Invariants: while live, `version` is that of the last event, bookmark or initial data that was to be applied, and it
+/// only rises. A failed attempt is followed by a pause, unless upstream merely refused the form of the request, so that
+/// another form can be tried at once.
 #[derive(Debug)]
 pub struct ReflectorMachine {
     options: ReflectorOptions,
@@ -105,16 +108,16 @@ pub struct ReflectorMachine {
     not_found_count: u32,
     bad_watch_count: u32,
     counters: ReflectorCounters,
-    when_gone: GonePolicy,
-    /// Counted where a resource may be given up.
+    gone_policy: GonePolicy,
+    /// Counts failures if the resource may be given up.
     failures: Option<Failures>,
 }
 
-/// What is done about a resource that stays unknown.
+/// What to do about a resource that stays unknown (404).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GonePolicy {
     Stop,
-    KeepAsking,
+    KeepTrying,
 }
 
 #[derive(Debug)]
@@ -124,12 +127,12 @@ enum ReflectorPhase {
     Stopped(StopReason),
 }
 
-/// A search for initial data; `held` is the version of the state that is meanwhile served.
+/// Progress of reading initial data. `held` is the version of the state that is served meanwhile, if any.
 #[derive(Clone, Debug)]
 struct InitialRead {
     reason: RelistReason,
-    ask: ListVersion,
-    means: InitialMethod,
+    list_version: ListVersion,
+    method: InitialMethod,
     page: Option<LastPage>,
     held: Option<ResourceVersion>,
     cut_stream_count: u32,
@@ -139,11 +142,11 @@ struct InitialRead {
 enum InitialMethod {
     Stream,
     Pages,
-    /// One page with everything: for lists that outlive their tokens.
+    /// One list with everything, for lists whose tokens expire before the last page.
     Whole,
 }
 
-/// The page that came last.
+/// Version and continue token of the last page.
 #[derive(Clone, Debug)]
 struct LastPage {
     version: ResourceVersion,
@@ -164,7 +167,7 @@ struct WatchAttempt {
 }
 
 impl ReflectorMachine {
-    /// Nothing asked for yet.
+    /// Creates a reflector that has requested nothing yet.
     #[must_use]
     pub fn new(options: ReflectorOptions) -> Self {
         let mut counters = ReflectorCounters::default();
@@ -172,11 +175,15 @@ impl ReflectorMachine {
             Some(version) => ReflectorPhase::Live { version },
             None => {
                 counters.relists[RelistReason::Start as usize] = 1;
-                let ask = match options.initial {
+                let list_version = match options.initial {
                     InitialVersion::Any => ListVersion::Any,
                     InitialVersion::Latest => ListVersion::Latest,
                 };
-                ReflectorPhase::Initial(InitialRead::new(options, RelistReason::Start, ask))
+                ReflectorPhase::Initial(InitialRead::new(
+                    options,
+                    RelistReason::Start,
+                    list_version,
+                ))
             }
         };
         Self {
@@ -188,27 +195,28 @@ impl ReflectorMachine {
             not_found_count: 0,
             bad_watch_count: 0,
             counters,
-            when_gone: GonePolicy::Stop,
+            gone_policy: GonePolicy::Stop,
             failures: None,
         }
     }
 
-    /// The same with other pauses between attempts.
+    /// Replaces the pauses between attempts.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// The same, but for a resource that stays unknown it asks on, with the longest back-off in the end: it may come back.
+    /// Makes the reflector keep trying if the resource stays unknown, eventually with the longest back-off, because the
+    /// resource may come back.
     #[must_use]
     pub fn never_giving_up(self) -> Self {
         Self {
-            when_gone: GonePolicy::KeepAsking,
+            gone_policy: GonePolicy::KeepTrying,
             ..self
         }
     }
 
-    /// The same, but after too many failures it stops with the reason: see [`GiveUp`].
+    /// Makes the reflector stop after too many failures: see [`GiveUp`].
     #[must_use]
     pub fn giving_up(self) -> Self {
         Self {
@@ -217,7 +225,8 @@ impl ReflectorMachine {
         }
     }
 
-    /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
+    /// Returns what to do next. Call it only when no action is under way. Until something is observed, the answer stays the
+    /// same.
     pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
         if let ReflectorPhase::Stopped(reason) = self.phase {
             return Action::Stop(reason);
@@ -239,7 +248,7 @@ impl ReflectorMachine {
         }
     }
 
-    /// Takes in what happened, and says what to do with it.
+    /// Takes in what happened, and returns what to do with it.
     pub fn observe(&mut self, input: Input, now: Instant) -> Effect {
         if matches!(input, Input::WatchOpened | Input::ListPage { .. }) {
             self.not_found_count = 0;
@@ -279,7 +288,7 @@ impl ReflectorMachine {
                     initial_events_end: true,
                 },
             ) => self.initial_done(resource_version),
-            // A plain bookmark before the marker promises nothing about the side buffer.
+            // A plain bookmark before the marker does not mean that the initial data is complete.
             (ReflectorPhase::Initial(_), Input::Bookmark { .. }) => Effect::None,
             (ReflectorPhase::Initial(_), Input::WatchEnded) => {
                 self.initial_failed(&Failure::Transport)
@@ -301,8 +310,8 @@ impl ReflectorMachine {
                     self.counters.ignored += 1;
                     return Effect::Ignored;
                 }
-                // At the held version it is a repetition, which is no sign of life, or another part of one transaction,
-                // as foreign writers make them. Only who holds the objects can tell.
+                // At the held version, an event is a repetition, which is no progress, or another part of a transaction of
+                // a writer other than kube-apiserver. Only the sink has the objects that tell which.
                 if resource_version > *version {
                     *version = resource_version;
                     self.progressed();
@@ -328,7 +337,7 @@ impl ReflectorMachine {
         }
     }
 
-    /// The version of the held state; `None` before there is any.
+    /// The version of the held state; `None` if there is none yet, or if the reflector has stopped.
     #[must_use]
     pub const fn version(&self) -> Option<ResourceVersion> {
         match &self.phase {
@@ -344,22 +353,22 @@ impl ReflectorMachine {
         matches!(self.phase, ReflectorPhase::Live { .. })
     }
 
-    /// What has been counted.
+    /// What the reflector has counted.
     #[must_use]
     pub const fn counters(&self) -> &ReflectorCounters {
         &self.counters
     }
 
-    /// Whether a failure that has just been answered by `effect` is one too many.
+    /// Decides whether a failure, which had this effect, is one too many.
     fn gives_up(&mut self, failure: &Failure, effect: Effect, now: Instant) -> Option<GiveUp> {
         let failures = self.failures.as_mut()?;
-        let is_unread = matches!(failure, Failure::Protocol | Failure::TooLong);
-        let is_listed_around = is_unread || give_up::is_refusal(failure);
+        let is_unreadable = matches!(failure, Failure::Protocol | Failure::TooLong);
+        let may_a_list_help = is_unreadable || give_up::is_refusal(failure);
         match (&self.phase, effect) {
             (ReflectorPhase::Stopped(_), _) => None,
-            (_, Effect::Relisting { .. }) if is_listed_around => failures.strike(failure, now),
-            // The list that follows tells whether the objects can be had at all.
-            (ReflectorPhase::Live { .. }, _) if is_listed_around => None,
+            (_, Effect::Relisting { .. }) if may_a_list_help => failures.strike(failure, now),
+            // The list that follows will show whether the objects can be read at all.
+            (ReflectorPhase::Live { .. }, _) if may_a_list_help => None,
             (ReflectorPhase::Live { .. }, _) => failures.add(failure, true),
             (ReflectorPhase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
         }
@@ -380,16 +389,17 @@ impl ReflectorMachine {
         };
     }
 
-    /// Counts one more 404, and gives up when it is one too many. Says whether it was, but the reflector goes on.
-    fn is_not_found_for_long(&mut self) -> bool {
+    /// Counts one more 404. If it is one too many, stops the reflector, or returns true if the reflector has to keep
+    /// trying.
+    fn count_not_found(&mut self) -> bool {
         self.not_found_count = self.not_found_count.saturating_add(1);
         if self.not_found_count < NOT_FOUND_MAX {
             return false;
         }
-        if self.when_gone == GonePolicy::Stop {
+        if self.gone_policy == GonePolicy::Stop {
             self.phase = ReflectorPhase::Stopped(StopReason::Gone);
         }
-        self.when_gone == GonePolicy::KeepAsking
+        self.gone_policy == GonePolicy::KeepTrying
     }
 }
 

@@ -1,11 +1,11 @@
-//! In what form a client gets objects. Knows nothing of bytes; [`super::Cut`] makes the form.
+//! The form in which a client receives objects. This module does not handle bytes; [`super::Projection`] produces the form.
 
 use crate::resource::Encoding;
 
-/// Which part of an object is wanted.
+/// The part of an object that a client requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ObjectPart {
-    /// All of it.
+    /// The whole object.
     #[default]
     Whole,
     /// `PartialObjectMetadata` of this version (docs/PROTOCOL.md §5.3).
@@ -13,7 +13,7 @@ pub enum ObjectPart {
 }
 
 impl ObjectPart {
-    /// Of a list in protobuf, the numbers of its metadata and of its items.
+    /// The field numbers of metadata and items in a list in protobuf.
     #[must_use]
     pub const fn list_fields(self) -> (u32, u32) {
         match self {
@@ -23,7 +23,7 @@ impl ObjectPart {
     }
 }
 
-/// Version of the group `meta.k8s.io`. The two differ in their name, and in the numbers of a protobuf list's fields.
+/// The version of the API group `meta.k8s.io`. The two differ in their name, and in the field numbers of a list in protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
@@ -43,7 +43,7 @@ impl MetaVersion {
         }
     }
 
-    /// Of a `PartialObjectMetadataList` in protobuf, the numbers of its metadata and of its items.
+    /// The field numbers of metadata and items in a `PartialObjectMetadataList` in protobuf.
     #[must_use]
     pub const fn list_fields(self) -> (u32, u32) {
         match self {
@@ -52,7 +52,7 @@ impl MetaVersion {
         }
     }
 
-    /// `meta.k8s.io/v1`.
+    /// The value of `apiVersion`, such as `meta.k8s.io/v1`.
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
@@ -65,26 +65,26 @@ impl MetaVersion {
 /// Whether `metadata.managedFields` is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ManagedFields {
-    /// As upstream has it.
+    /// Sent if upstream has them.
     #[default]
     Kept,
-    /// Left out, because the client said `;drop=metadata.managedFields` (KEP-5958).
+    /// Left out, because the client's Accept header has `;drop=metadata.managedFields` (KEP-5958).
     Dropped,
 }
 
-/// What a client gets. The default is what upstream sends in JSON.
+/// The form in which a client receives objects. The default is what upstream sends in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ObjectFormat {
-    /// How it is written.
+    /// The encoding.
     pub encoding: Encoding,
-    /// Which part.
+    /// The whole object, or its metadata.
     pub form: ObjectPart,
-    /// Whether with managed fields.
+    /// Whether managed fields are sent.
     pub managed_fields: ManagedFields,
 }
 
 impl ObjectFormat {
-    /// Whole objects.
+    /// Whole objects, with managed fields.
     #[must_use]
     pub const fn whole(encoding: Encoding) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl ObjectFormat {
 mod tests {
     use super::*;
 
-    /// As the API server's `generated.proto` numbers them.
+    /// The numbers are those of the API server's `generated.proto`.
     #[test]
     fn versions_of_metadata_differ_in_name_and_in_the_fields_of_their_lists() {
         let fields = |name: &str| {

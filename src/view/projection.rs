@@ -1,4 +1,4 @@
-//! Objects in another form than the cache holds them in: cut out of the bytes that upstream wrote, never decoded whole.
+//! Objects in another form than the one in the cache, made from the bytes that upstream wrote without decoding them fully.
 
 mod protobuf;
 
@@ -13,62 +13,62 @@ use crate::resource::protobuf::{frame_around, type_meta, type_meta_of};
 use crate::resource::wire::{WireError, field_len, put_bytes};
 use crate::resource::{ByteSpan, Encoding, Layout, Object, ResourceKind};
 
-/// A frame or an object that cannot be cut.
+/// A frame or an object that cannot be projected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectionError {
-    /// It is no JSON.
+    /// The bytes are not JSON.
     #[error(transparent)]
     Json(#[from] ScanError),
-    /// It is no protobuf.
+    /// The bytes are not protobuf.
     #[error(transparent)]
     Protobuf(#[from] WireError),
-    /// It has none.
+    /// The object has no metadata.
     #[error("an object without metadata")]
     NoMetadata,
-    /// Whole objects are not written in another encoding.
+    /// Whole objects are not converted to another encoding.
     #[error("whole objects are not written in another encoding")]
     Untranslatable,
 }
 
-/// What is done to each object of a resource before a client gets it. Two watchers with equal cuts can share all frames.
+/// A conversion of a resource's objects to the form that a client requested. Watches with equal projections can share all frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Projection {
-    rendition: ObjectFormat,
-    /// How the cache's objects are written.
+    format: ObjectFormat,
+    /// The encoding of the cache's objects.
     source: Encoding,
-    /// And laid out, in JSON.
+    /// The layout of the cache's objects, in JSON.
     layout: Layout,
 }
 
 impl Projection {
-    /// What turns the objects of `kind` into `rendition`; `None` if they are so already.
+    /// The projection of objects of `kind` to `format`; `None` if the cache has them in that form.
     #[must_use]
-    pub fn new(rendition: ObjectFormat, kind: &ResourceKind) -> Option<Self> {
-        (rendition != ObjectFormat::whole(kind.encoding)).then_some(Self {
-            rendition,
+    pub fn new(format: ObjectFormat, kind: &ResourceKind) -> Option<Self> {
+        (format != ObjectFormat::whole(kind.encoding)).then_some(Self {
+            format,
             source: kind.encoding,
             layout: kind.layout,
         })
     }
 
-    /// What comes out.
+    /// The form that this projection produces.
     #[must_use]
     pub const fn rendition(&self) -> ObjectFormat {
-        self.rendition
+        self.format
     }
 
-    /// Cuts the frame of a watch event: a line, or a message after its length. Not for ERROR events, which carry no
+    /// Projects the frame of a watch event: a line, or a message after its length. Not for ERROR events, which carry no
     /// object of the resource.
     ///
     /// # Errors
     /// The bytes are not the frame of a scanned event.
     pub fn frame(&self, frame: &[u8]) -> Result<Bytes, ProjectionError> {
-        if self.rendition.encoding == Encoding::Json {
+        if self.format.encoding == Encoding::Json {
             return Ok(self.line(frame)?.into());
         }
         let event = scan_envelope(self.source, frame)?;
         let raw = self.raw(event.object.of(frame))?;
-        let type_meta = match self.rendition.form {
+        let type_meta = match self.format.form {
             ObjectPart::Metadata(version) => type_meta(version.api_version(), PARTIAL).into(),
             ObjectPart::Whole => Cow::Borrowed(type_meta_of(frame)?),
         };
@@ -79,41 +79,41 @@ impl Projection {
     /// One item of a list: in JSON an object without its opening brace, in protobuf the field of the list's message.
     ///
     /// # Errors
-    /// The object's bytes cannot be read. Those in a cache have been.
+    /// The object's bytes cannot be read. This does not happen with objects of a cache, which were scanned.
     pub fn list_item(&self, object: &Object) -> Result<Bytes, ProjectionError> {
-        if self.rendition.encoding == Encoding::Json {
+        if self.format.encoding == Encoding::Json {
             return self.json_item(object);
         }
         let raw = self.raw(object.bytes())?;
         let mut item = Vec::with_capacity(field_len(raw.len()));
-        let (_, number) = self.rendition.form.list_fields();
+        let (_, number) = self.format.form.list_fields();
         put_bytes(&mut item, number, &raw);
         Ok(item.into())
     }
 
-    /// What a list item begins with, where this, the object's metadata as it stands and a closing brace are all of it.
+    /// The beginning of a list item, if an item is no more than this text, the object's own metadata and a closing brace.
     #[must_use]
     pub fn before_metadata(&self) -> Option<String> {
-        let ObjectPart::Metadata(version) = self.rendition.form else {
+        let ObjectPart::Metadata(version) = self.format.form else {
             return None;
         };
         let layout = self.layout;
         let is_spliced = self.source == Encoding::Json
-            && self.rendition.encoding == Encoding::Json
-            && self.rendition.managed_fields == ManagedFields::Kept
+            && self.format.encoding == Encoding::Json
+            && self.format.managed_fields == ManagedFields::Kept
             && layout == Layout::Typed;
         is_spliced.then(|| Partial { version, layout }.head().concat().split_off(1))
     }
 
-    /// Where an object's metadata stands in its JSON; `None` also where it is not JSON.
+    /// The span of an object's metadata in its JSON; `None` if it has none, or is not JSON.
     #[must_use]
     pub fn metadata_of(object: &Object) -> Option<ByteSpan> {
         member(object.bytes(), "metadata").ok().flatten()
     }
 
-    /// The message of an object, whole or cut.
+    /// The protobuf message of an object, whole or reduced to metadata.
     fn raw(&self, object: &[u8]) -> Result<Vec<u8>, ProjectionError> {
-        let raw = match (self.source, self.rendition.form) {
+        let raw = match (self.source, self.format.form) {
             (Encoding::Protobuf, ObjectPart::Whole) => object.to_vec(),
             (Encoding::Protobuf, ObjectPart::Metadata(_)) => protobuf::partial(object)?,
             (Encoding::Json, ObjectPart::Metadata(_)) => {
@@ -125,7 +125,7 @@ impl Projection {
             }
             (Encoding::Json, ObjectPart::Whole) => return Err(ProjectionError::Untranslatable),
         };
-        Ok(match self.rendition.managed_fields {
+        Ok(match self.format.managed_fields {
             ManagedFields::Kept => raw,
             ManagedFields::Dropped => protobuf::without_managed_fields(&raw)?,
         })
@@ -136,13 +136,13 @@ impl Projection {
             return Err(ProjectionError::Untranslatable);
         }
         let layout = self.layout;
-        let cut = match self.rendition.form {
+        let projected = match self.format.form {
             ObjectPart::Metadata(version) => Partial { version, layout }.event_line(line)?,
             ObjectPart::Whole => line.to_vec(),
         };
-        match self.rendition.managed_fields {
-            ManagedFields::Kept => Ok(cut),
-            ManagedFields::Dropped => dropped_in_line(&cut),
+        match self.format.managed_fields {
+            ManagedFields::Kept => Ok(projected),
+            ManagedFields::Dropped => line_without_managed_fields(&projected),
         }
     }
 
@@ -151,11 +151,11 @@ impl Projection {
             return Err(ProjectionError::Untranslatable);
         }
         let layout = self.layout;
-        let item = match self.rendition.form {
+        let item = match self.format.form {
             ObjectPart::Metadata(version) => Partial { version, layout }.object(object.bytes())?,
             ObjectPart::Whole => [b"{", &*object.list_item(layout)].concat(),
         };
-        let item = match self.rendition.managed_fields {
+        let item = match self.format.managed_fields {
             ManagedFields::Kept => item,
             ManagedFields::Dropped => without_managed_fields(&item).unwrap_or(item),
         };
@@ -165,7 +165,7 @@ impl Projection {
 
 const PARTIAL: &str = "PartialObjectMetadata";
 
-fn dropped_in_line(line: &[u8]) -> Result<Vec<u8>, ProjectionError> {
+fn line_without_managed_fields(line: &[u8]) -> Result<Vec<u8>, ProjectionError> {
     let Some(span) = member(line, "object")? else {
         return Ok(line.to_vec());
     };

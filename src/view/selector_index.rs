@@ -1,9 +1,9 @@
-//! Which views an event could concern, by the values that its object carries. Views are numbers here, and whether one
-//! shows the event is for its selector to say: the index only leaves out those that cannot.
+//! An index of views by the values that their selectors require: it finds the views that an event could concern.
 //!
-//! A view stands under a value that everything it shows must carry, or under each of a few of which all that it shows carries
-//! one, or among those that have no such value. An event is looked up by the values of its new state and by those of its previous one, because an object
-//! that leaves a selector is told to those who saw it last.
+//! Views are numbers here. The index only leaves out views that cannot show an event; the view's selector decides about the others.
+//! A view is indexed by a value that every object it shows must have, or by each of a few values of which every such object has one.
+//! A view without such values is a candidate for every event. An event is looked up by the values of its new state and by those of its
+//! previous state, because the watches of a view must learn that an object has left the selection.
 
 mod placement;
 
@@ -20,21 +20,21 @@ pub(super) use placement::{Placement, weight};
 /// A view's number.
 pub(super) type Number = u32;
 
-/// What a value is of.
+/// The kind of an indexed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ValueKind {
-    /// Namespace and name.
+    /// Namespace and name together.
     Object,
     Name,
-    /// Of the resource's field table.
+    /// A field, by its index in the resource's field table.
     Field(usize),
     Label,
-    /// A label's key, whatever its value.
+    /// A label's key, with any value.
     Key,
     Namespace,
 }
 
-/// A value that objects carry; of an object's own name its namespace too, of a label its key.
+/// A value that objects have. `second` is the namespace of an object's full name, or the key of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct IndexedValue<'a> {
     kind: ValueKind,
@@ -65,18 +65,18 @@ impl<'a> IndexedValue<'a> {
     }
 }
 
-/// The views under one value, or under several whose hashes are equal: a view more to look at does no harm, so that nothing
-/// but the hash is kept and compared.
+/// The views under one value. Values with the same hash share a bucket: an additional candidate does no harm, so only the
+/// hash is stored and compared.
 #[derive(Debug)]
 struct Bucket {
     hash: u64,
     views: SmallVec<[Number; 4]>,
 }
 
-/// Where a view stands, for it to keep: kind and hash of its values; among the views without one if there is none.
+/// A view's position in the index: kind and hash of each of its values. Empty for a view without values.
 pub(super) type IndexPosition = SmallVec<[(ValueKind, u64); 1]>;
 
-/// How values are hashed, alike by who places views and by who looks them up.
+/// The hasher of values, which the placement and the index must share.
 pub(super) type Hasher = foldhash::fast::RandomState;
 
 /// The index of one resource's views.
@@ -84,9 +84,9 @@ pub(super) type Hasher = foldhash::fast::RandomState;
 pub(super) struct SelectorIndex {
     buckets: HashTable<Bucket>,
     hasher: Hasher,
-    /// Views under each kind of value: what nobody asks for is not looked up.
+    /// Number of entries for each kind of value. A kind without entries is not looked up.
     counts: IndexCounts,
-    /// Views that any event may concern.
+    /// Views without a value, which any event may concern.
     everything: Vec<Number>,
 }
 
@@ -97,7 +97,7 @@ struct IndexCounts {
     namespaces: usize,
     labels: usize,
     keys: usize,
-    /// In the order of the field table, as far as there ever was one.
+    /// By index in the field table; as long as the highest index that was ever used.
     fields: SmallVec<[usize; 4]>,
 }
 
@@ -118,11 +118,11 @@ impl IndexCounts {
         }
     }
 
-    /// The values of an object that some view stands under, perhaps; all but labels.
+    /// The object's values, except labels, of the kinds that have entries.
     fn values<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = IndexedValue<'a>> {
         let key = object.key();
-        let named = || IndexedValue::new(ValueKind::Name, key.name());
-        let placed = || IndexedValue::new(ValueKind::Namespace, key.namespace());
+        let name = || IndexedValue::new(ValueKind::Name, key.name());
+        let namespace = || IndexedValue::new(ValueKind::Namespace, key.namespace());
         let exact = || IndexedValue::object(key.namespace(), key.name());
         let fields = self.fields.iter().enumerate();
         let fields = fields
@@ -131,8 +131,8 @@ impl IndexCounts {
         (self.objects > 0)
             .then(exact)
             .into_iter()
-            .chain((self.names > 0).then(named))
-            .chain((self.namespaces > 0).then(placed))
+            .chain((self.names > 0).then(name))
+            .chain((self.namespaces > 0).then(namespace))
             .chain(fields)
     }
 }
@@ -153,12 +153,12 @@ impl SelectorIndex {
         self.buckets.is_empty() && self.everything.is_empty()
     }
 
-    /// Takes a view in.
-    pub(super) fn insert(&mut self, number: Number, place: &IndexPosition) {
-        for stand in place {
-            self.put(number, *stand);
+    /// Adds a view.
+    pub(super) fn insert(&mut self, number: Number, position: &IndexPosition) {
+        for entry in position {
+            self.put(number, *entry);
         }
-        if place.is_empty() {
+        if position.is_empty() {
             self.everything.push(number);
         }
     }
@@ -174,15 +174,15 @@ impl SelectorIndex {
         bucket.get_mut().views.push(number);
     }
 
-    /// Lets a view go from its place. It is looked for among those that stand with it; returns how many these are.
-    pub(super) fn remove(&mut self, number: Number, place: &IndexPosition) -> usize {
+    /// Removes a view from its position. Returns the number of entries that were searched for it.
+    pub(super) fn remove(&mut self, number: Number, position: &IndexPosition) -> usize {
         let mut searched = 0;
-        if place.is_empty() {
+        if position.is_empty() {
             searched += self.everything.len();
             let at = self.everything.iter().position(|other| *other == number);
             at.map(|at| self.everything.swap_remove(at));
         }
-        for (kind, hash) in place {
+        for (kind, hash) in position {
             *self.counts.of(*kind) -= 1;
             let same = |bucket: &Bucket| bucket.hash == *hash;
             let Ok(mut bucket) = self.buckets.find_entry(*hash, same) else {
@@ -199,7 +199,7 @@ impl SelectorIndex {
         searched
     }
 
-    /// Shows the views that an event could concern: each at least once, and again where it stands under several values.
+    /// Visits the views that an event could concern, each at least once. A view with several values may be visited several times.
     pub(super) fn concerned(&self, event: &Event, mut visit: impl FnMut(Number)) {
         self.everything.iter().copied().for_each(&mut visit);
         if self.buckets.is_empty() {
@@ -209,7 +209,7 @@ impl SelectorIndex {
         let mut before = previous.map(|previous| self.counts.values(previous));
         for value in self.counts.values(object) {
             self.views_of(value).iter().copied().for_each(&mut visit);
-            // The two go through the same kinds in the same order, and seldom differ.
+            // Both iterators go through the same kinds of values in the same order, and the values seldom differ.
             let earlier = before.as_mut().and_then(Iterator::next);
             if let Some(earlier) = earlier.filter(|earlier| *earlier != value) {
                 self.views_of(earlier).iter().copied().for_each(&mut visit);
@@ -236,8 +236,8 @@ impl SelectorIndex {
     }
 }
 
-/// The labels of `previous` that `object` does not have, or has with another value. Both are in the order of keys, so one pass
-/// over each tells.
+/// The labels of `previous` that `object` does not have, or has with another value. Both are sorted by key, so one pass over
+/// each is enough.
 fn lost_labels<'a>(
     previous: &'a Object,
     object: &'a Object,

@@ -1,4 +1,4 @@
-//! A view: everything that watchers with one selector see, laid out once for all of them.
+//! A view: the frames of all events that watches with the same selector and form see, laid out once for all of them.
 
 mod cuts;
 mod firsts;
@@ -12,17 +12,17 @@ use bytes::{Bytes, BytesMut};
 
 use super::bookmark::{BookmarkTemplate, Marker};
 use super::projection::{Projection, ProjectionError};
-use super::selector::Selector;
 use super::selector_index::{IndexPosition, Number};
 use super::transition::seen_as;
 use super::waiters::{WaiterList, WatchWaiter};
 use crate::cache::{Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
+use crate::selector::Selector;
 pub(super) use cuts::Projections;
 use firsts::BatchStarts;
 
-/// Events of one dispatch that a view shows, as one contiguous piece of its stream.
+/// The events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Sequence of the first event in the history.
@@ -33,16 +33,16 @@ pub struct Batch {
     pub first_version: ResourceVersion,
     /// Version of the last event.
     pub last_version: ResourceVersion,
-    /// How many events.
+    /// Number of events.
     pub count: usize,
-    /// When they became readable.
+    /// When the events became readable.
     pub published_at: Instant,
-    /// Their frames, one after the other.
+    /// The events' frames, one after the other.
     pub frames: Bytes,
 }
 
-/// Batches are only hints to the history, so a view keeps few, and none for long: a watcher who is further behind reads
-/// the history. What is kept holds frames that may be in memory for nobody else.
+/// Batches are only a shortcut to the history, so a view keeps few of them for a short time. A watch that is further behind
+/// reads the history. A kept batch holds frames that may be needed nowhere else.
 const RETENTION: Retention = Retention {
     segment_slots: 8,
     events_min: 0,
@@ -51,41 +51,41 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(2),
 };
 
-/// The watchers' side of a view. When the last of them drops it, the view is over: whoever asks for the same later gets
-/// another one.
+/// The watches' side of a view. The view ends when the last watch drops it; a later watch with the same parameters gets a new
+/// view.
 #[derive(Debug)]
 pub struct View {
     core: Arc<ViewCore>,
-    departures: Arc<EmptyViews>,
+    empty_views: Arc<EmptyViews>,
 }
 
-/// What watchers and writer of a view share.
+/// The state that the watches and the writer of a view share.
 #[derive(Debug)]
 pub(super) struct ViewCore {
     selector: Selector,
-    /// What is done to each frame; nothing to whole objects in the cache's own encoding.
-    cut: Option<Projection>,
-    /// How the cache's own frames are written.
+    /// The projection of each frame; `None` for whole objects in the cache's own encoding.
+    projection: Option<Projection>,
+    /// The encoding of the cache's own frames.
     source: Encoding,
-    /// Where the index has it.
-    place: IndexPosition,
-    /// What it adds to the cost of an event that reaches it.
+    /// The view's position in the index.
+    position: IndexPosition,
+    /// The cost that the view adds to an event that reaches it.
     weight: usize,
-    /// The client in whose share that is, for as long as the view lasts.
+    /// The client whose share the weight is charged to, as long as the view exists.
     opener: Peer,
     batches: Arc<Ring<Batch>>,
-    /// Where batches began: a watcher who overran them needs to know from where to read the history. Only such a watcher
-    /// and the writer take the lock.
-    firsts: Mutex<BatchStarts>,
-    waiting: Arc<WaiterList>,
+    /// Where batches began in the history: a watch that fell out of the batches needs to know from where to read the history.
+    /// Only such a watch and the writer take the lock.
+    batch_starts: Mutex<BatchStarts>,
+    waiters: Arc<WaiterList>,
     closed: Flag,
-    /// Set when the last watcher is gone.
-    left: OnceLock<()>,
-    /// Its number among those that events are laid out in, once it has one.
+    /// Set when the last watch has dropped the view.
+    unwatched: OnceLock<()>,
+    /// The view's number in the view table, once the table has the view.
     pub(super) number: OnceLock<Number>,
 }
 
-/// Views whose last watcher is gone, until the hub lets go of them.
+/// Views whose last watch has dropped them, until the hub removes them.
 #[derive(Debug, Default)]
 pub(super) struct EmptyViews(Mutex<Vec<Arc<ViewCore>>>);
 
@@ -94,28 +94,28 @@ impl EmptyViews {
         self.locked().push(core);
     }
 
-    /// Those since the last time.
+    /// Takes the views that were added since the last call.
     pub(super) fn take(&self) -> Vec<Arc<ViewCore>> {
         std::mem::take(&mut self.locked())
     }
 
     fn locked(&self) -> MutexGuard<'_, Vec<Arc<ViewCore>>> {
-        // Nothing under this lock panics.
+        // Nothing that holds this lock panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        // Before it is in the list: whoever finds it there finds it left.
-        let _ = self.core.left.set(());
-        self.departures.push(Arc::clone(&self.core));
+        // Set the flag before the view is in the list: code that finds the view in the list must find the flag set.
+        let _ = self.core.unwatched.set(());
+        self.empty_views.push(Arc::clone(&self.core));
     }
 }
 
 impl View {
-    /// True when no batch will come any more: the resource is no longer served, or there was an event that cannot be shown in this
-    /// form. Its watchers end; nobody else enters it.
+    /// Whether no more batches will come, because the resource is no longer served or an event could not be shown in this
+    /// form. The view's watches end, and no other watch joins it.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.core.is_closed()
@@ -125,55 +125,56 @@ impl View {
         self.core.close();
     }
 
-    /// What its watchers asked for.
+    /// The selector of the view's watches.
     #[must_use]
     pub fn selector(&self) -> &Selector {
         &self.core.selector
     }
 
-    /// The form that its watchers get; `None` for objects as the cache holds them.
+    /// The projection of the view's objects; `None` for objects as the cache holds them.
     #[must_use]
     pub fn cut(&self) -> Option<Projection> {
-        self.core.cut
+        self.core.projection
     }
 
-    /// How its frames are written.
+    /// The encoding of the view's frames.
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         let core = &self.core;
-        core.cut.map_or(core.source, |cut| cut.rendition().encoding)
+        core.projection
+            .map_or(core.source, |projection| projection.rendition().encoding)
     }
 
-    /// The event's frame as this view shows it to a watcher to whom it is of `kind`.
+    /// The event's frame in this view's form, for a watch that sees it as `kind`.
     ///
     /// # Errors
-    /// It cannot be cut.
+    /// The event cannot be projected.
     pub fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, ProjectionError> {
         self.core.frame(event, kind)
     }
 
-    /// A bookmark as this view's watchers get it.
+    /// A bookmark in this view's form.
     ///
     /// # Errors
-    /// It cannot be cut.
+    /// The bookmark cannot be projected.
     pub fn bookmark(
         &self,
-        shape: &BookmarkTemplate,
+        template: &BookmarkTemplate,
         version: ResourceVersion,
         marker: Marker,
     ) -> Result<Bytes, ProjectionError> {
-        let whole = shape.frame(version, marker);
+        let whole = template.frame(version, marker);
         self.core
-            .cut
-            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
+            .projection
+            .map_or_else(|| Ok(whole.clone()), |projection| projection.frame(&whole))
     }
 
-    /// What looking at an object of `len` bytes costs one watcher, in terms of selectors; more if it `is_shown`, and its
-    /// frame has to be made.
+    /// The cost for one watch to evaluate an object of `len` bytes, in selector terms. It is higher if the object `is_shown` and
+    /// its frame has to be projected.
     #[must_use]
     pub fn cost(&self, len: usize, is_shown: bool) -> usize {
-        let cut = self.cut().filter(|_| is_shown);
-        1 + self.selector().term_count() + cut.map_or(0, |_| len / CUT_PER_TERM)
+        let projection = self.cut().filter(|_| is_shown);
+        1 + self.selector().term_count() + projection.map_or(0, |_| len / PROJECTED_BYTES_PER_TERM)
     }
 
     #[cfg(test)]
@@ -181,16 +182,16 @@ impl View {
         &self.core
     }
 
-    /// The next batch to be made: where a watcher who joins now starts.
+    /// The number of the next batch: the cursor of a watch that joins now.
     #[must_use]
     pub fn head(&self) -> Sequence {
         self.core.batches.head()
     }
 
-    /// Shows batches from `cursor` on; returns the cursor to read next.
+    /// Visits the batches from `cursor` on; returns the next cursor.
     ///
     /// # Errors
-    /// [`Lagged`] when batches were missed: read the history instead and join again.
+    /// [`Lagged`] if batches were missed. Then read the history and join again.
     pub fn read(
         &self,
         cursor: Sequence,
@@ -199,15 +200,15 @@ impl View {
         self.core.batches.read(cursor, |_, batch| visit(batch))
     }
 
-    /// The first event of the batch at `cursor`, remembered longer than the batch itself; of a batch long ago, that of
-    /// one before it. `None` when that is forgotten too, or the batch still to come.
+    /// The sequence of the first event in the batch at `cursor`, which is remembered longer than the batch itself. For an old batch
+    /// it is that of an earlier one. `None` if that is forgotten, too, or if the batch does not exist yet.
     #[must_use]
     pub fn first_of(&self, cursor: Sequence) -> Option<Sequence> {
-        self.core.firsts().at_or_before(cursor)
+        self.core.batch_starts().at_or_before(cursor)
     }
 
     pub(super) fn waiter(&self, spread: usize) -> WatchWaiter {
-        self.core.waiting.waiter(spread)
+        self.core.waiters.waiter(spread)
     }
 }
 
@@ -217,14 +218,14 @@ impl ViewCore {
     }
 
     pub(super) const fn cut(&self) -> Option<Projection> {
-        self.cut
+        self.projection
     }
 
-    pub(super) const fn place(&self) -> &IndexPosition {
-        &self.place
+    pub(super) const fn position(&self) -> &IndexPosition {
+        &self.position
     }
 
-    /// What it weighs, and in whose share.
+    /// The view's weight, and the client to which it is charged.
     pub(super) const fn weight(&self) -> (usize, Peer) {
         (self.weight, self.opener)
     }
@@ -239,23 +240,25 @@ impl ViewCore {
 
     fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, ProjectionError> {
         let whole = event.frame(kind);
-        self.cut
-            .map_or_else(|| Ok(whole.clone()), |cut| cut.frame(&whole))
+        self.projection
+            .map_or_else(|| Ok(whole.clone()), |projection| projection.frame(&whole))
     }
 
-    fn firsts(&self) -> MutexGuard<'_, BatchStarts> {
-        // Pushing and looking cannot panic halfway.
-        self.firsts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn batch_starts(&self) -> MutexGuard<'_, BatchStarts> {
+        // Neither a push nor a lookup panics in the middle of a change.
+        self.batch_starts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// While this is held, the view's writer waits with its batch.
+    /// While the guard exists, the view's writer cannot finish a batch.
     #[cfg(test)]
     pub(super) fn hold(&self) -> MutexGuard<'_, impl Sized> {
-        self.firsts()
+        self.batch_starts()
     }
 
     pub(super) fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
-        self.waiting.wake_all(scratch)
+        self.waiters.wake_all(scratch)
     }
 }
 
@@ -264,65 +267,65 @@ impl ViewCore {
 pub(super) struct ViewWriter {
     core: Arc<ViewCore>,
     batches: RingWriter<Batch>,
-    /// Events below were offered.
+    /// Events with a lower sequence have been offered.
     offered: Sequence,
-    /// The batch being made; without memory between two batches.
+    /// The batch under construction; it has no memory allocated between two batches.
     draft: Draft,
-    /// An event could not be shown: the view ends with the batch being made.
+    /// An event could not be projected: the view closes after the batch under construction.
     has_failed: bool,
 }
 
-/// Events that a view shows of a dispatch.
+/// The events of a dispatch that a view shows.
 pub(super) type Draft = Vec<(Sequence, ResourceVersion, Bytes)>;
 
-/// What a view is made of.
+/// The parameters of a new view.
 #[derive(Debug)]
 pub(super) struct ViewParts {
     pub(super) selector: Selector,
-    pub(super) cut: Option<Projection>,
+    pub(super) projection: Option<Projection>,
     pub(super) source: Encoding,
-    pub(super) place: IndexPosition,
+    pub(super) position: IndexPosition,
     pub(super) weight: usize,
     pub(super) opener: Peer,
-    /// Its watchers read events below from the history.
+    /// The view's watches read events with a lower sequence from the history.
     pub(super) from: Sequence,
 }
 
-/// What an event came to in a view.
+/// The result of offering an event to a view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfferOutcome {
-    /// The first of a batch: [`ViewWriter::finish`] has to follow, after the last.
+    /// The event is the first of a batch: [`ViewWriter::finish`] must be called after the last event.
     pub(super) is_first: bool,
-    /// What the look cost, in terms.
+    /// The cost of the offer, in selector terms.
     pub(super) cost: usize,
 }
 
-/// So many bytes are copied in the time that a term takes.
-const COPIED_PER_TERM: usize = 512;
-/// So many bytes are gone through to cut something out of them in that time.
-const CUT_PER_TERM: usize = 64;
+/// Bytes that are copied in the time of one term.
+const COPIED_BYTES_PER_TERM: usize = 512;
+/// Bytes that are projected in the time of one term.
+const PROJECTED_BYTES_PER_TERM: usize = 64;
 
 impl ViewWriter {
-    /// A view with one watcher, and its writer.
-    pub(super) fn new(parts: ViewParts, departures: &Arc<EmptyViews>) -> (Self, Arc<View>) {
+    /// A view with one watch, and its writer.
+    pub(super) fn new(parts: ViewParts, empty_views: &Arc<EmptyViews>) -> (Self, Arc<View>) {
         let batches = RingWriter::new(RETENTION);
         let core = Arc::new(ViewCore {
             selector: parts.selector,
-            cut: parts.cut,
+            projection: parts.projection,
             source: parts.source,
-            place: parts.place,
+            position: parts.position,
             weight: parts.weight,
             opener: parts.opener,
             batches: Arc::clone(batches.ring()),
-            firsts: Mutex::default(),
-            waiting: Arc::default(),
+            batch_starts: Mutex::default(),
+            waiters: Arc::default(),
             closed: Flag::default(),
-            left: OnceLock::new(),
+            unwatched: OnceLock::new(),
             number: OnceLock::new(),
         });
         let view = Arc::new(View {
             core: Arc::clone(&core),
-            departures: Arc::clone(departures),
+            empty_views: Arc::clone(empty_views),
         });
         let writer = Self {
             core,
@@ -338,18 +341,18 @@ impl ViewWriter {
         &self.core
     }
 
-    /// True while some watcher holds the view.
+    /// Whether a watch holds the view.
     pub(super) fn is_watched(&self) -> bool {
-        self.core.left.get().is_none()
+        self.core.unwatched.get().is_none()
     }
 
-    /// Takes an event in, if the view shows it. `spare` is memory to use, `cuts` what was cut out of this event for other views.
-    /// An event that is offered again is passed over.
+    /// Adds an event to the batch, if the view shows it. `spare` has drafts to reuse; `projections` has the projected frames of this
+    /// event, which other views share. An event that was offered before is ignored.
     pub(super) fn offer(
         &mut self,
         event: &Event,
         spare: &mut Vec<Draft>,
-        cuts: &mut Projections,
+        projections: &mut Projections,
     ) -> OfferOutcome {
         let core = &self.core;
         let mut offered = OfferOutcome {
@@ -367,20 +370,24 @@ impl ViewWriter {
         };
         offered.is_first = self.draft.is_empty();
         let len = event.object().frame_len();
-        let frame = match core.cut {
+        let frame = match core.projection {
             None => Ok(event.frame(kind)),
-            Some(cut) => {
-                let (frame, is_new) = cuts.frame(event, kind, cut);
-                offered.cost += if is_new { len / CUT_PER_TERM } else { 0 };
+            Some(projection) => {
+                let (frame, is_new) = projections.frame(event, kind, projection);
+                offered.cost += if is_new {
+                    len / PROJECTED_BYTES_PER_TERM
+                } else {
+                    0
+                };
                 frame
             }
         };
         let Ok(frame) = frame else {
-            // As upstream ends a stream when an event fails to encode; what came before it is still shown.
+            // As upstream ends a stream when an event fails to encode. The events before it are still shown.
             self.has_failed = true;
             return offered;
         };
-        offered.cost += frame.len() / COPIED_PER_TERM;
+        offered.cost += frame.len() / COPIED_BYTES_PER_TERM;
         if offered.is_first {
             self.draft = spare.pop().unwrap_or_default();
         }
@@ -389,7 +396,7 @@ impl ViewWriter {
         offered
     }
 
-    /// Lays out what was taken in; returns how many events, and the memory of before. If any, there is a new batch.
+    /// Appends the batch under construction, if it has events. Returns their number, and the memory of the draft.
     pub(super) fn finish(&mut self, now: Instant) -> (usize, Draft) {
         let mut draft = std::mem::take(&mut self.draft);
         let mut count = 0;
@@ -397,23 +404,23 @@ impl ViewWriter {
             draft.clear();
             count = batch.count;
             let len = batch.frames.len();
-            self.core.firsts().push(batch.first);
+            self.core.batch_starts().push(batch.first);
             self.batches.append(batch, len, now);
         }
         if self.has_failed {
-            // Only now: a watcher that finds the view closed does not look for another batch.
+            // Close only after the batch was appended: a watch that finds the view closed does not read another batch.
             self.core.close();
         }
         (count, draft)
     }
 
-    /// Lets batches go that are old; for views that seldom show anything.
+    /// Drops old batches. For views that seldom show an event.
     pub(super) fn expire(&mut self, now: Instant) {
         self.batches.expire_all(now);
     }
 }
 
-/// One event keeps its own shared frame; several are copied once into one piece, for all watchers of the view.
+/// A single event keeps its own shared frame. Several events are copied once into one buffer for all watches of the view.
 fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) -> Option<Batch> {
     let ((first, first_version, frame), (last, last_version, _)) =
         (events.first()?, events.last()?);
@@ -439,13 +446,13 @@ fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) 
     })
 }
 
-/// Shows a range of the history to a watcher with this selector, each event with what it is to the watcher; `None` for those
-/// that it must not hear of.
+/// Visits a range of the history for a watch with this selector: each event with the kind that the watch sees, or `None` if it must
+/// not receive the event.
 ///
 /// Returns the sequence to read next.
 ///
 /// # Errors
-/// [`Lagged`] when `from` has left the ring.
+/// [`Lagged`] if `from` was evicted from the ring.
 pub fn filtered(
     history: &Ring<Arc<Event>>,
     selector: &Selector,

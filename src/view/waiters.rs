@@ -1,10 +1,15 @@
-//! Who waits for a view's next batch. Kept in shards, so that watchers who arm themselves on different threads don't
-//! meet; the writer empties one shard at a time.
+//! The watches that wait for a view's next batch. A long list is sharded, so that watches that arm themselves on different threads
+//! do not contend for one lock; the writer empties one shard at a time.
 //!
-//! Why no wake-up is lost: a watcher arms its seat and then looks at the view; the writer fills the view and then empties
-//! the shards. Both pass the shard's lock. If the watcher passes first, its waker is there to be taken; if the writer
-//! does, what it did before unlocking, the batch, is seen by the look after arming. So the order must stay: arm, then
-//! look. In the loom models what is published has no order of its own, so that the locks alone must give it one.
+//! No wake-up is lost. A watch arms its waiter and then reads the view. The writer appends a batch to the view and then empties
+//! the shards. Both take the lock of the waiter's shard, so one of them is first:
+//!
+//! - If the watch is first, its waker is in the shard, and the writer takes it.
+//! - If the writer is first, the watch's lock follows the writer's unlock. Everything that the writer did before its unlock, such
+//!   as appending the batch, is visible to the watch when it reads the view after arming.
+//!
+//! So the order must stay: arm, then read. In the loom models the published value is accessed with relaxed ordering, so that only
+//! the locks can order it.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
@@ -14,29 +19,29 @@ use slab::Slab;
 
 use crate::cache::{Mutex, MutexGuard};
 
-/// Enough that workers rarely meet.
+/// Number of shards: enough that worker threads rarely contend.
 const SHARDS: usize = 4;
-/// So many share one lock before others are made: most views have a watcher or two, and wake them by touching one line.
+/// The first waiters share one lock, up to this number. Most views have one or two watches, and waking them then touches one cache line.
 const FEW: usize = 8;
 
-/// Who waits, and for how many watchers.
+/// The slots of waiters. An armed slot has the waker, and the number of watches that it wakes.
 type Shard = Slab<Option<(Waker, u32)>>;
 
-/// One waiting list.
+/// The waiters of one view, or of one resource's progress.
 #[derive(Debug, Default)]
 pub struct WaiterList {
     few: Mutex<Shard>,
-    /// Of those beyond the first few.
+    /// The shards of the waiters beyond the first few.
     many: OnceLock<Box<[CachePadded<Mutex<Shard>>; SHARDS]>>,
 }
 
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A waker that panics leaves the list itself whole.
+    // A panic in a waker leaves the list consistent.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl WaiterList {
-    /// A place in the list, not armed. `spread` chooses the shard if there are many.
+    /// A new waiter, not armed. `spread` selects its shard if there are more than a few waiters.
     #[must_use]
     pub fn waiter(self: &Arc<Self>, spread: usize) -> WatchWaiter {
         let list = Arc::clone(self);
@@ -49,7 +54,7 @@ impl WaiterList {
                 key,
             };
         }
-        // Made under the lock, for the sake of who wakes.
+        // Create the shards while the first lock is held: `wake_all` depends on it.
         let many = self.many.get_or_init(Box::default);
         drop(few);
         let shard = spread % SHARDS;
@@ -68,10 +73,11 @@ impl WaiterList {
         }
     }
 
-    /// Wakes all who are armed, once each. Returns how many watchers they stand for.
+    /// Wakes all armed waiters, each once. Returns the number of watches that they stand for.
     pub fn wake_all(&self, scratch: &mut Vec<Waker>) -> usize {
         let mut woken = wake(&self.few, scratch);
-        // Looked for after that lock: either they are there, or who makes them passes the lock later and sees the batch.
+        // Look up the shards after that lock was released. Either they exist by now, or the waiter that creates them takes the lock
+        // later, and its watch sees the batch when it reads the view after arming.
         for shard in self.many.get().into_iter().flat_map(|many| many.iter()) {
             woken += wake(shard, scratch);
         }
@@ -82,7 +88,7 @@ impl WaiterList {
 fn wake(shard: &Mutex<Shard>, scratch: &mut Vec<Waker>) -> usize {
     let mut woken = 0;
     let mut shard = locked(shard);
-    let armed = shard.iter_mut().filter_map(|(_, place)| place.take());
+    let armed = shard.iter_mut().filter_map(|(_, slot)| slot.take());
     scratch.extend(armed.map(|(waker, watchers)| {
         woken += watchers as usize;
         waker
@@ -92,32 +98,32 @@ fn wake(shard: &Mutex<Shard>, scratch: &mut Vec<Waker>) -> usize {
     woken
 }
 
-/// A watcher's place among those who wait; given up when dropped.
+/// A watch's slot in a waiter list; dropping it frees the slot.
 #[derive(Debug)]
 pub struct WatchWaiter {
     list: Arc<WaiterList>,
-    /// `None` among the few.
+    /// The shard; `None` for one of the first few waiters.
     shard: Option<usize>,
     key: usize,
 }
 
 impl WatchWaiter {
-    /// Asks to be woken with the next batch. Look at the view once more afterwards: a batch that came just
-    /// before has woken nobody.
+    /// Requests a wake-up with the next batch. Read the view again afterwards: a batch that was appended just before this call
+    /// wakes no waiter.
     pub fn arm(&self, waker: &Waker) {
         self.arm_for(waker, 1);
     }
 
-    /// The same for somebody who then looks after so many watchers.
+    /// Like [`Self::arm`], for a task that then serves `watchers` watches.
     pub fn arm_for(&self, waker: &Waker, watchers: u32) {
         let mut shard = locked(self.list.shard(self.shard));
-        if let Some(place) = shard.get_mut(self.key) {
-            match place {
+        if let Some(slot) = shard.get_mut(self.key) {
+            match slot {
                 Some((armed, count)) => {
                     armed.clone_from(waker);
                     *count = watchers;
                 }
-                None => *place = Some((waker.clone(), watchers)),
+                None => *slot = Some((waker.clone(), watchers)),
             }
         }
     }

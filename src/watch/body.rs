@@ -1,4 +1,4 @@
-//! A watch as an HTTP body, which the connection polls: for HTTP/2 and WebSocket.
+//! A watch as an HTTP body, for HTTP/2 and WebSocket, where the connection polls it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,7 +12,7 @@ use super::{CursorStep, TimerAction, Watch, WatchCursor};
 use crate::protocol::BufList;
 use crate::view::WatchWaiter;
 
-/// See the module.
+/// The body of a watch: its cursor with a timer.
 #[derive(Debug)]
 pub struct WatchBody {
     pub(super) cursor: WatchCursor,
@@ -34,8 +34,8 @@ impl From<Watch> for WatchBody {
 }
 
 impl WatchBody {
-    /// True after the deadline. Asks the timer, which costs less than the clock, so that a watch whose client is always behind
-    /// still ends.
+    /// True after the deadline. Checks the timer, which is cheaper than the clock, so that a watch of a client that is always
+    /// behind still ends.
     fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
         if !self.timer_is_set {
             self.timer_is_set = true;
@@ -45,12 +45,12 @@ impl WatchBody {
         self.timer.is_elapsed() && self.cursor.is_overdue(Instant::now())
     }
 
-    /// Whether nothing is known to follow the last frame.
+    /// Whether the last frame may be followed by a pause: the initial events are complete.
     pub(crate) fn pauses(&self) -> bool {
         !self.cursor.is_initial()
     }
 
-    /// Sets the timer to the next deadline, and polls it.
+    /// Sets the timer to the cursor's next time, and polls it.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let wake_at = self.cursor.wake_at();
         if self.timer.deadline() != wake_at {
@@ -69,8 +69,8 @@ impl Body for WatchBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let this = self.get_mut();
-        let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
-        // Armed on every poll: the task that polls may change.
+        let frame = |buf| Poll::Ready(Some(Ok(Frame::data(buf))));
+        // Arm on every poll, because the polling task may change.
         this.cursor.arm_lease(context.waker());
         if this.cursor.is_revoked() || this.is_overdue(context) {
             return Poll::Ready(None);
@@ -78,13 +78,13 @@ impl Body for WatchBody {
         let mut is_armed = false;
         loop {
             match this.cursor.next() {
-                CursorStep::Frame(pieces) => return frame(pieces),
+                CursorStep::Frame(buf) => return frame(buf),
                 CursorStep::Over => return Poll::Ready(None),
                 CursorStep::Unfinished => {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
+                // Arm, then check once more: a batch published before arming is found, a later one wakes the task.
                 CursorStep::Nothing if !is_armed => {
                     this.waiter.arm(context.waker());
                     this.cursor.arm(context.waker());
@@ -96,7 +96,7 @@ impl Body for WatchBody {
             if this.poll_timer(context).is_pending() {
                 return Poll::Pending;
             }
-            match this.cursor.on_time(Instant::now()) {
+            match this.cursor.on_timer(Instant::now()) {
                 TimerAction::Ended => return Poll::Ready(None),
                 TimerAction::Bookmark(line) => return frame(line.into()),
                 TimerAction::Nothing => {}

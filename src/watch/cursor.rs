@@ -1,5 +1,5 @@
-//! One client's place in what it watches: fed from the snapshot, the history and the shared view, in this order. Holds no
-//! socket and no timer: whoever drives it has those.
+//! The position of one client in its watch. Reads the snapshot, the history and the shared view, in this order. Has no socket and
+//! no timer: [`WatchBody`](super::WatchBody) or a delivery worker drives it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,77 +19,77 @@ use crate::cache::Sequence;
 use crate::protocol::BufList;
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
-use crate::view::selector::Selector;
+use crate::selector::Selector;
 use crate::view::{HubPosition, Marker, ServedResource, View, WatchWaiter, filtered};
 
-/// One client's place.
+/// The position of one client in its watch.
 #[derive(Debug)]
 pub(crate) struct WatchCursor {
     served: ServedResource,
-    tally: Arc<dyn WatchRecorder>,
+    recorder: Arc<dyn WatchRecorder>,
     pub(super) limits: &'static FrameLimits,
     view: Arc<View>,
-    /// The next of the view's batches.
+    /// The next batch of the view to read.
     cursor: Sequence,
     initial: Option<InitialEvents>,
-    /// Events below are delivered or not for this client.
+    /// The next event to consider: earlier ones are delivered or not meant for this client.
     position: Sequence,
-    /// Up to here the history is read; from here on the view's batches.
+    /// End of the events that are read from the history; later ones are read from the view's batches.
     history_end: Sequence,
-    /// Events up to this version are known to the client.
+    /// The version that the client has; events up to it are not sent.
     pub(super) known: ResourceVersion,
-    /// Held while the version that the client came with is still to come: nothing is sent until then. A relist may pass over
-    /// it, and then the difference that is published does not hold what this client needs: objects made and gone again
-    /// since the last version served.
-    ahead: Option<Box<WatchWaiter>>,
+    /// Set while the client's version is still in the future: until it is reached, nothing is sent. A relist may skip the version.
+    /// Then the published difference lacks what this client needs: objects that were created and deleted since the last served
+    /// version.
+    future_waiter: Option<Box<WatchWaiter>>,
     pub(super) bookmarks: Option<BookmarkSchedule>,
-    /// What was published before is no measure of our delay.
+    /// Batches published earlier do not count as delayed.
     opened_at: std::time::Instant,
     deadline: Instant,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
-    /// The right to be there.
-    place: Option<WatchPermit>,
-    /// The client's permission, which may be revoked.
+    /// The permit to hold a watch open.
+    permit: Option<WatchPermit>,
+    /// The client's permission, which can be revoked.
     pub(super) lease: Option<LeaseHold>,
-    /// Of the audit log; held, and never looked at.
+    /// The entry in the audit log; held only to keep it open.
     pub(super) trail: Option<AuditTrail>,
 }
 
-/// What there is for a client.
+/// The next thing to do for a client.
 #[derive(Debug)]
 pub(crate) enum CursorStep {
-    /// To be sent.
+    /// Send this frame.
     Frame(BufList),
-    /// Nothing until it is woken.
+    /// Wait until woken.
     Nothing,
-    /// Nothing so far. There is more to look through, after others had their turn; nobody wakes it for that.
+    /// Nothing found yet, but there is more to search. Continue after other tasks have run; no waker is called for that.
     Unfinished,
-    /// The stream is over.
+    /// The stream has ended.
     Over,
 }
 
-/// What is to be done at a time that was waited for.
+/// What to do when the timer fires.
 #[derive(Debug)]
 pub(crate) enum TimerAction {
-    /// Its time is up; the stream has ended.
+    /// The deadline is reached and the stream has ended.
     Ended,
-    /// A bookmark is to be sent.
+    /// Send this bookmark.
     Bookmark(Bytes),
-    /// Nothing; there may be events.
+    /// Nothing is due; there may be events.
     Nothing,
 }
 
 impl WatchCursor {
-    /// The place of a client who has joined `view` at `cursor`, when its batches had `reached` so far, and whose stream
-    /// begins at `start`, decided afterwards.
+    /// The cursor of a client that has joined `view` at batch `cursor`, when the batches had reached `reached`. `start` was
+    /// determined afterwards.
     pub(super) fn new(
         served: ServedResource,
         (view, cursor, reached): (Arc<View>, Sequence, HubPosition),
         start: Start,
         timing: Timing,
-        tally: Arc<dyn WatchRecorder>,
+        recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
         let (initial, position, known) = match start {
             Start::Initial {
@@ -103,14 +103,14 @@ impl WatchCursor {
             }
             Start::After { sequence, version } => (None, sequence, version),
         };
-        let is_ahead = initial.is_none() && known > reached.version;
-        let ahead = is_ahead.then(|| Box::new(served.hub.progress_waiter()));
+        let is_future = initial.is_none() && known > reached.version;
+        let future_waiter = is_future.then(|| Box::new(served.hub.progress_waiter()));
         let deadline = timing.started + timing.timeout;
         let bookmarks =
             (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
         Self {
             served,
-            tally,
+            recorder,
             limits: &FRAMES,
             view,
             cursor,
@@ -118,44 +118,44 @@ impl WatchCursor {
             position,
             history_end: reached.through,
             known,
-            ahead,
+            future_waiter,
             bookmarks,
             opened_at: timing.started.into_std(),
             deadline,
             end: None,
             events: 0,
             bytes: 0,
-            place: None,
+            permit: None,
             lease: None,
             trail: None,
         }
     }
 
-    /// Holds its right to be there, and that to send initial events until they are sent.
+    /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.
     pub(super) fn hold_permits(&mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) {
-        self.place = watch;
+        self.permit = watch;
         if let Some(initial) = &mut self.initial {
             initial.hold(list);
         }
     }
 
-    /// The view that it shares.
+    /// The view, which all watches with the same parameters share.
     pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
     }
 
-    /// Who is told of what is delivered.
-    pub(crate) fn tally(&self) -> &Arc<dyn WatchRecorder> {
-        &self.tally
+    /// The recorder of what is delivered.
+    pub(crate) fn recorder(&self) -> &Arc<dyn WatchRecorder> {
+        &self.recorder
     }
 
-    /// The next of the view's batches that it needs.
+    /// The next batch of the view that this client needs.
     pub(crate) fn cursor(&self) -> Sequence {
         self.cursor
     }
 
-    /// Whether batches from `from` on, the first event of which is `first` at `first_version`, are wholly new to it and
-    /// next in turn.
+    /// Whether batches from `from` on are next for this client and all of their events are new to it. Their first event is `first`,
+    /// at `first_version`.
     pub(crate) fn can_take(
         &self,
         from: Sequence,
@@ -167,11 +167,11 @@ impl WatchCursor {
             && self.known < first_version
             && self.history_end <= self.position.max(first)
             && self.initial.is_none()
-            && self.ahead.is_none()
+            && self.future_waiter.is_none()
             && self.end.is_none()
     }
 
-    /// It got them: it goes on at batch `to`, after event `last`. `events` and `bytes` were counted by the caller.
+    /// Moves on after shared batches were sent: to batch `to`, after event `last`. The caller counts `events` and `bytes`.
     pub(crate) fn advance(&mut self, to: Sequence, last: Sequence, (events, bytes): (u64, u64)) {
         self.cursor = to;
         self.position = last + 1;
@@ -179,40 +179,40 @@ impl WatchCursor {
         self.bytes += bytes;
     }
 
-    /// Whether it is still being told what there is.
+    /// Whether initial events are still to be sent.
     pub(crate) fn is_initial(&self) -> bool {
         self.initial
             .as_ref()
             .is_some_and(|initial| !initial.is_done())
     }
 
-    /// Why the stream is over, once it is.
+    /// Why the stream has ended, once it has.
     pub(crate) fn end(&self) -> Option<WatchEnd> {
         self.end
     }
 
-    /// Ends it.
+    /// Ends the stream. The first reason counts.
     pub(super) fn end_as(&mut self, end: WatchEnd) {
         self.end.get_or_insert(end);
     }
 
-    /// Ends it because its view is closed, with an event for a client that must list again.
+    /// Ends the stream because its view is closed, with a 410 event if the client must list again.
     fn close(&mut self) -> CursorStep {
         self.end_as(WatchEnd::Closed);
         if self.served.hub.is_expired() {
-            CursorStep::Frame(self.expired())
+            CursorStep::Frame(self.expired_event())
         } else {
             CursorStep::Over
         }
     }
 
-    /// When it wants to be looked at though nothing happens.
+    /// The time to call [`Self::on_timer`]: the next bookmark or the deadline.
     pub(crate) fn wake_at(&self) -> Instant {
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
         bookmark.map_or(self.deadline, |at| at.min(self.deadline))
     }
 
-    /// Ends the stream if its time is up.
+    /// Ends the stream if its deadline is reached; returns whether it is.
     pub(crate) fn is_overdue(&mut self, now: Instant) -> bool {
         let is_overdue = now >= self.deadline;
         if is_overdue {
@@ -221,8 +221,8 @@ impl WatchCursor {
         is_overdue
     }
 
-    /// Does what is due.
-    pub(crate) fn on_time(&mut self, now: Instant) -> TimerAction {
+    /// Does what is due at `now`.
+    pub(crate) fn on_timer(&mut self, now: Instant) -> TimerAction {
         if self.is_overdue(now) {
             return TimerAction::Ended;
         }
@@ -230,10 +230,10 @@ impl WatchCursor {
             .map_or(TimerAction::Nothing, TimerAction::Bookmark)
     }
 
-    /// Asks to be woken when the version is reached that the client came with, if it is still to come: no batch need come with
-    /// it. Gather once more afterwards.
+    /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
+    /// Call [`Self::next`] once more afterwards.
     pub(crate) fn arm(&self, waker: &Waker) {
-        if let Some(waiter) = &self.ahead {
+        if let Some(waiter) = &self.future_waiter {
             waiter.arm(waker);
         }
     }
@@ -242,23 +242,23 @@ impl WatchCursor {
         self.view.selector()
     }
 
-    /// What can be sent now.
+    /// The next frame, or what to wait for.
     pub(crate) fn next(&mut self) -> CursorStep {
         if self.end.is_some() {
             return CursorStep::Over;
         }
-        // Asked before looking: what came before the end is still shown.
+        // Check before reading, so that events published before the view was closed are still sent.
         let is_closed = self.view.is_closed();
-        let next = self.gather();
+        let next = self.read_next();
         if is_closed && matches!(next, CursorStep::Nothing) {
             return self.close();
         }
         next
     }
 
-    fn gather(&mut self) -> CursorStep {
-        if self.ahead.is_some() {
-            match self.level() {
+    fn read_next(&mut self) -> CursorStep {
+        if self.future_waiter.is_some() {
+            match self.reach_version() {
                 Ok(true) => {}
                 Ok(false) => return CursorStep::Nothing,
                 Err(error) => return CursorStep::Frame(error),
@@ -267,47 +267,47 @@ impl WatchCursor {
         loop {
             if let Some(initial) = &mut self.initial {
                 match initial.next_frame(&self.view, &self.served, self.limits) {
-                    Ok((Some(pieces), count)) => return self.counted(pieces, count),
+                    Ok((Some(buf), count)) => return self.record_frame(buf, count),
                     Ok((None, _)) if initial.is_done() => self.initial = None,
                     Ok((None, _)) => return CursorStep::Unfinished,
-                    Err(_) => return self.unfit(),
+                    Err(_) => return self.end_unprojectable(),
                 }
             }
             if self.position < self.history_end
-                && let Some(next) = self.gather_history()
+                && let Some(next) = self.read_history()
             {
                 return next;
             }
-            if let Some(next) = self.gather_batches() {
+            if let Some(next) = self.read_batches() {
                 return next;
             }
         }
     }
 
-    /// Whether the client's version has been reached. Else [`Self::arm`] asks to be woken when it is.
+    /// Whether the client's version has been reached. If not, [`Self::arm`] sets the waker for it.
     ///
     /// # Errors
-    /// The client's last event, when the history after its version is not known.
-    fn level(&mut self) -> Result<bool, BufList> {
-        // What has been reached is in the snapshot, with its gaps.
+    /// The client's last event, if the history after its version is not known.
+    fn reach_version(&mut self) -> Result<bool, BufList> {
+        // A version that has been reached is in the snapshot, including the gaps in its history.
         if self.served.hub.reached().version < self.known {
             return Ok(false);
         }
         let Ok(sequence) = self.served.cache.resume_after(self.known) else {
-            return Err(self.lagged());
+            return Err(self.end_lagged());
         };
         self.position = self.position.max(sequence);
-        self.ahead = None;
+        self.future_waiter = None;
         Ok(true)
     }
 
-    /// Reads this client's own way through the history. `None` once it is where the view goes on.
-    fn gather_history(&mut self) -> Option<CursorStep> {
-        let (mut pieces, mut count, mut cost) = (BufList::default(), 0, 0);
+    /// Reads events from the history for this client alone. `None` once it is where the view continues.
+    fn read_history(&mut self) -> Option<CursorStep> {
+        let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
         let (known, limits) = (self.known, self.limits);
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
-        let (view, mut unfit) = (&self.view, None);
+        let (view, mut unprojectable) = (&self.view, None);
         let read = filtered(
             self.served.cache.history(),
             self.selector(),
@@ -317,16 +317,16 @@ impl WatchCursor {
                 cost += view.cost(event.object().frame_len(), kind.is_some());
                 if let Some(kind) = kind {
                     let Ok(frame) = view.frame(event, kind) else {
-                        unfit = Some(event.sequence());
+                        unprojectable = Some(event.sequence());
                         return ControlFlow::Break(());
                     };
-                    pieces.push(frame);
+                    buf.push(frame);
                     count += 1;
                     if event.published_at() >= opened_at {
                         oldest.get_or_insert_with(|| event.published_at());
                     }
                 }
-                if limits.are_reached(&pieces, cost) {
+                if limits.are_reached(&buf, cost) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -334,45 +334,46 @@ impl WatchCursor {
             },
         );
         match read {
-            Ok(next) => self.position = unfit.unwrap_or(next),
-            Err(_) => return Some(CursorStep::Frame(self.lagged())),
+            Ok(next) => self.position = unprojectable.unwrap_or(next),
+            Err(_) => return Some(CursorStep::Frame(self.end_lagged())),
         }
         if let Some(oldest) = oldest {
-            self.tally.delayed(since(oldest), 1);
+            self.recorder.delayed(since(oldest), 1);
         }
-        if !pieces.is_empty() {
-            return Some(self.counted(pieces, count));
+        if !buf.is_empty() {
+            return Some(self.record_frame(buf, count));
         }
-        if unfit.is_some() {
-            // A client that resumed here would meet the same event again and again; after a list it resumes behind it.
-            return Some(CursorStep::Frame(self.lagged()));
+        if unprojectable.is_some() {
+            // 410 and not a plain end: a client that resumed here would reach the same event again. After a new list it resumes
+            // behind it.
+            return Some(CursorStep::Frame(self.end_lagged()));
         }
         (self.position < self.history_end).then_some(CursorStep::Unfinished)
     }
 
-    /// Takes the batches that wait in the view, shared with all its watchers. `None` if the history has to be read first.
-    fn gather_batches(&mut self) -> Option<CursorStep> {
-        let (mut pieces, mut count) = (BufList::default(), 0);
-        let (mut position, mut detour) = (self.position, None);
-        let (known, tally, limits) = (self.known, &self.tally, self.limits);
+    /// Reads the batches of the shared view. `None` if the history has to be read first.
+    fn read_batches(&mut self) -> Option<CursorStep> {
+        let (mut buf, mut count) = (BufList::default(), 0);
+        let (mut position, mut reread_end) = (self.position, None);
+        let (known, recorder, limits) = (self.known, &self.recorder, self.limits);
         let mut now = None;
         let read = self.view.read(self.cursor, |batch| {
             if batch.last < position || batch.last_version <= known {
                 return ControlFlow::Continue(());
             }
             if batch.first < position || batch.first_version <= known {
-                // A part of it is known to this client: the history has the events one by one. Nothing before it
-                // is of interest, however long ago the last batch came.
+                // The client already has a part of this batch, so read its events one by one from the history. Earlier events do
+                // not match the view, however long ago its last batch was published.
                 position = position.max(batch.first);
-                detour = Some(batch.last + 1);
+                reread_end = Some(batch.last + 1);
                 return ControlFlow::Break(());
             }
             position = batch.last + 1;
             count += batch.count;
-            pieces.push(batch.frames.clone());
+            buf.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
-            tally.delayed(now.saturating_duration_since(batch.published_at), 1);
-            if limits.are_reached(&pieces, 0) {
+            recorder.delayed(now.saturating_duration_since(batch.published_at), 1);
+            if limits.are_reached(&buf, 0) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -381,26 +382,26 @@ impl WatchCursor {
         match read {
             Ok(cursor) => self.cursor = cursor,
             Err(_) => {
-                // The view keeps little; what it no longer has the history may have.
+                // The view keeps few batches; the history may still have the events.
                 self.rejoin();
                 return None;
             }
         }
         self.position = position;
-        if let Some(end) = detour {
+        if let Some(end) = reread_end {
             self.history_end = end;
         }
-        match (pieces.is_empty(), detour) {
-            (false, _) => Some(self.counted(pieces, count as u64)),
+        match (buf.is_empty(), reread_end) {
+            (false, _) => Some(self.record_frame(buf, count as u64)),
             (true, Some(_)) => None,
             (true, None) => Some(CursorStep::Nothing),
         }
     }
 
-    /// Goes on after batches were missed: with the history from the first of them on, then the view again.
+    /// Continues after missed batches: with the history from the first missing batch on, then with the view again.
     fn rejoin(&mut self) {
-        // What lies before that batch and is of interest was in earlier ones. Without this, a client whose selector
-        // seldom matches would be looked for at its last event, long gone from the history.
+        // All matching events before that batch were in earlier batches, so start there. Otherwise a client whose selector rarely
+        // matches would start at its last event, which may have left the history long ago.
         if let Some(first) = self.view.first_of(self.cursor) {
             self.position = self.position.max(first);
         }
@@ -409,27 +410,27 @@ impl WatchCursor {
         self.history_end = reached.through;
     }
 
-    fn counted(&mut self, pieces: BufList, events: u64) -> CursorStep {
-        let bytes = pieces.len() as u64;
+    fn record_frame(&mut self, buf: BufList, events: u64) -> CursorStep {
+        let bytes = buf.len() as u64;
         self.events += events;
         self.bytes += bytes;
-        self.tally.delivered(events, bytes);
-        CursorStep::Frame(pieces)
+        self.recorder.delivered(events, bytes);
+        CursorStep::Frame(buf)
     }
 
-    /// Ends the stream where an event cannot be made fit for it, as upstream does.
-    fn unfit(&mut self) -> CursorStep {
+    /// Ends the stream at an event that cannot be projected to its format, as upstream does.
+    fn end_unprojectable(&mut self) -> CursorStep {
         self.end = Some(WatchEnd::Closed);
         CursorStep::Over
     }
 
-    /// The last event of a client that fell out of the history.
-    fn lagged(&mut self) -> BufList {
+    /// Ends the stream of a client that fell out of the history; returns its last event.
+    fn end_lagged(&mut self) -> BufList {
         self.end = Some(WatchEnd::Lagged);
-        self.expired()
+        self.expired_event()
     }
 
-    fn expired(&self) -> BufList {
+    fn expired_event(&self) -> BufList {
         let cache = &self.served.cache;
         let floor = cache.snapshot().map_or(self.known, |snapshot| {
             crate::cache::floor(&snapshot, cache.history())
@@ -439,9 +440,9 @@ impl WatchCursor {
             .into()
     }
 
-    /// A bookmark, if one is due and the client has everything that it speaks of.
+    /// A bookmark, if one is due and the client has all events up to its version.
     fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        if self.ahead.is_some() {
+        if self.future_waiter.is_some() {
             self.bookmarks.as_mut()?.wait(now, self.deadline);
             return None;
         }
@@ -449,12 +450,12 @@ impl WatchCursor {
             .bookmarks
             .as_ref()
             .is_some_and(|bookmarks| bookmarks.next_at <= now);
-        // Read before the view is looked at: what comes with it is in the view then.
+        // Read the version first: its events are in the view by then.
         let reached = self.served.hub.reached();
         if self.initial.is_some()
             || self.position < self.history_end
             || self.view.head() > self.cursor
-            // What has been reached may hold an event that the view could not show.
+            // Events up to the version may include one that the view could not project.
             || self.view.is_closed()
         {
             return None;
@@ -466,14 +467,14 @@ impl WatchCursor {
         if reached.version <= bookmarks.beyond || reached.version < self.known {
             return None;
         }
-        let shape = self.served.hub.bookmark();
-        let bookmark = self.view.bookmark(&shape, reached.version, Marker::None);
-        // A shape that cannot be cut is as good as none.
+        let template = self.served.hub.bookmark();
+        let bookmark = self.view.bookmark(&template, reached.version, Marker::None);
+        // If the bookmark cannot be projected, send none.
         bookmark.ok()
     }
 }
 
-/// How long ago that was.
+/// The time since then.
 fn since(moment: std::time::Instant) -> Duration {
     Instant::now().into_std().saturating_duration_since(moment)
 }
@@ -481,7 +482,7 @@ fn since(moment: std::time::Instant) -> Duration {
 impl Drop for WatchCursor {
     fn drop(&mut self) {
         let end = self.end.unwrap_or(WatchEnd::Client);
-        self.tally.ended(WatchTotals {
+        self.recorder.ended(WatchTotals {
             end,
             events: self.events,
             bytes: self.bytes,

@@ -1,6 +1,6 @@
-//! Loom models of a watcher beside what happens in its view. A watcher that is told of the end has everything that came before it:
-//! fails when it looks for events before it asks whether the view is closed. A body that waits is woken by the next batch: fails when it
-//! looks for events, arms itself and does not look again.
+//! Loom models of a watch while its view changes. A watch that learns of the end has all events that were published before: this
+//! fails if it reads events before it checks whether the view is closed. A waiting body is woken by the next batch: this fails if
+//! it reads events, arms itself and does not read again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -11,8 +11,8 @@ use loom::thread;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
+use crate::selector::Selector;
 use crate::view::Hub;
-use crate::view::selector::Selector;
 
 #[derive(Debug)]
 struct Untold;
@@ -37,10 +37,10 @@ fn start(served: &ServedResource) -> Start {
     Start::After { sequence, version }
 }
 
-fn follower(served: ServedResource, entry: ViewSubscription) -> WatchCursor {
+fn cursor(served: ServedResource, entry: ViewSubscription) -> WatchCursor {
     let start = start(&served);
-    let place = (entry.view, entry.cursor, entry.reached);
-    WatchCursor::new(served, place, start, timing(), Arc::new(Untold))
+    let position = (entry.view, entry.cursor, entry.reached);
+    WatchCursor::new(served, position, start, timing(), Arc::new(Untold))
 }
 
 #[derive(Default)]
@@ -65,11 +65,11 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
             cache,
             hub: Arc::clone(&hub),
         };
-        let mut follower = follower(served, entry);
+        let mut cursor = cursor(served, entry);
         let watcher = thread::spawn(move || {
             let mut frames = 0;
             for _ in 0..3 {
-                match follower.next() {
+                match cursor.next() {
                     CursorStep::Frame(_) => frames += 1,
                     CursorStep::Over => return Some(frames),
                     CursorStep::Nothing | CursorStep::Unfinished => {}
@@ -80,14 +80,14 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
         let change = world.write("a/1", None);
         world.apply(vec![change]);
         hub.close();
-        let frames = watcher.join().expect("it watches");
+        let frames = watcher.join().expect("the watcher must not panic");
         assert!(frames.is_none_or(|frames| frames == 1), "{frames:?}");
     });
 }
 
 #[test]
 fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
-    // A body has a timer. It never goes off: nobody drives this runtime.
+    // A body has a timer. It never fires, because nothing drives this runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -112,13 +112,13 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
             let body_now = std::pin::Pin::new(&mut body);
             let mut context = std::task::Context::from_waker(&waker);
             let polled = http_body::Body::poll_frame(body_now, &mut context);
-            // The body outlives the batch: who left is woken by nothing.
+            // Return the body, so that it is not dropped before the batch: a dropped waiter is not woken.
             (body, polled.is_ready())
         });
         let change = world.write("a/1", None);
         world.apply(vec![change]);
-        let (_body, has_frame) = watcher.join().expect("it watches");
+        let (_body, has_frame) = watcher.join().expect("the watcher must not panic");
         let wakes = wakes.0.load(Ordering::Relaxed);
-        assert!(has_frame || wakes > 0, "it waits, and nobody wakes it");
+        assert!(has_frame || wakes > 0, "the body waits and was not woken");
     });
 }

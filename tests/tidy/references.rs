@@ -1,18 +1,18 @@
-//! Documents, code and scripts refer only to documents, sections and decisions that the repository has.
+//! Documents, code and scripts refer only to documents, sections and decisions that exist in the repository.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use crate::source::root;
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
 const FOLDERS: &[&str] = &[
     "src", "tests", "benches", "loadtest", "deploy", "docs", "fuzz", ".ci",
 ];
 const EXTENSIONS: &[&str] = &["md", "patch", "py", "rs", "sh", "toml", "txt", "yaml"];
 
-/// Every text file of the repository: path and content.
+/// Every text file of the repository: path and contents.
 fn texts() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in FOLDERS {
@@ -58,7 +58,7 @@ fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Names of Markdown files in a line, with what comes before them in the same word.
+/// Names of Markdown files in a line, including the characters before them in the same word.
 fn documents(line: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     line.match_indices(".md")
@@ -76,7 +76,7 @@ fn documents(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The number after each `word`, such as `decision 12`; of a list ("decisions 3 and 4") all.
+/// The number after each `word`, such as `decision 12`; for a list ("decisions 3 and 4") all numbers.
 fn decisions(line: &str) -> Vec<u32> {
     let lower = line.to_ascii_lowercase();
     let mut found = Vec::new();
@@ -111,7 +111,7 @@ fn sections(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// The numbers of headings, and of rows that have one.
+/// The numbers of headings and of numbered table rows.
 fn headings(page: &str) -> BTreeSet<String> {
     page.lines()
         .filter(|line| line.starts_with(['#', '|']))
@@ -130,7 +130,7 @@ fn headings(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether `name`, as the file at `path` writes it, is there: from the top, from the file's folder, or in a folder of documents.
+/// Whether `name`, as written in the file at `path`, exists: relative to the repository, to the file's folder, or to a folder of documents.
 fn exists(path: &str, name: &str) -> bool {
     let beside = Path::new(path).parent().unwrap_or(Path::new(""));
     [
@@ -144,7 +144,7 @@ fn exists(path: &str, name: &str) -> bool {
     .any(|candidate| candidate.is_file())
 }
 
-/// Files that programs write when they are used, or that tests make.
+/// Files that programs write, or that tests create.
 const MADE_BY_PROGRAMS: &[&str] = &[
     "report.md",
     "page.md",
@@ -190,22 +190,22 @@ fn references_lead_somewhere() {
         .filter(|(path, _)| path != "tests/tidy/references.rs")
         .flat_map(|(path, text)| dangling(path, text, &protocol))
         .collect();
-    none("references", violations);
+    assert_no_violations("references", violations);
 }
 
 #[test]
 fn planted_references_are_found() {
     let protocol = BTreeSet::from(["4.13".to_owned()]);
     let check = |text: &str| dangling("src/a.rs", text, &protocol);
-    finds(
+    assert_violation(
         &check("// See design.md."),
         "src/a.rs:1: there is no design.md",
     );
-    finds(
+    assert_violation(
         &check("\n// docs/PROTOCOL.md §4.14"),
         "src/a.rs:2: docs/PROTOCOL.md has no section 4.14",
     );
-    finds(&check("// (decisions 3 and 99)"), "there is no decision 99");
+    assert_violation(&check("// (decisions 3 and 99)"), "there is no decision 99");
     let right = "// README.md, docs/PROTOCOL.md §4.13, decisions/README.md; a decision is made, decision 3.";
     assert_eq!(check(right), Vec::<String>::new());
 }

@@ -1,16 +1,16 @@
-//! Type names: each used once in the crate, and none of the words that say nothing about what a type is.
+//! Type names: each is used once in the crate, and none ends with a word that does not describe what the type is.
 
 use std::collections::BTreeMap;
 
 use crate::source::{Source, is_word, sources};
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
 const DECLARATIONS: &[&str] = &["struct", "enum", "trait", "type", "union"];
 
-/// Stands in for another file under the model checker, with the same names.
+/// Files that replace another file under the model checker and declare the same names.
 const STAND_INS: &[&str] = &["src/cache/sync/loom_cells.rs"];
 
-/// Participles and figures of speech that names of this crate have ended with: a noun says more.
+/// Participles and figures of speech that type names have ended with; nouns are clearer.
 const VAGUE_ENDINGS: &[&str] = &[
     "Asked", "Begun", "Caught", "Conduct", "Course", "Crew", "Crowd", "Doing", "Done", "Filling",
     "Found", "Gathered", "Given", "Gone", "Got", "Heard", "Joining", "Journal", "Kept", "Ledger",
@@ -19,8 +19,8 @@ const VAGUE_ENDINGS: &[&str] = &[
     "Wanting", "Written",
 ];
 
-/// The types that a file declares outside of functions, with their lines. Associated types stand deeper, and private aliases are left out:
-/// they shorten a type that has a name.
+/// The types that a file declares at the top level, with their lines. Associated types are indented, so they are not found. Private
+/// aliases are left out, because they only shorten the name of a type.
 fn declared(source: &Source) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in source.lines() {
@@ -72,12 +72,12 @@ fn vague(source: &Source) -> Vec<String> {
 
 #[test]
 fn a_type_name_is_used_once() {
-    none("type names", repeated(&product()));
+    assert_no_violations("type names", repeated(&product()));
 }
 
 #[test]
 fn type_names_are_nouns_of_the_field() {
-    none("type names", product().iter().flat_map(vague).collect());
+    assert_no_violations("type names", product().iter().flat_map(vague).collect());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn planted_names_are_found() {
     );
     let found = repeated(&[first, second, third]);
     assert_eq!(found, ["State: src/a.rs:2, src/b.rs:1"]);
-    finds(
+    assert_violation(
         &vague(&Source::new("src/a.rs", "pub struct LinesGathered;")),
         "src/a.rs:1: LinesGathered",
     );

@@ -1,4 +1,4 @@
-//! Options of writes: dry runs and a deletion's conditions. Other options are accepted and do nothing.
+//! Options of writes: dry run, and the preconditions of a deletion. Other options are accepted and ignored.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use super::super::storage::{Preconditions, WriteMode};
 use crate::protocol::request::Query;
 use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
-/// `DeleteOptions`, as far as it is looked at.
+/// The fields of `DeleteOptions` that are used.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DeleteOptions {
@@ -25,10 +25,10 @@ struct WirePreconditions {
     resource_version: Option<String>,
 }
 
-/// Reads the body of a deletion; an empty one has no conditions.
+/// Parses the body of a deletion. An empty body has no preconditions. `mode` is the one that the query requests.
 ///
 /// # Errors
-/// 400 for a body that is no `DeleteOptions`.
+/// 400 for a body that is not a `DeleteOptions`, 422 for a `dryRun` value other than `All`.
 pub(super) fn delete_options(
     body: &[u8],
     mode: WriteMode,
@@ -50,32 +50,32 @@ pub(super) fn delete_options(
     }
     let mode = match options.dry_run.unwrap_or_default().as_slice() {
         [] => mode,
-        words => dry_run_words(ResourceVerb::Delete, words)?,
+        values => dry_run_mode(ResourceVerb::Delete, values)?,
     };
-    let wanted = options.preconditions.unwrap_or_default();
+    let preconditions = options.preconditions.unwrap_or_default();
     let preconditions = Preconditions {
-        uid: wanted.uid,
-        resource_version: wanted.resource_version,
+        uid: preconditions.uid,
+        resource_version: preconditions.resource_version,
     };
     Ok((preconditions, mode))
 }
 
-/// Reads `dryRun` from a query.
+/// Parses `dryRun` from a query.
 ///
 /// # Errors
-/// 422 for another word than `All`.
+/// 422 for a value other than `All`.
 pub(super) fn dry_run(verb: ResourceVerb, query: &Query) -> Result<WriteMode, Status> {
-    let given = query.all("dryRun").filter(|word| !word.is_empty());
-    let words: Vec<String> = given.map(str::to_owned).collect();
-    if words.is_empty() {
+    let values = query.all("dryRun").filter(|value| !value.is_empty());
+    let values: Vec<String> = values.map(str::to_owned).collect();
+    if values.is_empty() {
         Ok(WriteMode::Keep)
     } else {
-        dry_run_words(verb, &words)
+        dry_run_mode(verb, &values)
     }
 }
 
-fn dry_run_words(verb: ResourceVerb, words: &[String]) -> Result<WriteMode, Status> {
-    if words.iter().all(|word| word == "All") {
+fn dry_run_mode(verb: ResourceVerb, values: &[String]) -> Result<WriteMode, Status> {
+    if values.iter().all(|value| value == "All") {
         return Ok(WriteMode::DryRun);
     }
     let kind = match verb {
@@ -88,11 +88,11 @@ fn dry_run_words(verb: ResourceVerb, words: &[String]) -> Result<WriteMode, Stat
         | ResourceVerb::Delete
         | ResourceVerb::DeleteCollection => "DeleteOptions",
     };
-    let given = format!("{words:?}");
+    let value = format!("{values:?}");
     let details = StatusDetails {
         group: "meta.k8s.io".to_owned(),
         kind: kind.to_owned(),
-        causes: vec![StatusCause::unsupported("dryRun", &given, "\"All\"")],
+        causes: vec![StatusCause::unsupported("dryRun", &value, "\"All\"")],
         ..StatusDetails::default()
     };
     Err(Status::invalid(&format!("{kind}.meta.k8s.io"), details))
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn a_deletion_s_body_gives_conditions_and_dry_run() {
         let body = br#"{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background","dryRun":["All"],"preconditions":{"uid":"u"}}"#;
-        let wanted = Preconditions {
+        let expected = Preconditions {
             uid: Some("u".into()),
             resource_version: None,
         };
         assert_eq!(
             delete_options(body, WriteMode::Keep),
-            Ok((wanted, WriteMode::DryRun))
+            Ok((expected, WriteMode::DryRun))
         );
         assert_eq!(
             delete_options(b"", WriteMode::Keep),

@@ -1,4 +1,5 @@
-//! Who sends a request: the first credential that is good counts. Who sends none, or none that is looked at, is anonymous.
+//! Authenticates a request by its first valid credential. A request without credentials, or with credentials of kinds that the
+//! server does not check, is anonymous.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,35 +10,36 @@ use rustls_pki_types::CertificateDer;
 use super::Auth;
 use crate::auth::user::User;
 
-/// How a token is sent by browsers, which set no headers of WebSockets.
+/// Prefix of the WebSocket subprotocol that carries a token: browsers cannot set other headers on a WebSocket.
 const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// No credential is good, or one is needed.
+/// All credentials are invalid, or there are none and anonymous requests are refused.
 #[derive(Debug)]
 pub(super) struct Unauthenticated;
 
-/// What comes of one kind of credential.
+/// The outcome of checking one kind of credential.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CredentialCheck {
-    /// There is none.
+    /// The request has no such credential.
     Absent,
-    /// It is not good.
+    /// The credential is invalid.
     Failed,
-    /// It is this user's.
+    /// The credential is valid and belongs to this user.
     Succeeded(User),
 }
 
-/// A token that was looked for.
+/// The token that a request carries.
 #[derive(Debug, PartialEq, Eq)]
 enum PresentedToken {
     Nothing,
-    /// Something that was meant to be one.
+    /// A malformed token.
     Broken,
     Token(String),
 }
 
 impl Auth {
-    /// The user who sends these headers on a connection with these certificates, in the order of kube-apiserver.
+    /// Authenticates a request by its headers and its connection's certificate chain, in kube-apiserver's order: front proxy,
+    /// client certificate, bearer token, WebSocket token.
     pub(super) fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -46,10 +48,18 @@ impl Auth {
         let proxies = self.front_proxies.as_ref();
         let authorities = self.client_authorities.as_ref();
         let attempts: [&dyn Fn() -> CredentialCheck; 4] = [
-            &|| proxies.map_or(CredentialCheck::Absent, |one| one.user(chain, headers)),
-            &|| authorities.map_or(CredentialCheck::Absent, |one| one.holder(chain)),
-            &|| self.holder_of(bearer_token(headers)),
-            &|| self.holder_of(websocket_token(headers)),
+            &|| {
+                proxies.map_or(CredentialCheck::Absent, |proxies| {
+                    proxies.user(chain, headers)
+                })
+            },
+            &|| {
+                authorities.map_or(CredentialCheck::Absent, |authorities| {
+                    authorities.user(chain)
+                })
+            },
+            &|| self.token_user(bearer_token(headers)),
+            &|| self.token_user(websocket_token(headers)),
         ];
         let mut failed = false;
         for attempt in attempts {
@@ -59,15 +69,15 @@ impl Auth {
                 CredentialCheck::Succeeded(user) => return Ok(user.authenticated()),
             }
         }
-        // Who sends a bad credential is not anonymous.
+        // A request with an invalid credential is refused, not treated as anonymous.
         if failed || !self.options.anonymous {
             return Err(Unauthenticated);
         }
         Ok(User::anonymous())
     }
 
-    fn holder_of(&self, found: PresentedToken) -> CredentialCheck {
-        let token = match found {
+    fn token_user(&self, presented: PresentedToken) -> CredentialCheck {
+        let token = match presented {
             PresentedToken::Nothing => return CredentialCheck::Absent,
             PresentedToken::Broken => return CredentialCheck::Failed,
             PresentedToken::Token(token) => token,
@@ -80,8 +90,9 @@ impl Auth {
     }
 }
 
-/// The bearer token, read as kube-apiserver does: of the first `Authorization` header, with any case of the scheme; a further
-/// word behind the token is ignored, and a token that is empty is none. Bytes that are no text make a token that nobody has.
+/// The bearer token, parsed like kube-apiserver does: from the first `Authorization` header, whatever the case of the scheme.
+/// Words after the token are ignored; an empty token counts as absent. A header that is not UTF-8 is decoded lossily, which
+/// yields a token that no user has.
 fn bearer_token(headers: &HeaderMap) -> PresentedToken {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return PresentedToken::Nothing;
@@ -96,14 +107,15 @@ fn bearer_token(headers: &HeaderMap) -> PresentedToken {
     PresentedToken::Token(token.to_owned())
 }
 
-/// The token among the subprotocols of a WebSocket. Another one must stand beside it, for the answer to name.
+/// The token among a WebSocket's subprotocols. kube-apiserver requires another subprotocol beside it, which the response can
+/// select.
 fn websocket_token(headers: &HeaderMap) -> PresentedToken {
-    let has = |name, word: &str| {
+    let contains = |name, word: &str| {
         let values = headers.get_all(name).iter();
         let mut texts = values.filter_map(|value| value.to_str().ok());
         texts.any(|text| text.to_ascii_lowercase().contains(word))
     };
-    if !has(&CONNECTION, "upgrade") || !has(&UPGRADE, "websocket") {
+    if !contains(&CONNECTION, "upgrade") || !contains(&UPGRADE, "websocket") {
         return PresentedToken::Nothing;
     }
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
@@ -168,8 +180,8 @@ mod tests {
             (&[], PresentedToken::Nothing),
         ];
         for (values, expected) in rows {
-            let sent: Vec<_> = values.iter().map(|value| (AUTHORIZATION, *value)).collect();
-            assert_eq!(bearer_token(&headers(&sent)), expected, "{values:?}");
+            let rows: Vec<_> = values.iter().map(|value| (AUTHORIZATION, *value)).collect();
+            assert_eq!(bearer_token(&headers(&rows)), expected, "{values:?}");
         }
     }
 

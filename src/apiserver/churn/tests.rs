@@ -1,4 +1,4 @@
-//! Steps that can be taken, repeatable, and near the size and number asked for.
+//! Tests that all steps are accepted, repeatable, and keep to the requested size and number of objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ fn churn(counts: &[&str], object_len: usize) -> Churn {
     Churn::new(&catalogue(), &counts, object_len, 1).unwrap()
 }
 
-fn take(storage: &mut Storage, step: ChurnStep) {
+fn apply(storage: &mut Storage, step: ChurnStep) {
     let target = WriteTarget {
         kind_index: step.kind_index,
         key: step.key,
         part: WritablePart::Whole,
         mode: WriteMode::Keep,
     };
-    let written = match step.act {
+    let outcome = match step.act {
         ChurnWrite::Create(object) => storage.create(&target, object, STAMP),
         ChurnWrite::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
         ChurnWrite::Delete => storage.delete(&target, &Preconditions::default(), STAMP),
     };
-    let change = written
+    let change = outcome
         .unwrap()
         .change
-        .expect("every step changes something");
+        .expect("every step changes an object");
     assert_eq!(change.key, target.key);
 }
 
@@ -49,13 +49,13 @@ fn every_step_can_be_taken_and_the_number_of_objects_stays() {
     let mut storage = Storage::new(catalogue());
     let mut now = 0..;
     while let Some(step) = churn.seed(now.next().unwrap()) {
-        take(&mut storage, step);
+        apply(&mut storage, step);
     }
     for _ in 0..2000 {
         let step = churn.step(now.next().unwrap()).unwrap();
-        take(&mut storage, step);
+        apply(&mut storage, step);
     }
-    for (plural, wanted) in [
+    for (plural, target_count) in [
         ("pods", 60),
         ("configmaps", 30),
         ("widgets", 10),
@@ -63,7 +63,10 @@ fn every_step_can_be_taken_and_the_number_of_objects_stays() {
     ] {
         let kind_index = storage.catalogue().index_of_plural(plural).unwrap();
         let count = storage.object_count(kind_index);
-        assert!((wanted - 5..=wanted).contains(&count), "{plural}: {count}");
+        assert!(
+            (target_count - 5..=target_count).contains(&count),
+            "{plural}: {count}"
+        );
     }
 }
 
@@ -74,7 +77,7 @@ fn objects_are_about_as_long_as_asked() {
         let mut storage = Storage::new(catalogue());
         while let Some(step) = churn.seed(1_700_000_000_000_000_000) {
             let kind_index = step.kind_index;
-            take(&mut storage, step);
+            apply(&mut storage, step);
             let (_, bytes) = storage.objects(kind_index, "").next().unwrap();
             assert!(
                 (1950..=2050).contains(&bytes.len()),

@@ -1,5 +1,5 @@
-//! A watch body that fails as ordered: broken off, with a foreign frame, or ended from outside. Adds nothing of its own
-//! to a stream without a fate.
+//! A watch body with ordered faults: it is aborted, contains an injected frame, or is ended from outside. Without faults the frames
+//! pass unchanged.
 
 use std::error::Error;
 use std::future::Future;
@@ -13,50 +13,50 @@ use http_body::{Body, Frame};
 use super::{InjectedFrame, StreamFate};
 use crate::protocol::BufList;
 
-/// Resolves when the stream is to end cleanly.
+/// Resolves when the stream has to end cleanly.
 pub type CleanEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A body with a fate.
+/// A body to which the faults of a stream are applied.
 pub struct FaultyBody<B> {
     inner: B,
     end: CleanEnd,
-    /// Bytes until the break.
-    left: Option<u64>,
+    /// Bytes that may still be sent before the abort; `None` if the stream is not to be aborted.
+    bytes_before_cut: Option<u64>,
     inject: Injection,
-    /// Whether the bytes before the break had a chance to leave.
+    /// Whether the connection had a chance to flush the bytes before the abort.
     flushed: bool,
     ended: bool,
 }
 
-/// Where the foreign frame stands.
+/// The state of the frame to inject.
 enum Injection {
     None,
-    BehindTheFirst(InjectedFrame),
+    /// It follows the first frame, which has not been sent.
+    AfterFirst(InjectedFrame),
+    /// It is the next frame.
     Next(InjectedFrame),
 }
 
 impl<B> FaultyBody<B> {
-    /// Gives `inner` a fate; `end` ends it cleanly at any time.
+    /// Applies `fate` to `inner`. `end` ends the stream cleanly at any time.
     pub fn new(inner: B, fate: &StreamFate, end: CleanEnd) -> Self {
         Self {
             inner,
             end,
-            left: fate.cut_after,
-            inject: fate
-                .inject
-                .map_or(Injection::None, Injection::BehindTheFirst),
+            bytes_before_cut: fate.cut_after,
+            inject: fate.inject.map_or(Injection::None, Injection::AfterFirst),
             flushed: false,
             ended: false,
         }
     }
 
-    /// The frame, cut where the stream breaks.
-    fn within_bound(&mut self, mut data: BufList) -> BufList {
-        let Some(left) = &mut self.left else {
+    /// Truncates a frame at the byte where the stream is aborted.
+    fn truncated(&mut self, mut data: BufList) -> BufList {
+        let Some(budget) = &mut self.bytes_before_cut else {
             return data;
         };
-        let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
-        *left -= kept as u64;
+        let kept = usize::try_from(*budget).map_or(data.len(), |budget| budget.min(data.len()));
+        *budget -= kept as u64;
         data.copy_to_bytes(kept).into()
     }
 }
@@ -77,21 +77,21 @@ where
         if this.ended {
             return Poll::Ready(None);
         }
-        if this.left == Some(0) {
+        if this.bytes_before_cut == Some(0) {
             if !std::mem::replace(&mut this.flushed, true) {
-                // What stands before the cut leaves first: a connection is flushed while its body has nothing.
+                // hyper flushes the connection while the body is pending, so the bytes before the cut are sent first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             this.ended = true;
             return Poll::Ready(Some(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "cut as ordered",
+                "watch aborted by an ordered fault",
             ))));
         }
         if let Injection::Next(frame) = this.inject {
             this.inject = Injection::None;
-            let data = this.within_bound(injected(frame).into());
+            let data = this.truncated(injected(frame).into());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if this.end.as_mut().poll(cx).is_ready() {
@@ -104,10 +104,10 @@ where
         };
         Poll::Ready(Some(match frame.map_err(io::Error::other)?.into_data() {
             Ok(data) => {
-                if let Injection::BehindTheFirst(frame) = this.inject {
+                if let Injection::AfterFirst(frame) = this.inject {
                     this.inject = Injection::Next(frame);
                 }
-                Ok(Frame::data(this.within_bound(data)))
+                Ok(Frame::data(this.truncated(data)))
             }
             Err(trailers) => Ok(trailers),
         }))
@@ -118,6 +118,7 @@ where
     }
 }
 
+/// The bytes of an injected frame, newline included.
 fn injected(frame: InjectedFrame) -> Bytes {
     match frame {
         InjectedFrame::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
@@ -142,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames that are all ready.
+    /// A body whose frames are all ready.
     struct Frames(VecDeque<Bytes>);
 
     impl Body for Frames {
@@ -160,28 +161,31 @@ mod tests {
     async fn outcome(fate: StreamFate, end: CleanEnd) -> (Vec<u8>, bool) {
         let frames = ["one\n", "two\n"].map(Bytes::from).into();
         let mut body = FaultyBody::new(Frames(frames), &fate, end);
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
                 Ok(frame) => {
                     let mut data = frame.into_data().unwrap();
-                    seen.extend_from_slice(&data.copy_to_bytes(data.len()));
+                    received.extend_from_slice(&data.copy_to_bytes(data.len()));
                 }
-                Err(_) => return (seen, true),
+                Err(_) => return (received, true),
             }
         }
-        (seen, false)
+        (received, false)
     }
 
     #[tokio::test]
     async fn a_stream_without_a_fate_passes() {
-        let (seen, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
-        assert_eq!((seen.as_slice(), broken), (b"one\ntwo\n".as_slice(), false));
+        let (received, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
+        assert_eq!(
+            (received.as_slice(), broken),
+            (b"one\ntwo\n".as_slice(), false)
+        );
     }
 
     #[tokio::test]
     async fn a_cut_stream_breaks_after_its_bytes_in_the_middle_of_a_frame() {
-        for (cut_after, wanted) in [
+        for (cut_after, expected) in [
             (0, "".as_bytes()),
             (2, b"on"),
             (4, b"one\n"),
@@ -191,8 +195,12 @@ mod tests {
                 cut_after: Some(cut_after),
                 inject: None,
             };
-            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
-            assert_eq!((seen.as_slice(), broken), (wanted, true), "{cut_after}");
+            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            assert_eq!(
+                (received.as_slice(), broken),
+                (expected, true),
+                "{cut_after}"
+            );
         }
     }
 
@@ -209,15 +217,15 @@ mod tests {
                 cut_after: None,
                 inject: Some(frame),
             };
-            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
-            assert!(seen.starts_with(b"one\n") && seen.ends_with(b"two\n"));
-            assert_eq!((seen.len(), broken), (8 + len, false));
+            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            assert!(received.starts_with(b"one\n") && received.ends_with(b"two\n"));
+            assert_eq!((received.len(), broken), (8 + len, false));
         }
     }
 
     #[tokio::test]
     async fn a_stream_ends_cleanly_when_told() {
-        let (seen, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
-        assert_eq!((seen.as_slice(), broken), (b"".as_slice(), false));
+        let (received, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
+        assert_eq!((received.as_slice(), broken), (b"".as_slice(), false));
     }
 }

@@ -1,4 +1,4 @@
-//! Orders strike the requests they mean, as often as they say.
+//! Tests that orders apply to the matching requests, and as often as ordered.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn orders_beyond_bounds_are_refused() {
     };
     assert_eq!(
         order(r#"{"fault":{"refuse":{"code":418}}}"#),
-        "code 418 is none of 401, 403, 410, 429, 500, 503"
+        "code 418 is not one of 401, 403, 410, 429, 500, 503"
     );
     assert_eq!(
         order(r#"{"fault":{"delay":{"delayMs":60001}}}"#),

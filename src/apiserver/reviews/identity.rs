@@ -1,4 +1,4 @@
-//! Reviews of who somebody is.
+//! Answers the reviews of who a caller is.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Review, ReviewInput};
 use crate::auth::user::User;
 use crate::protocol::status::Status;
 
-/// A user as reviews tell it.
+/// A user in the status of a review.
 #[derive(Default, Serialize)]
 struct ReviewUser<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -59,16 +59,16 @@ impl ReviewInput<'_> {
             let message = "token is required for TokenReview in authentication";
             return Err(Status::bad_request(message));
         }
-        let wanted = spec.audiences.unwrap_or_default();
-        self.counts.served(Review::Token, token.clone());
-        Ok(match self.auth.review_token(&token, &wanted) {
-            Some((user, audiences)) => self.answered(TokenStatus {
+        let requested = spec.audiences.unwrap_or_default();
+        self.counts.record(Review::Token, token.clone());
+        Ok(match self.auth.review_token(&token, &requested) {
+            Some((user, audiences)) => self.with_status(TokenStatus {
                 authenticated: true,
                 user: ReviewUser::from(&user),
                 audiences: &audiences,
                 error: "",
             }),
-            None => self.answered(TokenStatus {
+            None => self.with_status(TokenStatus {
                 authenticated: false,
                 user: ReviewUser::default(),
                 audiences: &[],
@@ -79,8 +79,8 @@ impl ReviewInput<'_> {
 
     pub(super) fn self_subject(&self) -> Bytes {
         let name = self.user.name.clone();
-        self.counts.served(Review::SelfSubject, name);
-        self.answered(SelfSubjectStatus {
+        self.counts.record(Review::SelfSubject, name);
+        self.with_status(SelfSubjectStatus {
             user_info: ReviewUser::from(self.user),
         })
     }

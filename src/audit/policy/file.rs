@@ -1,7 +1,7 @@
-//! The text of a policy: `kind: Policy` of `audit.k8s.io/v1`, in YAML or JSON, with the API server's own checks.
+//! Parses a policy file: `kind: Policy` of `audit.k8s.io/v1`, in YAML or JSON, with the API server's own validation.
 //!
-//! Fields that are not known are refused, while the API server only warns of them: a mistyped condition would let its rule match
-//! every request, and a rule of level None would then silence the log.
+//! Unknown fields are errors, while the API server only warns about them. A mistyped condition would make its rule match every
+//! request, and if the rule has level `None`, nothing would be logged.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,23 +12,23 @@ use crate::audit::event::AuditStage;
 
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
-/// As Kubernetes has it for names of API groups.
+/// Kubernetes' limit for names of API groups.
 const GROUP_LEN_MAX: usize = 253;
 
-/// A policy cannot be used.
+/// A mistake in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {message}")]
 pub struct PolicyError {
-    /// From 1.
+    /// Line of the mistake, from 1.
     pub line: u64,
-    /// What is wrong there.
+    /// What is wrong.
     pub message: String,
 }
 
 impl PolicyError {
-    fn at<T>(place: &Spanned<T>, message: impl Into<String>) -> Self {
+    fn at<T>(value: &Spanned<T>, message: impl Into<String>) -> Self {
         Self {
-            line: place.referenced.line(),
+            line: value.referenced.line(),
             message: message.into(),
         }
     }
@@ -43,7 +43,7 @@ struct PolicyFile {
     _metadata: Option<IgnoredAny>,
     rules: Option<Vec<Spanned<RuleFile>>>,
     omit_stages: Option<Vec<Spanned<String>>>,
-    /// Of objects, which are never recorded.
+    /// Accepted and ignored: objects are never recorded.
     #[serde(rename = "omitManagedFields")]
     _omit_managed_fields: Option<bool>,
 }
@@ -84,12 +84,12 @@ pub(super) fn parse(text: &str) -> Result<AuditPolicy, PolicyError> {
             message: message.lines().next().unwrap_or("not YAML").to_owned(),
         }
     })?;
-    for (given, expected) in [(&file.api_version, API_VERSION), (&file.kind, KIND)] {
-        match given {
-            Some(given) if given.value == expected => {}
-            Some(given) => {
+    for (value, expected) in [(&file.api_version, API_VERSION), (&file.kind, KIND)] {
+        match value {
+            Some(value) if value.value == expected => {}
+            Some(value) => {
                 let message = format!("write apiVersion: {API_VERSION} and kind: {KIND}");
-                return Err(PolicyError::at(given, message));
+                return Err(PolicyError::at(value, message));
             }
             None => return Err(first("no apiVersion or no kind")),
         }
@@ -179,13 +179,13 @@ fn stages(names: Option<Vec<Spanned<String>>>) -> Result<StageSet, PolicyError> 
     Ok(stages)
 }
 
-fn group_resources(given: Spanned<GroupResourcesFile>) -> Result<GroupResources, PolicyError> {
-    let place = given.referenced;
+fn group_resources(file: Spanned<GroupResourcesFile>) -> Result<GroupResources, PolicyError> {
+    let position = file.referenced;
     let GroupResourcesFile {
         group,
         resources,
         resource_names,
-    } = given.value;
+    } = file.value;
     if let Some(group) = &group
         && !matches!(group.value.as_str(), "" | "*")
         && !is_group(&group.value)
@@ -197,7 +197,7 @@ fn group_resources(given: Spanned<GroupResourcesFile>) -> Result<GroupResources,
     let names = resource_names.unwrap_or_default();
     if resources.is_empty() && !names.is_empty() {
         return Err(PolicyError {
-            line: place.line(),
+            line: position.line(),
             message: "using resourceNames requires at least one resource".to_owned(),
         });
     }

@@ -1,4 +1,4 @@
-//! Policies against requests, as the API server's checker decides, and files with mistakes.
+//! Tests that policies decide as the API server does, and that mistakes in files are reported with their line.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn user(name: &str, groups: &[&str]) -> User {
     }
 }
 
-/// `GROUP/RESOURCE[/SUBRESOURCE]`, then `@NAMESPACE` and `#NAME`.
+/// Parses `GROUP/RESOURCE[/SUBRESOURCE]`, followed by optional `@NAMESPACE` and `#NAME`.
 fn object(text: &str) -> ObjectReference {
     let (text, name) = text.split_once('#').unwrap_or((text, ""));
     let (text, namespace) = text.split_once('@').unwrap_or((text, ""));
@@ -31,7 +31,7 @@ fn policy(rules: &str) -> AuditPolicy {
     AuditPolicy::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Whether a rule of level Metadata with these conditions matches a list of an object by a member of `dev`.
+/// Whether a rule of level Metadata with these conditions matches a list of `target` by the user `ann`, a member of `dev`.
 fn matches_object(conditions: &str, target: &str) -> bool {
     let policy = policy(&format!("- {{level: Metadata, {conditions}}}"));
     let verdict = policy.evaluate(AuditAttributes {
@@ -42,6 +42,7 @@ fn matches_object(conditions: &str, target: &str) -> bool {
     verdict.level == AuditLevel::Metadata
 }
 
+/// Whether such a rule matches a GET of a path that is not a resource's.
 fn matches_path(conditions: &str, path: &str) -> bool {
     let policy = policy(&format!("- {{level: Metadata, {conditions}}}"));
     let verdict = policy.evaluate(AuditAttributes {

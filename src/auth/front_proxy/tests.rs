@@ -1,4 +1,4 @@
-//! Users in headers of front proxies.
+//! Which user the headers of a front proxy name.
 
 use http::HeaderValue;
 
@@ -52,7 +52,7 @@ fn the_first_header_with_a_value_names_the_user() {
         &[("x-remote-user", b"alice"), ("x-remote-user", b"bob")],
         of("alice"),
     );
-    // The first value counts, and it is empty.
+    // Only the first value of a header is read, and it is empty.
     check(
         &[("x-remote-user", b""), ("x-remote-user", b"bob")],
         Ok(None),

@@ -1,4 +1,4 @@
-//! The guard with scripted reviews, in each mode.
+//! The guard in each mode, with scripted reviews.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::super::user::User;
 use super::*;
 use crate::metrics::Metrics;
 
-/// Users by their tokens.
+/// A token authenticator that knows these users, by token.
 #[derive(Default)]
 struct Tokens(Mutex<HashMap<String, Arc<User>>>);
 
@@ -110,8 +110,8 @@ impl Stage {
         access: &Access,
     ) -> Result<Lease, CallerRefusal> {
         let caller = self.authenticate(headers).await?;
-        let permitted = self.guard.authorize(&caller, access).await?;
-        Ok(permitted.lease)
+        let authorization = self.guard.authorize(&caller, access).await?;
+        Ok(authorization.lease)
     }
 
     fn run(&self) -> tokio::task::JoinHandle<()> {
@@ -169,7 +169,7 @@ async fn a_denial_has_user_access_and_reason() {
             other => panic!("{other:?}"),
         }
     }
-    // Others of upstream's authorizers may allow what no role does.
+    // Another authorizer of upstream may allow what no role allows.
     let stage = Stage::new(AuthorizerMode::Rbac);
     stage.script.then_always(denied());
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
@@ -205,7 +205,7 @@ async fn who_may_not_ask_is_left_to_upstream() {
         .then_always(Err(ReviewError::SelfReviewForbidden));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert_eq!(refusal, CallerRefusal::Forward);
-    // Elsewhere it is the gateway that may not ask.
+    // In this mode it is the gateway that may not ask, which is a failure.
     let stage = Stage::new(AuthorizerMode::Review);
     stage.script.then_always(Err(ReviewError::Forbidden {
         message: String::new(),
@@ -275,7 +275,7 @@ async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
     assert!(asked[0].0.user.is_in("dev"));
 }
 
-/// Upstream knows further ways to allow it, and asks them where it sees who is calling.
+/// Upstream may allow it by constrained impersonation, which it can check only if it sees the caller's own credential.
 #[tokio::test(start_paused = true)]
 async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
     let stage = Stage::new(AuthorizerMode::Review);
@@ -292,7 +292,7 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
             ..caller.clone()
         };
         let headers = map(&[JANE, AS_JOE, AS_GROUP]);
-        let refusal = stage.guard.impersonated(caller, &headers).await;
+        let refusal = stage.guard.resolve_impersonation(caller, &headers).await;
         assert_eq!(stage.script.asked_count(), 2);
         match (credential, refusal.unwrap_err()) {
             (Credential::Token(_), CallerRefusal::Forward) => {}
@@ -317,7 +317,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     let question = stage.guard.question(&caller, pods("a")).unwrap();
     let jane = stage.authenticate(&[JANE]).await.unwrap();
     assert_eq!(question.payer, jane.peer);
-    match &question.asker {
+    match &question.identity {
         QuestionIdentity::Caller {
             token,
             impersonation,
@@ -327,7 +327,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
         }
         other => panic!("{other:?}"),
     }
-    // Neither the token nor the headers alone make a question the same.
+    // Questions are equal only if the token and all impersonation headers are.
     let keys = [
         &[JANE, AS_JOE, AS_GROUP][..],
         &[JANE, AS_JOE],
@@ -344,7 +344,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
         stage.ask(headers, &pods("a")).await.unwrap();
         assert_eq!(stage.script.asked_count(), 0, "row {number}");
     }
-    // Headers that make no sense are upstream's to answer.
+    // Requests with invalid impersonation headers are forwarded.
     let refusal = stage.authenticate(&[JANE, AS_GROUP]).await.unwrap_err();
     assert_eq!(refusal, CallerRefusal::Forward);
 }

@@ -1,4 +1,4 @@
-//! Who gets a place, and that none is lost.
+//! Which peer gets a permit, and that no permit is lost.
 
 use std::net::IpAddr;
 
@@ -10,30 +10,30 @@ fn peer(number: u8) -> Peer {
 
 #[tokio::test]
 async fn a_place_goes_to_who_waits_longest_and_is_still_there() {
-    let places = ReviewPermits::new(1, 8);
-    let place = places.turn(peer(1)).unwrap().come().await.unwrap();
-    let left = places.turn(peer(2)).unwrap();
-    let waits = places.turn(peer(3)).unwrap();
-    let later = places.turn(peer(4)).unwrap();
-    drop(left);
-    drop(place);
-    let place = waits.come().await.unwrap();
-    assert_eq!(place.peer, peer(3));
-    // Given to somebody who leaves without having looked.
-    let last = places.turn(peer(5)).unwrap();
-    drop(place);
-    drop(later);
-    drop(last.come().await.unwrap());
-    assert_eq!(places.line(peer(1)).running(), 0);
-    assert_eq!(places.line(peer(1)).waiting(), 0);
+    let permits = ReviewPermits::new(1, 8);
+    let permit = permits.request(peer(1)).unwrap().granted().await.unwrap();
+    let cancelled = permits.request(peer(2)).unwrap();
+    let second = permits.request(peer(3)).unwrap();
+    let third = permits.request(peer(4)).unwrap();
+    drop(cancelled);
+    drop(permit);
+    let permit = second.granted().await.unwrap();
+    assert_eq!(permit.peer, peer(3));
+    // The third request is granted the permit, and is dropped without having taken it.
+    let last = permits.request(peer(5)).unwrap();
+    drop(permit);
+    drop(third);
+    drop(last.granted().await.unwrap());
+    assert_eq!(permits.queue(peer(1)).running(), 0);
+    assert_eq!(permits.queue(peer(1)).waiting(), 0);
 }
 
 #[tokio::test]
 async fn who_has_a_full_line_leaves_places_and_a_line_to_others() {
-    let places = ReviewPermits::new(10, 10);
-    let turns: Vec<_> = (0..100).map_while(|_| places.turn(peer(1))).collect();
-    assert_eq!(turns.len(), 8 + 8);
-    let other = places.turn(peer(2)).unwrap();
-    assert!(other.come().await.is_some());
-    assert!(places.turn(peer(1)).is_none());
+    let permits = ReviewPermits::new(10, 10);
+    let pending: Vec<_> = (0..100).map_while(|_| permits.request(peer(1))).collect();
+    assert_eq!(pending.len(), 8 + 8);
+    let other = permits.request(peer(2)).unwrap();
+    assert!(other.granted().await.is_some());
+    assert!(permits.request(peer(1)).is_none());
 }

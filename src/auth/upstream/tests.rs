@@ -1,4 +1,4 @@
-//! What is sent, in whose name, and which answers count.
+//! Which requests a reviewer sends, in whose name, and which responses it accepts.
 
 use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
@@ -167,12 +167,12 @@ async fn nonsense_is_no_answer() {
         &deep,
     ] {
         let body = body.to_owned();
-        let told = body.chars().take(80).collect::<String>();
+        let shown = body.chars().take(80).collect::<String>();
         let stage = Stage::new(move |_| response("201 Created", &body)).await;
         let refused = ask(&stage, ReviewIdentity::Gateway).await;
         assert!(
             matches!(refused, Err(ReviewError::Malformed { .. })),
-            "{told}: {refused:?}"
+            "{shown}: {refused:?}"
         );
     }
 }
@@ -187,7 +187,7 @@ async fn an_answer_without_end_is_given_up() {
 
 #[tokio::test]
 async fn no_answer_is_an_error_in_time() {
-    // The clock may jump once the request was sent: nothing else is waited for.
+    // The paused clock jumps to the next timer when all tasks wait, so it is paused only after the request has arrived.
     let (sent, request) = tokio::sync::oneshot::channel();
     let sent = std::sync::Mutex::new(Some(sent));
     let stage = Stage::new(move |_| {
@@ -199,7 +199,7 @@ async fn no_answer_is_an_error_in_time() {
     request.await.unwrap();
     tokio::time::pause();
     let refused = asking.await.unwrap();
-    assert_eq!(refused, Err(unavailable("no answer in time".to_owned())));
+    assert_eq!(refused, Err(unavailable("the review timed out".to_owned())));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Objects that come one by one in the order of keys, as lists do, become a map while each of them is at hand. Sorts nothing.
+//! Builds a map from objects that arrive one by one in key order, as in a list. It does not sort.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use super::ObjectMap;
 use super::chunk::{Chunk, ChunkCapacity};
 use crate::resource::Object;
 
-/// A map that grows at its end.
+/// An [`ObjectMap`] under construction, to which objects are appended in key order.
 ///
-/// All that objects have to be looked at for is done as they come: at the end of a long list the first ones have left the
-/// processor's caches, and who waits for the list would wait for that too.
+/// All work on an object is done when it arrives. At the end of a long list the first objects have left the processor's caches,
+/// and requests that wait for the list would wait longer.
 #[derive(Debug, Default)]
 pub struct SortedBuilder {
     chunks: Vec<Arc<Chunk>>,
     count: usize,
-    /// What comes behind the chunks: no more than one holds.
+    /// The objects after the last chunk, fewer than fill a chunk's capacity.
     open: Vec<Object>,
     open_len: usize,
 }
 
 impl SortedBuilder {
-    /// Puts an object behind all others.
+    /// Appends an object.
     ///
     /// # Errors
-    /// Gives back an object that belongs elsewhere: its key is not above the last one's.
+    /// Returns the object if its key is not above that of the last object.
     pub fn push(&mut self, object: Object) -> Result<(), Object> {
         let last = self.last();
         if last.is_some_and(|last| last.key() >= object.key()) {
@@ -44,7 +44,7 @@ impl SortedBuilder {
         self.open.last().or_else(closed)
     }
 
-    /// The map of all that were put here.
+    /// The map of all objects that were appended.
     #[must_use]
     pub fn finish(mut self) -> ObjectMap {
         if !self.open.is_empty() {

@@ -1,4 +1,4 @@
-//! One open WebSocket: sends what the watch gives, hears what the client says. It is pulled as HTTP bodies are.
+//! One open WebSocket: pulls events from the watch and sends them, and handles the client's frames.
 
 use std::future::Future;
 use std::io;
@@ -17,12 +17,12 @@ use crate::protocol::websocket::{
     ClientFrames, CloseCode, ControlRequest, EventFrames, Framing, close, pong,
 };
 
-/// Clients say next to nothing. It lives on the stack of each read.
+/// Bytes per read; clients send little. The buffer is on the stack of each read.
 const READ_LEN: usize = 512;
-/// What one vectored write is given at most.
+/// Slices per vectored write at most.
 const SLICES_MAX: usize = 64;
 
-/// A WebSocket that was agreed to, and what it shall send.
+/// An accepted WebSocket upgrade and the body to send on it.
 #[derive(Debug)]
 pub struct Socket {
     connection: OnUpgrade,
@@ -39,7 +39,7 @@ impl Socket {
         }
     }
 
-    /// Serves it until either side ends it. Dropping it cuts the connection.
+    /// Serves the socket until either side ends it. Dropping the future closes the connection.
     pub async fn run(self: Box<Self>) {
         let Self {
             connection,
@@ -49,25 +49,28 @@ impl Socket {
         match connection.await {
             Ok(stream) => {
                 if let Err(error) = SocketIo::new(TokioIo::new(stream), body, framing).await {
-                    tracing::debug!(%error, "WebSocket ended");
+                    tracing::debug!(%error, "a WebSocket connection failed");
                 }
             }
-            Err(error) => tracing::debug!(%error, "WebSocket not opened"),
+            Err(error) => tracing::debug!(%error, "a WebSocket upgrade failed"),
         }
     }
 }
 
+/// The protocol of an open WebSocket, as a future that completes when the connection is shut down.
+///
 /// ```text
-/// Open ── the body ends, the client closes, breaks the protocol or leaves ──▶ Closing ── all is written ──▶ done
+/// Open ── the body ends, or the client closes, disconnects or violates the protocol ──▶ Ending
+/// Ending ── the close frame is queued ──▶ Closing ── all frames are written ──▶ done
 /// ```
 pub(crate) struct SocketIo<S> {
     stream: S,
     body: StreamBody,
     events: EventFrames,
     client: ClientFrames,
-    /// Frames on their way. Nothing is taken from the body before they have left.
+    /// Frames being written. Nothing is pulled from the body until they are sent.
     out: BufList,
-    /// To be sent back. Of several pings that come meanwhile the newest is answered (RFC 6455 §5.5.3).
+    /// The payload of the pong to send. If several pings arrive in the meantime, only the newest is answered (RFC 6455 §5.5.3).
     pinged: Option<Bytes>,
     state: SocketState,
 }
@@ -75,7 +78,7 @@ pub(crate) struct SocketIo<S> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SocketState {
     Open,
-    /// The close frame is to follow what is on its way.
+    /// The close frame follows the frames that are being written.
     Ending(CloseCode),
     Closing,
 }
@@ -93,13 +96,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SocketIo<S> {
         }
     }
 
-    /// Ends the watch now, and the connection when what is on its way has left.
+    /// Drops the watch now; the connection closes when the frames in `out` and the close frame are written.
     fn end(&mut self, code: CloseCode) {
         self.state = SocketState::Ending(code);
         self.body = no_body();
     }
 
-    /// Hears all that has come. Also finds out that the client has left.
+    /// Reads all that the client has sent. Also notices that the client has disconnected.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.state == SocketState::Open {
             let mut space = [0; READ_LEN];
@@ -134,12 +137,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SocketIo<S> {
                 sent => self.out.advance(sent),
             }
         }
-        // Lets go of the list of slices with the slices.
+        // Releases the list of slices, too.
         self.out = BufList::default();
         Poll::Ready(Ok(()))
     }
 
-    /// What to send next; `Pending` while there is nothing.
+    /// The next frames to send; `Pending` while there are none.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<BufList> {
         if let Some(payload) = self.pinged.take() {
             return Poll::Ready(pong(payload));
@@ -148,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SocketIo<S> {
             self.state = SocketState::Closing;
             return Poll::Ready(close(code));
         }
-        // A body that breaks off is one that ends: over HTTP it would be cut, but here the close frame is the end.
+        // A failed body ends the stream like a complete one. HTTP would abort the response; here only the close frame marks the end.
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let data = frame.and_then(Result::ok).map(http_body::Frame::into_data);
         Poll::Ready(match data {
@@ -171,7 +174,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for SocketIo<S> {
         loop {
             ready!(this.poll_send(context))?;
             if this.state == SocketState::Closing {
-                // Also flushes. The client's own close frame is not waited for, as the server does not.
+                // Shutting down also flushes. The gateway does not wait for the client's close frame; neither does the API server.
                 return Pin::new(&mut this.stream).poll_shutdown(context);
             }
             match this.poll_next(context) {

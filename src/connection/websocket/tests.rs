@@ -1,4 +1,4 @@
-//! A socket over an in-memory stream, its watch played by a channel.
+//! A socket over an in-memory stream. A channel plays the watch.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ struct Open {
 }
 
 impl Open {
-    /// A socket whose connection holds so many bytes on their way.
+    /// A socket whose connection holds up to `capacity` bytes in flight.
     fn new(capacity: usize) -> Self {
         let (watch, receiver) = mpsc::channel(8);
         let (client, server) = tokio::io::duplex(capacity);
@@ -63,7 +63,7 @@ impl Open {
         assert_eq!(read, expected);
     }
 
-    /// Nothing more comes, and the connection is given back.
+    /// Expects that nothing more is sent and that the socket's task ends without an error.
     async fn expect_end(mut self) {
         let mut rest = Vec::new();
         self.client.read_to_end(&mut rest).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_client_that_does_not_read_is_heard_and_pulls_nothing() {
     let mut open = Open::new(8);
     open.send("{\"long\":\"enough to fill the connection\"}\n")
         .await;
-    // Of what follows, the channel takes as much as it holds: the socket takes none.
+    // The channel takes as many events as it holds: the socket pulls none.
     for _ in 0..open.watch.max_capacity() {
         open.send("{}\n").await;
     }

@@ -1,4 +1,4 @@
-//! The body of a list: its envelope and where its items stand. Does not look into the items.
+//! Reads the body of a protobuf list: its envelope and the positions of its items, which are not read.
 
 use crate::decode::json::ScanError;
 use crate::decode::list::ListPage;
@@ -7,7 +7,7 @@ use crate::resource::{ByteSpan, Layout, ResourceVersion};
 
 use super::{Unknown, bytes_of, integer, text, version};
 
-/// Reads a list body, magic included. Items are messages of their own, without type and envelope (docs/PROTOCOL.md §5.8).
+/// Reads a list body, including the magic. Items are bare messages, without type and envelope (docs/PROTOCOL.md §5.8).
 ///
 /// # Errors
 /// The bytes are not Kubernetes' protobuf, or the resource version is missing or unusable.

@@ -1,4 +1,4 @@
-//! The line against its promises, under any sequence of coming, leaving and giving up.
+//! The queue's guarantees, under arbitrary sequences of arrivals, releases and cancellations.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,9 +11,9 @@ fn peer(number: u8) -> Peer {
     Peer::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)))
 }
 
-/// Who came, by number, and stands in line under this id.
-fn come(line: &mut FairQueue<usize>, by: Peer, number: usize) -> Option<u64> {
-    match line.enter(by) {
+/// Lets a peer arrive with this number as its handle; returns its id if it waits.
+fn arrive(queue: &mut FairQueue<usize>, by: Peer, number: usize) -> Option<u64> {
+    match queue.enter(by) {
         QueueDecision::MayWait(ticket) => Some(ticket.wait(number)),
         QueueDecision::Runs | QueueDecision::Full(_) => None,
     }
@@ -21,56 +21,59 @@ fn come(line: &mut FairQueue<usize>, by: Peer, number: usize) -> Option<u64> {
 
 #[test]
 fn whoever_waits_gets_a_place_in_the_order_of_coming() {
-    let mut line = FairQueue::new(2, 4);
+    let mut queue = FairQueue::new(2, 4);
     for number in 0..2 {
-        assert!(matches!(line.enter(peer(number)), QueueDecision::Runs));
+        assert!(matches!(queue.enter(peer(number)), QueueDecision::Runs));
     }
     for number in 2..6 {
-        assert!(come(&mut line, peer(2), number).is_some());
+        assert!(arrive(&mut queue, peer(2), number).is_some());
     }
-    assert!(matches!(line.enter(peer(9)), QueueDecision::Full(_)));
-    assert!(line.admit_next().is_none());
+    assert!(matches!(queue.enter(peer(9)), QueueDecision::Full(_)));
+    assert!(queue.admit_next().is_none());
     for (leaving, number) in [0, 1, 2, 2].into_iter().zip(2..) {
-        line.leave(peer(leaving));
-        assert_eq!(line.admit_next(), Some((peer(2), number)));
-        assert!(line.admit_next().is_none());
+        queue.leave(peer(leaving));
+        assert_eq!(queue.admit_next(), Some((peer(2), number)));
+        assert!(queue.admit_next().is_none());
     }
-    assert_eq!((line.running(), line.waiting()), (2, 0));
+    assert_eq!((queue.running(), queue.waiting()), (2, 0));
 }
 
 #[test]
 fn whoever_gives_up_stands_in_nobodys_way() {
-    let mut line = FairQueue::new(1, 2);
-    assert!(matches!(line.enter(peer(1)), QueueDecision::Runs));
-    let first = come(&mut line, peer(1), 1).unwrap();
-    let second = come(&mut line, peer(1), 2).unwrap();
-    assert!(line.give_up(peer(1), first));
-    assert!(!line.give_up(peer(1), first));
-    assert!(come(&mut line, peer(1), 3).is_some());
-    line.leave(peer(1));
-    assert_eq!(line.admit_next(), Some((peer(1), 2)));
-    assert!(!line.give_up(peer(1), second), "their turn has come");
+    let mut queue = FairQueue::new(1, 2);
+    assert!(matches!(queue.enter(peer(1)), QueueDecision::Runs));
+    let first = arrive(&mut queue, peer(1), 1).unwrap();
+    let second = arrive(&mut queue, peer(1), 2).unwrap();
+    assert!(queue.give_up(peer(1), first));
+    assert!(!queue.give_up(peer(1), first));
+    assert!(arrive(&mut queue, peer(1), 3).is_some());
+    queue.leave(peer(1));
+    assert_eq!(queue.admit_next(), Some((peer(1), 2)));
+    assert!(
+        !queue.give_up(peer(1), second),
+        "the second one is admitted already"
+    );
 }
 
 #[test]
 fn one_peer_leaves_places_for_others_and_is_passed_by_them() {
-    let mut line = FairQueue::new(100, 100);
-    let running = (0..100).take_while(|_| matches!(line.enter(peer(1)), QueueDecision::Runs));
+    let mut queue = FairQueue::new(100, 100);
+    let running = (0..100).take_while(|_| matches!(queue.enter(peer(1)), QueueDecision::Runs));
     assert_eq!(running.count(), 80);
     let mut waiting = 1;
-    while come(&mut line, peer(1), waiting).is_some() {
+    while arrive(&mut queue, peer(1), waiting).is_some() {
         waiting += 1;
     }
-    assert_eq!((line.running(), line.waiting()), (80, 80));
-    // The other one neither waits nor is refused.
-    assert!(matches!(line.enter(peer(2)), QueueDecision::Runs));
-    assert_eq!(line.admit_next(), None);
+    assert_eq!((queue.running(), queue.waiting()), (80, 80));
+    // Another peer neither waits nor is refused.
+    assert!(matches!(queue.enter(peer(2)), QueueDecision::Runs));
+    assert_eq!(queue.admit_next(), None);
 }
 
 #[test]
 fn no_places_are_none() {
-    let mut line = FairQueue::<usize>::new(0, 0);
-    assert!(matches!(line.enter(peer(1)), QueueDecision::Full(_)));
+    let mut queue = FairQueue::<usize>::new(0, 0);
+    assert!(matches!(queue.enter(peer(1)), QueueDecision::Full(_)));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,68 +92,72 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 0..200)
 }
 
-/// A share keeps few of them from a place while any is free, so this is quick; looking through the whole line each time is not: it
-/// would be two thousand million looks.
+/// While a permit is free, few waiters are without room, so this test is fast. Searching the whole queue each time would take two billion
+/// steps.
 #[test]
 fn whoever_waits_is_found_however_long_the_line_is() {
     const RUNNING: usize = 256;
-    let mut line = FairQueue::new(RUNNING, 1 << 17);
+    let mut queue = FairQueue::new(RUNNING, 1 << 17);
     let mut number = 0;
     for by in [1, 2] {
-        while matches!(line.enter(peer(by)), QueueDecision::Runs) {}
-        while come(&mut line, peer(by), number).is_some() {
+        while matches!(queue.enter(peer(by)), QueueDecision::Runs) {}
+        while arrive(&mut queue, peer(by), number).is_some() {
             number += 1;
         }
     }
-    assert!(line.waiting() > 1 << 16, "{}", line.waiting());
-    // A third client comes and goes, and each time somebody is looked for.
+    assert!(queue.waiting() > 1 << 16, "{}", queue.waiting());
+    // A third client comes and goes, and each time the next waiter is searched.
     for _ in 0..20_000 {
-        assert!(matches!(line.enter(peer(3)), QueueDecision::Runs));
-        line.leave(peer(3));
-        assert_eq!(line.admit_next(), None);
+        assert!(matches!(queue.enter(peer(3)), QueueDecision::Runs));
+        queue.leave(peer(3));
+        assert_eq!(queue.admit_next(), None);
     }
 }
 
-/// The same where one address has the places, and the line is full of its users.
+/// The same with one address that holds the permits and whose users fill the queue.
 #[test]
 fn whoever_waits_is_found_however_many_users_wait_at_one_address() {
     const RUNNING: usize = 256;
-    let (mut line, users) = (FairQueue::new(RUNNING, 1 << 14), Users::default());
+    let (mut queue, users) = (FairQueue::new(RUNNING, 1 << 14), Users::default());
     let user = |name: usize| users.known(peer(1), &name.to_string(), &[]);
     let mut name = 0;
-    while !matches!(line.enter(user(name)), QueueDecision::Full(_)) {
-        come(&mut line, user(name), name);
+    while !matches!(queue.enter(user(name)), QueueDecision::Full(_)) {
+        arrive(&mut queue, user(name), name);
         name += 1;
     }
-    assert!(line.running() < RUNNING && line.waiting() > 1 << 13);
-    // Each look through all of them would be three hundred million in all.
+    assert!(queue.running() < RUNNING && queue.waiting() > 1 << 13);
+    // Searching all of them each time would take three hundred million steps.
     for _ in 0..20_000 {
-        assert!(matches!(line.enter(peer(3)), QueueDecision::Runs));
-        line.leave(peer(3));
-        assert_eq!(line.admit_next(), None);
+        assert!(matches!(queue.enter(peer(3)), QueueDecision::Runs));
+        queue.leave(peer(3));
+        assert_eq!(queue.admit_next(), None);
     }
 }
 
 #[test]
 fn who_has_its_share_keeps_no_other_user_of_its_address_from_a_place() {
-    let (mut line, users) = (FairQueue::new(16, 16), Users::default());
+    let (mut queue, users) = (FairQueue::new(16, 16), Users::default());
     let user = |name: &str| users.known(peer(1), name, &[]);
-    while matches!(line.enter(user("a")), QueueDecision::Runs) {}
-    while matches!(line.enter(peer(2)), QueueDecision::Runs) {}
-    assert_eq!(line.running(), 16);
-    come(&mut line, user("a"), 0).unwrap();
-    come(&mut line, peer(4), 1).unwrap();
-    come(&mut line, user("b"), 2).unwrap();
-    // The first of all has most places: it goes on waiting, and keeps nobody else, not even at its address.
-    line.leave(peer(2));
-    assert_eq!(line.admit_next(), Some((user("b"), 2)));
-    line.leave(peer(2));
-    assert_eq!(line.admit_next(), Some((peer(4), 1)));
-    line.leave(user("a"));
-    assert_eq!(line.admit_next(), None, "twelve held, one free");
+    while matches!(queue.enter(user("a")), QueueDecision::Runs) {}
+    while matches!(queue.enter(peer(2)), QueueDecision::Runs) {}
+    assert_eq!(queue.running(), 16);
+    arrive(&mut queue, user("a"), 0).unwrap();
+    arrive(&mut queue, peer(4), 1).unwrap();
+    arrive(&mut queue, user("b"), 2).unwrap();
+    // The first waiter's user holds most permits: it keeps waiting, and blocks no other user, not even at its own address.
+    queue.leave(peer(2));
+    assert_eq!(queue.admit_next(), Some((user("b"), 2)));
+    queue.leave(peer(2));
+    assert_eq!(queue.admit_next(), Some((peer(4), 1)));
+    queue.leave(user("a"));
+    assert_eq!(
+        queue.admit_next(),
+        None,
+        "its user holds twelve, and one is free"
+    );
 }
 
-/// Who waits for one thing does not wait for all that others, at its address or elsewhere, have put into the line before.
+/// A client that waits for one permit does not wait for everything that others, at its address or elsewhere, have queued before it.
 #[test]
 fn those_who_wait_take_turns_however_much_each_waits_for() {
     let users = Users::default();
@@ -158,25 +165,25 @@ fn those_who_wait_take_turns_however_much_each_waits_for() {
         .map(|name| users.known(peer(1), &name.to_string(), &[]))
         .chain((3..20).map(peer))
         .collect();
-    // Eighteen addresses take turns, and the users of each among themselves.
+    // Eighteen addresses take turns, and so do the users of each address.
     for (late, turns_max) in [(peer(2), 19), (users.known(peer(1), "late", &[]), 19 * 21)] {
-        let mut line = FairQueue::new(32, 1 << 12);
+        let mut queue = FairQueue::new(32, 1 << 12);
         let mut running = Vec::new();
         for number in 0..50 {
             for by in &greedy {
-                match line.enter(*by) {
+                match queue.enter(*by) {
                     QueueDecision::Runs => running.push(*by),
                     QueueDecision::MayWait(ticket) => drop(ticket.wait(number)),
-                    QueueDecision::Full(_) => panic!("the line is long enough"),
+                    QueueDecision::Full(_) => panic!("the queue is long enough"),
                 }
             }
         }
-        come(&mut line, late, 0).unwrap();
+        arrive(&mut queue, late, 0).unwrap();
         let mut turns = 0;
         let mut is_served = false;
         while !is_served {
-            line.leave(running.remove(0));
-            while let Some((by, _)) = line.admit_next() {
+            queue.leave(running.remove(0));
+            while let Some((by, _)) = queue.admit_next() {
                 running.push(by);
                 turns += 1;
                 is_served |= by == late;
@@ -186,7 +193,7 @@ fn those_who_wait_take_turns_however_much_each_waits_for() {
     }
 }
 
-/// How many places of so many `peer` may hold at most, with so many free.
+/// Whether the peer may take another permit, by a direct computation.
 fn model_has_room(running: &[Peer], running_max: usize, peer: Peer) -> bool {
     let free = running_max - running.len();
     let at_address = running
@@ -201,7 +208,7 @@ fn model_has_room(running: &[Peer], running_max: usize, peer: Peer) -> bool {
     }
 }
 
-/// Who waits, in the order of their turns.
+/// The order of turns, by a direct computation.
 #[derive(Default)]
 struct Turns {
     groups: Vec<Peer>,
@@ -225,7 +232,7 @@ impl Turns {
         })
     }
 
-    fn put_off(&mut self, peer: Peer) {
+    fn move_to_end(&mut self, peer: Peer) {
         self.groups.retain(|group| *group != peer.group());
         self.peers.retain(|other| *other != peer);
         self.join(peer);
@@ -239,7 +246,7 @@ impl Turns {
     }
 }
 
-/// Three addresses; at each, a client that is not known and three users.
+/// Peers at three addresses; at each, an unknown client and three users.
 fn client(users: &Users, number: u8) -> Peer {
     let address = peer(number % 3);
     match number / 3 {
@@ -255,18 +262,18 @@ proptest! {
         running_max in 1..12_usize,
         waiting_max in 0..12_usize,
     ) {
-        let mut line = FairQueue::new(running_max, waiting_max);
+        let mut queue = FairQueue::new(running_max, waiting_max);
         let users = Users::default();
         let peer = |number| client(&users, number);
-        // The same in plain lists: peers with a place; id, peer and number of who waits.
+        // A model of the queue in plain lists: peers with a permit; id, peer and number of each waiter.
         let mut running: Vec<Peer> = Vec::new();
         let mut waiting: Vec<(u64, Peer, usize)> = Vec::new();
         let mut turns = Turns::default();
         for (number, act) in acts.into_iter().enumerate() {
             match act {
-                Act::Come(by) => match line.enter(peer(by)) {
+                Act::Come(by) => match queue.enter(peer(by)) {
                     QueueDecision::Runs => {
-                        prop_assert!(waiting.iter().all(|(_, other, _)| *other != peer(by)), "jumped the line");
+                        prop_assert!(waiting.iter().all(|(_, other, _)| *other != peer(by)), "jumped the queue");
                         running.push(peer(by));
                     }
                     QueueDecision::MayWait(ticket) => {
@@ -276,39 +283,39 @@ proptest! {
                     QueueDecision::Full(_) => prop_assert!(!running.is_empty()),
                 },
                 Act::Leave(at) if !running.is_empty() => {
-                    line.leave(running.remove(at % running.len()));
-                    while let Some((_, turn)) = line.admit_next() {
+                    queue.leave(running.remove(at % running.len()));
+                    while let Some((_, turn)) = queue.admit_next() {
                         let by = turns.next(|by| model_has_room(&running, running_max, by)).unwrap();
                         let next = waiting.iter().position(|(_, other, _)| *other == by);
                         let (_, _, next) = waiting.remove(next.unwrap());
-                        prop_assert_eq!(turn, next, "not the one whose turn it is");
-                        turns.put_off(by);
+                        prop_assert_eq!(turn, next, "not the peer whose turn it is");
+                        turns.move_to_end(by);
                         turns.retain(&waiting);
                         running.push(by);
                     }
                 }
                 Act::GiveUp(at) if !waiting.is_empty() => {
                     let (id, by, _) = waiting.remove(at % waiting.len());
-                    prop_assert!(line.give_up(by, id));
+                    prop_assert!(queue.give_up(by, id));
                     turns.retain(&waiting);
                 }
                 Act::Leave(_) | Act::GiveUp(_) => {}
             }
             prop_assert!(running.len() <= running_max && waiting.len() <= waiting_max);
-            prop_assert_eq!((line.running(), line.waiting()), (running.len(), waiting.len()));
-            prop_assert!(line.admit_next().is_none(), "there was room for somebody who waits");
+            prop_assert_eq!((queue.running(), queue.waiting()), (running.len(), waiting.len()));
+            prop_assert!(queue.admit_next().is_none(), "there was room for a waiter");
         }
-        // Whoever still waits has a place when all others are gone.
+        // Every remaining waiter is admitted when all others have left.
         let mut served = 0;
         let due = waiting.len();
         while let Some(by) = running.pop() {
-            line.leave(by);
-            while let Some((by, _)) = line.admit_next() {
+            queue.leave(by);
+            while let Some((by, _)) = queue.admit_next() {
                 running.push(by);
                 served += 1;
             }
         }
         prop_assert_eq!(served, due);
-        prop_assert_eq!((line.running(), line.waiting()), (0, 0));
+        prop_assert_eq!((queue.running(), queue.waiting()), (0, 0));
     }
 }

@@ -1,12 +1,12 @@
-//! A handler that hears of some objects only.
+//! A handler that receives only the notifications of objects that pass a filter.
 
 use std::sync::Arc;
 
 use super::EventHandler;
 use crate::informer::{Cached, Notification};
 
-/// Passes on what concerns objects that pass a filter. An object that begins to pass is told as added, one that no longer
-/// passes as deleted in its last passing state, as by client-go's `FilteringResourceEventHandler`.
+/// Passes on notifications of objects that pass a filter, as client-go's `FilteringResourceEventHandler` does. An object that begins
+/// to pass is delivered as added; one that no longer passes is delivered as deleted, in its last passing state.
 #[derive(Clone, Debug)]
 pub struct EventFilter<F, H> {
     filter: F,
@@ -14,7 +14,7 @@ pub struct EventFilter<F, H> {
 }
 
 impl<F, H> EventFilter<F, H> {
-    /// The filter is asked about each state of an object, so it should say the same of the same state every time.
+    /// The filter is applied to each state of an object, some of them more than once, so it must be deterministic.
     pub const fn new(filter: F, handler: H) -> Self {
         Self { filter, handler }
     }
@@ -33,7 +33,7 @@ where
                     self.handler.on_notification(notification);
                 }
             }
-            // Only what was told before says whether the handler knows the object.
+            // The state delivered before decides whether the handler knows the object.
             Notification::Deleted { old, object, .. } => match (passes(old), passes(object)) {
                 (true, true) => self.handler.on_notification(notification),
                 (true, false) => self.handler.on_notification(&Notification::Deleted {

@@ -1,4 +1,4 @@
-//! What the store's lock guards: objects by slot, keys and their slots, indices.
+//! The data under the store's lock: objects by slot, keys with their slots, and indices.
 
 use std::sync::Arc;
 
@@ -9,24 +9,25 @@ use super::postings::Postings;
 use super::{IndexError, StoreSnapshot};
 use crate::resource::ObjectKey;
 
-/// Values that the index functions gave for one object, in the order of the indices; `None` where one panicked.
+/// The values of one object in each index, in the order of the indices; `None` where the index function panicked.
 pub(super) type IndexValues = Vec<Option<Vec<String>>>;
 
+/// Objects, keys and indices. A key's number is the slot of its object.
 pub(super) struct IndexContents<V> {
     keys: Names<ObjectKey>,
-    /// By the key's number.
+    /// Indexed by the number of the key.
     objects: Pages<Arc<V>>,
     indices: Vec<(Box<str>, Postings)>,
     index_panics: u64,
 }
 
-/// So many objects at most are looked up while the lock is held: as many as a write may have to copy.
+/// At most this many objects are looked up while the lock is held: as many as a write may have to copy.
 const LOCKED_LOOKUPS_MAX: usize = 256;
 
-/// What the lock has to be held for, of reading all that have one value.
+/// The part of an index lookup that needs the lock. [`IndexerLookup::finish`] does the rest without it.
 pub(super) enum IndexerLookup<T> {
     Done(Vec<T>),
-    /// A consistent copy to be read at leisure.
+    /// Many objects: consistent copies, to be read after the lock is released.
     Many(ManySlots, Pages<T>),
 }
 
@@ -57,7 +58,7 @@ impl<T: Clone> IndexerLookup<T> {
 }
 
 impl<V> IndexContents<V> {
-    /// Without objects; with indices of these names.
+    /// Empty contents with indices of these names.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             keys: Names::default(),
@@ -76,7 +77,7 @@ impl<V> IndexContents<V> {
         values: IndexValues,
     ) -> Option<Arc<V>> {
         let slot = if let Some(slot) = self.keys.find(key.as_str()) {
-            // Objects carry their keys: the old object's would stay in memory for the store alone.
+            // Objects share their key's memory: keeping the old key would keep the old object's allocation for the store alone.
             self.keys.refresh(slot, key);
             slot
         } else {
@@ -164,7 +165,7 @@ impl<V> IndexContents<V> {
         self.index_panics
     }
 
-    /// Takes over a count from contents that these replace.
+    /// Adds the panics counted by the contents that these replace.
     pub(super) const fn add_index_panics(&mut self, panics: u64) {
         self.index_panics += panics;
     }

@@ -1,5 +1,5 @@
-//! What remains to be done once no lock is held, because it may run code of users: wakers, and the destructors of handlers
-//! and objects. Any of it may call the informer.
+//! Work that is deferred until no lock is held, because it may run user code: wakers, and the destructors of handlers and objects.
+//! Each of them may call the informer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,50 +10,50 @@ use super::listener::{Listener, ListenerRemains};
 use super::queue::QueueRemains;
 use crate::informer::{Cached, Notification};
 
-/// What remains to be done for one listener.
+/// Deferred work for one listener.
 #[must_use]
 pub(in crate::informer) enum FollowUp<T> {
     Nothing,
-    /// Something waits that did not: give it to the crew.
+    /// Its queue is no longer empty: give the listener to the handler pool.
     Serve,
     Wake(Waker),
-    /// All of the initial list is behind it.
+    /// It has processed the initial list.
     Synced,
     Ended(ListenerRemains<T>),
 }
 
 impl<T: Send + Sync + 'static> FollowUp<T> {
-    /// Does it at once; for where no handler can have become busy, and no lock is held.
+    /// Does the work now. The caller holds no lock, and knows that the result cannot be `Serve`.
     pub(in crate::informer) fn finish(self, listener: &Listener<T>) {
         match self {
             Self::Nothing | Self::Serve => {}
-            Self::Wake(waker) => quietly(|| waker.wake()),
+            Self::Wake(waker) => ignore_panic(|| waker.wake()),
             Self::Synced => listener.set_synced(),
             Self::Ended(ended) => listener.announce_end(ended),
         }
     }
 }
 
-/// What remains to be done for many listeners. It is done when this is dropped, so make it before taking a lock.
+/// Deferred work for many listeners. It is done when this is dropped, so create this before taking a lock.
 pub(in crate::informer) struct DeferredWork<T: Send + Sync + 'static> {
-    crew: HandlerPool<Listener<T>>,
+    pool: HandlerPool<Listener<T>>,
     ready: Vec<Arc<Listener<T>>>,
     wakers: Vec<Waker>,
     others: Vec<(Arc<Listener<T>>, FollowUp<T>)>,
     discarded: Vec<QueueRemains<T>>,
-    told: Vec<Notification<T>>,
+    delivered: Vec<Notification<T>>,
     objects: Vec<Arc<Cached<T>>>,
 }
 
 impl<T: Send + Sync + 'static> DeferredWork<T> {
-    pub(super) const fn new(crew: HandlerPool<Listener<T>>) -> Self {
+    pub(super) const fn new(pool: HandlerPool<Listener<T>>) -> Self {
         Self {
-            crew,
+            pool,
             ready: Vec::new(),
             wakers: Vec::new(),
             others: Vec::new(),
             discarded: Vec::new(),
-            told: Vec::new(),
+            delivered: Vec::new(),
             objects: Vec::new(),
         }
     }
@@ -75,12 +75,12 @@ impl<T: Send + Sync + 'static> DeferredWork<T> {
         }
     }
 
-    /// Drops notifications that everybody was told.
-    pub(in crate::informer) fn discard_told(&mut self, told: &mut Vec<Notification<T>>) {
-        self.told.append(told);
+    /// Defers dropping notifications that were distributed.
+    pub(in crate::informer) fn discard_delivered(&mut self, delivered: &mut Vec<Notification<T>>) {
+        self.delivered.append(delivered);
     }
 
-    /// Drops an object that nobody was told of.
+    /// Defers dropping an object that was not distributed.
     pub(in crate::informer) fn discard_object(&mut self, object: Option<Arc<Cached<T>>>) {
         self.objects.extend(object);
     }
@@ -89,26 +89,28 @@ impl<T: Send + Sync + 'static> DeferredWork<T> {
 impl<T: Send + Sync + 'static> Drop for DeferredWork<T> {
     fn drop(&mut self) {
         if !self.ready.is_empty() {
-            self.crew.serve(self.ready.drain(..));
+            self.pool.serve(self.ready.drain(..));
         }
         for waker in self.wakers.drain(..) {
-            quietly(|| waker.wake());
+            ignore_panic(|| waker.wake());
         }
         for (listener, follow_up) in self.others.drain(..) {
             follow_up.finish(&listener);
         }
         self.discarded.drain(..).for_each(QueueRemains::drop_each);
-        drop_each(self.told.drain(..));
+        drop_each(self.delivered.drain(..));
         drop_each(self.objects.drain(..));
     }
 }
 
-/// Drops what is the user's, one by one: a second panic while the first unwinds would end the process.
+/// Drops user values one by one, each with its panic caught: a second panic during unwinding would abort the process.
 pub(super) fn drop_each<V>(values: impl IntoIterator<Item = V>) {
-    values.into_iter().for_each(|value| quietly(|| drop(value)));
+    values
+        .into_iter()
+        .for_each(|value| ignore_panic(|| drop(value)));
 }
 
-/// Runs code of users whose panic concerns nobody here; the process's panic hook has told of it.
-pub(super) fn quietly(run: impl FnOnce()) {
+/// Runs user code and ignores its panic, which the process's panic hook has already reported.
+pub(super) fn ignore_panic(run: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(run)));
 }

@@ -1,7 +1,7 @@
-//! Threads of the runtime's blocking pool that serve handlers, as the roster decides.
+//! Workers on the runtime's blocking threads that call handlers. The scheduler decides how many there are.
 //!
-//! At most so many handlers can be stuck at once as that pool has threads besides those in use (tokio's
-//! `max_blocking_threads`, 512); the next one then holds up everybody.
+//! A stuck handler occupies a thread. As many can be stuck at the same time as the runtime has free blocking threads (tokio's
+//! `max_blocking_threads`, 512 by default); the next one stops delivery to all handlers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use tokio::sync::Notify;
 
 use super::scheduler::{Scheduler, StartOrder, WatchdogAction, WorkerId};
 
-/// Between two looks of the standby. Long enough that handlers which do not block are rarely found overdue; short enough
-/// that nobody notices being behind one that does.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The time between two checks of the watchdog. Long enough that handlers that do not block are rarely considered overdue; short enough
+/// that the delay behind one that blocks does not matter.
+const WATCHDOG_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Somebody who has something waiting.
+/// A task that workers serve: a listener with waiting notifications.
 pub(super) trait PoolTask: Send + Sync + 'static {
-    /// What a worker keeps for the next one, so that serving allocates nothing.
+    /// A buffer that a worker keeps and reuses for each task, so that serving does not allocate.
     type Batch: Default + Send;
 
-    /// Delivers some of what waits, on a thread that may block. False if nothing is left.
+    /// Delivers one batch, on a thread that may block. Returns whether more waits.
     fn serve(&self, batch: &mut Self::Batch) -> bool;
 }
 
-/// The workers. Clones are the same crew.
+/// The workers. Clones are handles of the same pool.
 #[derive(Debug)]
 pub(super) struct HandlerPool<S> {
     shared: Arc<PoolState<S>>,
@@ -33,55 +33,57 @@ pub(super) struct HandlerPool<S> {
 #[derive(Debug)]
 struct PoolState<S> {
     runtime: Handle,
-    roster: Mutex<Scheduler<Arc<S>>>,
+    scheduler: Mutex<Scheduler<Arc<S>>>,
     idle: Notify,
 }
 
 impl<S: PoolTask> HandlerPool<S> {
-    /// Nobody works until there is something to do.
+    /// A pool without workers; they are started when there is something to do.
     pub(super) fn new(runtime: Handle) -> Self {
-        // Two at least: then a handler that blocks does not stop the others even until the first look.
+        // At least two, so that one handler that blocks does not delay the others until the watchdog's first check.
         let width = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         Self {
             shared: Arc::new(PoolState {
                 runtime,
-                roster: Mutex::new(Scheduler::new(width)),
+                scheduler: Mutex::new(Scheduler::new(width)),
                 idle: Notify::new(),
             }),
         }
     }
 
-    /// Serves these soon; each is here at most once.
+    /// Schedules tasks. The caller ensures that each is in the pool at most once.
     pub(super) fn serve(&self, ready: impl IntoIterator<Item = Arc<S>>) {
-        let call = self.shared.locked().push(ready);
-        self.shared.answer(call);
+        let order = self.shared.locked().push(ready);
+        self.shared.execute(order);
     }
 
-    /// Until no worker is left. Safe to cancel.
+    /// Waits until no worker is left. Safe to cancel.
     pub(super) async fn idle(&self) {
         loop {
-            let left = self.shared.idle.notified();
+            let notified = self.shared.idle.notified();
             if self.shared.locked().is_idle() {
                 return;
             }
-            left.await;
+            notified.await;
         }
     }
 }
 
 impl<S: PoolTask> PoolState<S> {
     fn locked(&self) -> MutexGuard<'_, Scheduler<Arc<S>>> {
-        // Nothing of a handler's runs under this lock.
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        // A poisoned lock is safe to use: no handler runs under it.
+        self.scheduler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(self: &Arc<Self>, call: StartOrder) {
-        match call {
-            StartOrder::Nobody => {}
+    fn execute(self: &Arc<Self>, order: StartOrder) {
+        match order {
+            StartOrder::Nothing => {}
             StartOrder::Worker => self.start_workers(1),
-            StartOrder::Standby => {
+            StartOrder::Watchdog => {
                 let shared = Arc::clone(self);
-                self.runtime.spawn_blocking(move || shared.stand_by());
+                self.runtime.spawn_blocking(move || shared.run_watchdog());
             }
         }
     }
@@ -89,38 +91,38 @@ impl<S: PoolTask> PoolState<S> {
     fn start_workers(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
             let shared = Arc::clone(self);
-            self.runtime.spawn_blocking(move || shared.work());
+            self.runtime.spawn_blocking(move || shared.run_worker());
         }
     }
 
-    fn work(self: Arc<Self>) {
+    fn run_worker(self: Arc<Self>) {
         let worker = self.locked().begin();
-        let place = WorkerSlot {
+        let slot = WorkerSlot {
             shared: &self,
             worker,
         };
         let mut batch = S::Batch::default();
-        // Who has more waiting goes to the end: nobody waits for somebody's long queue.
-        let mut again = None;
+        // A task with more waiting goes to the end, so that no other task waits for a long queue.
+        let mut unfinished = None;
         loop {
-            let (next, call) = self.locked().next(worker, again.take());
-            self.answer(call);
-            let Some(served) = next else {
+            let (next, order) = self.locked().next(worker, unfinished.take());
+            self.execute(order);
+            let Some(task) = next else {
                 break;
             };
-            if served.serve(&mut batch) {
-                again = Some(served);
+            if task.serve(&mut batch) {
+                unfinished = Some(task);
             }
         }
-        drop(place);
+        drop(slot);
     }
 
-    fn stand_by(self: Arc<Self>) {
+    fn run_watchdog(self: Arc<Self>) {
         loop {
-            // This thread has nothing else to do, and nobody unparks it.
-            std::thread::park_timeout(LOOK_EVERY);
-            let look = self.locked().look();
-            match look {
+            // Used as a sleep: this thread is never unparked.
+            std::thread::park_timeout(WATCHDOG_INTERVAL);
+            let action = self.locked().check_workers();
+            match action {
                 WatchdogAction::Start(count) => self.start_workers(count),
                 WatchdogAction::End => break,
             }
@@ -129,7 +131,7 @@ impl<S: PoolTask> PoolState<S> {
     }
 }
 
-/// A worker's place, left also if something panics.
+/// Registers a worker with the scheduler until it is dropped, also by a panic.
 struct WorkerSlot<'a, S: PoolTask> {
     shared: &'a PoolState<S>,
     worker: WorkerId,

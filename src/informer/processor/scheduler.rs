@@ -1,49 +1,49 @@
-//! Which threads serve the handlers that have something waiting. Pure: decides, starts nothing.
+//! Decides how many worker threads serve the handlers that have waiting notifications. Pure: it starts no threads itself.
 //!
-//! A thread per handler would be woken for each notification, and a thousand wake-ups cost far more than a thousand calls.
-//! So few workers go from handler to handler. A handler that blocks keeps its worker, and then another one is started:
-//! while anything is ready, a standby looks every millisecond; a worker that has been with the same handler for two looks
-//! is overdue and no longer counts.
+//! A thread per handler would have to be woken for each notification, and a thousand wake-ups cost far more than a thousand calls.
+//! So a few workers go from handler to handler. A handler that blocks keeps its worker, and another worker must be started: while
+//! any handler is ready, a watchdog checks the workers every millisecond. A worker that has been with the same handler for two checks
+//! is overdue, and no longer counts as active.
 //!
-//! What must stay true: while anything is ready, a worker is being started or a standby is there.
+//! Invariant: while any handler is ready, a worker is being started or the watchdog is running.
 
 use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// Handlers may block for a while without being stuck: then workers are doubled up to this many, besides those overdue.
+/// Handlers may block for a while without being stuck. Then the number of active workers is doubled, up to this bound.
 const WIDTH_MAX: usize = 64;
 
-/// How long a worker has been with its handler.
+/// How long a worker has been with its handler, in checks of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerAge {
-    /// The standby has not looked since.
+    /// No check yet.
     Fresh,
-    /// It has, once.
+    /// One check.
     Seen,
-    /// More often.
+    /// Two checks or more.
     Overdue,
 }
 
-/// Who must be started, by whoever is told.
+/// The thread that the caller must start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartOrder {
-    Nobody,
+    Nothing,
     Worker,
-    Standby,
+    Watchdog,
 }
 
-/// What the standby does after a look.
+/// What the watchdog does after a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchdogAction {
-    /// Starts so many workers and looks again.
+    /// Start this many workers, and check again.
     Start(usize),
-    /// Ends: nothing is ready.
+    /// End: no handler is ready.
     End,
 }
 
-/// A worker, by a number that no other one is given: what is done twice for one that has ended meets nobody else.
+/// Identifies a worker. Ids are never reused, so ending a worker twice cannot affect another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WorkerId(u64);
 
@@ -53,16 +53,18 @@ pub(super) struct Scheduler<L> {
     ready: VecDeque<L>,
     workers: HashMap<WorkerId, WorkerAge, RandomState>,
     last_worker: u64,
+    /// How many of `workers` are overdue.
     overdue: usize,
+    /// Workers that were ordered and have not begun.
     starting: usize,
-    standby: bool,
-    /// Workers wanted while enough is ready.
+    has_watchdog: bool,
+    /// The wanted number of active workers, if enough handlers are ready.
     width: usize,
     width_min: usize,
 }
 
 impl<L> Scheduler<L> {
-    /// `width_min` workers, at least 1, serve handlers that do not block.
+    /// `width_min`, at least 1, is the number of workers for handlers that do not block.
     pub(super) fn new(width_min: usize) -> Self {
         Self {
             ready: VecDeque::new(),
@@ -70,19 +72,19 @@ impl<L> Scheduler<L> {
             last_worker: 0,
             overdue: 0,
             starting: 0,
-            standby: false,
+            has_watchdog: false,
             width: width_min,
             width_min,
         }
     }
 
-    /// Handlers have something waiting.
+    /// Adds handlers that have waiting notifications.
     pub(super) fn push(&mut self, ready: impl IntoIterator<Item = L>) -> StartOrder {
         self.ready.extend(ready);
-        self.call()
+        self.next_order()
     }
 
-    /// A worker begins that was called for.
+    /// Registers a worker that was ordered and now begins.
     pub(super) fn begin(&mut self) -> WorkerId {
         self.starting = self.starting.saturating_sub(1);
         self.last_worker += 1;
@@ -91,10 +93,11 @@ impl<L> Scheduler<L> {
         worker
     }
 
-    /// A worker is done with its handler, which may have more waiting, or has begun: whom it serves next. None if it ends.
+    /// Returns the next handler for a worker that has begun or is done with its handler, and what to start. `again` is that handler, if
+    /// it has more waiting. Without a next handler the worker has ended.
     pub(super) fn next(&mut self, worker: WorkerId, again: Option<L>) -> (Option<L>, StartOrder) {
         self.ready.extend(again);
-        let counted = usize::from(self.stay(worker) != Some(WorkerAge::Overdue));
+        let counted = usize::from(self.age(worker) != Some(WorkerAge::Overdue));
         let others = self.active().saturating_sub(counted);
         let next = if others < self.width {
             self.ready.pop_front()
@@ -102,30 +105,30 @@ impl<L> Scheduler<L> {
             None
         };
         if next.is_some() {
-            self.set_stay(worker, WorkerAge::Fresh);
+            self.set_age(worker, WorkerAge::Fresh);
         } else {
             self.end(worker);
         }
-        (next, self.call())
+        (next, self.next_order())
     }
 
-    /// A worker ends; of one that has ended already nothing.
+    /// Removes a worker. Does nothing if it has already ended.
     pub(super) fn end(&mut self, worker: WorkerId) {
-        if let Some(stay) = self.workers.remove(&worker) {
-            self.overdue -= usize::from(stay == WorkerAge::Overdue);
+        if let Some(age) = self.workers.remove(&worker) {
+            self.overdue -= usize::from(age == WorkerAge::Overdue);
         }
     }
 
-    /// The standby looks.
-    pub(super) fn look(&mut self) -> WatchdogAction {
+    /// One check of the watchdog: counts overdue workers, and orders replacements.
+    pub(super) fn check_workers(&mut self) -> WatchdogAction {
         if self.ready.is_empty() {
-            self.standby = false;
+            self.has_watchdog = false;
             self.width = self.width_min;
             return WatchdogAction::End;
         }
         let mut newly_overdue = 0;
-        for stay in self.workers.values_mut() {
-            *stay = match stay {
+        for age in self.workers.values_mut() {
+            *age = match age {
                 WorkerAge::Fresh => WorkerAge::Seen,
                 WorkerAge::Seen => {
                     newly_overdue += 1;
@@ -144,39 +147,40 @@ impl<L> Scheduler<L> {
         WatchdogAction::Start(starting)
     }
 
-    /// Whether nobody works, nor is about to.
+    /// Whether no thread is running or about to start, and no handler is ready.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.workers.is_empty() && self.starting == 0 && !self.standby
+        self.ready.is_empty() && self.workers.is_empty() && self.starting == 0 && !self.has_watchdog
     }
 
-    /// Workers that can be counted on, or will be.
+    /// Workers that are not overdue, including those being started.
     fn active(&self) -> usize {
         self.workers.len() - self.overdue + self.starting
     }
 
-    fn call(&mut self) -> StartOrder {
+    /// What to start, so that the invariant holds.
+    fn next_order(&mut self) -> StartOrder {
         if self.ready.is_empty() {
-            StartOrder::Nobody
+            StartOrder::Nothing
         } else if self.active() < self.width {
             self.starting += 1;
             StartOrder::Worker
-        } else if self.standby {
-            StartOrder::Nobody
+        } else if self.has_watchdog {
+            StartOrder::Nothing
         } else {
-            self.standby = true;
-            StartOrder::Standby
+            self.has_watchdog = true;
+            StartOrder::Watchdog
         }
     }
 
-    fn stay(&self, worker: WorkerId) -> Option<WorkerAge> {
+    fn age(&self, worker: WorkerId) -> Option<WorkerAge> {
         self.workers.get(&worker).copied()
     }
 
-    fn set_stay(&mut self, worker: WorkerId, now: WorkerAge) {
-        if let Some(stay) = self.workers.get_mut(&worker) {
-            self.overdue -= usize::from(*stay == WorkerAge::Overdue);
-            *stay = now;
-            self.overdue += usize::from(now == WorkerAge::Overdue);
+    fn set_age(&mut self, worker: WorkerId, new_age: WorkerAge) {
+        if let Some(age) = self.workers.get_mut(&worker) {
+            self.overdue -= usize::from(*age == WorkerAge::Overdue);
+            *age = new_age;
+            self.overdue += usize::from(new_age == WorkerAge::Overdue);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Takes changes out of the queue, stores them, and tells them to everybody: one after the other.
+//! Takes deltas out of the queue, stores them, and distributes notifications to handlers and streams, one batch after the other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,21 +12,21 @@ use crate::informer::{
     WatchFailure,
 };
 
-/// Objects whose changes are stored and told at once, while handlers that want to join wait.
+/// Objects whose deltas are stored and distributed in one batch. Handlers that are being added wait for the end of a batch.
 const BATCH_LEN_MAX: usize = 256;
 
-/// The queue's one consumer.
+/// The only consumer of the queue.
 pub(super) struct Dispatcher<T: Send + Sync + 'static> {
     store: Arc<Indexer<Cached<T>>>,
     queue: Arc<DeltaFifo<Cached<T>>>,
     processor: Processor<T>,
-    journal: FailureRecorder,
-    /// Held while changes are stored and told, and while somebody joins: so each change reaches everybody either
-    /// as present state or as a change.
+    recorder: FailureRecorder,
+    /// Held while a batch is stored and distributed, and while a handler is added. So a new handler receives each change exactly
+    /// once: within its initial state, or as a notification.
     order: Mutex<()>,
 }
 
-/// What is left in the queue.
+/// Whether the queue still has deltas after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueueRest {
     Nothing,
@@ -38,13 +38,13 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
         store: Arc<Indexer<Cached<T>>>,
         queue: Arc<DeltaFifo<Cached<T>>>,
         processor: Processor<T>,
-        journal: FailureRecorder,
+        recorder: FailureRecorder,
     ) -> Self {
         Self {
             store,
             queue,
             processor,
-            journal,
+            recorder,
             order: Mutex::new(()),
         }
     }
@@ -58,36 +58,37 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
     }
 
     pub(super) fn counts(&self) -> InformerCounts {
-        self.journal.counts().snapshot()
+        self.recorder.counts().snapshot()
     }
 
-    /// Nothing more is read; what was read will still be told.
+    /// Closes the queue: nothing more is read, and changes that were read are still distributed.
     pub(super) fn close(&self) {
         self.queue.close();
     }
 
-    /// Lets somebody in, with the state that the changes from now on belong to.
-    pub(super) fn join<R>(&self, join: impl FnOnce(&Processor<T>, JoinOptions<'_, T>) -> R) -> R {
-        let mut after = self.processor.after_unlock();
+    /// Calls `add` to add a handler or stream, with a snapshot of the state that precedes the next change.
+    pub(super) fn join<R>(&self, add: impl FnOnce(&Processor<T>, JoinOptions<'_, T>) -> R) -> R {
+        let mut deferred = self.processor.deferred_work();
         let _order = self.order();
         let snapshot = self.store.snapshot();
-        let joining = JoinOptions {
-            present: InitialState::new(snapshot.len(), snapshot.into_iter()),
-            after: &mut after,
+        let options = JoinOptions {
+            initial_state: InitialState::new(snapshot.len(), snapshot.into_iter()),
+            deferred: &mut deferred,
         };
-        join(&self.processor, joining)
+        add(&self.processor, options)
     }
 
-    /// Tells until the queue is closed and empty; calls `synced` once, when the initial list has been stored and told.
+    /// Distributes changes until the queue is closed and empty. Calls `synced` once, when the initial list has been stored and
+    /// distributed.
     pub(super) async fn run(&self, synced: impl Fn()) {
         let (mut is_synced, mut resyncs) = (false, false);
         loop {
-            // All may be dropped at any point: they only wait.
+            // Every branch is safe to cancel: it only waits.
             tokio::select! {
                 () = self.queue.filled() => {}
-                // An initial list of nothing.
+                // An empty initial list queues no deltas.
                 () = self.queue.synced_without_deltas(), if !is_synced => {}
-                // One after the other: those who are due while one runs are told all objects by the next.
+                // Resyncs run one after the other: a handler that becomes due while one runs takes part in the next.
                 () = self.resync_due(), if !self.queue.is_resyncing() => {
                     if self.processor.resync_wanted(Instant::now().into_std()) {
                         self.queue.resync();
@@ -96,12 +97,12 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
                     continue;
                 }
             }
-            // A handler that holds everybody back does not hold up the end.
+            // A full queue with `Overflow::Block` must not delay the end: a closed queue is drained without waiting.
             tokio::select! {
                 () = self.processor.ready() => {}
                 () = self.queue.closed() => {}
             }
-            let left = self.tell_batch();
+            let rest = self.dispatch_batch();
             if resyncs && !self.queue.is_resyncing() {
                 resyncs = false;
                 self.processor.resync_done();
@@ -111,41 +112,41 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
                 self.processor.initial_list_done();
                 synced();
             }
-            if left == QueueRest::Nothing && self.queue.is_closed() {
+            if rest == QueueRest::Nothing && self.queue.is_closed() {
                 return;
             }
             tokio::task::yield_now().await;
         }
     }
 
-    fn tell_batch(&self) -> QueueRest {
+    fn dispatch_batch(&self) -> QueueRest {
         let mut failures = Vec::new();
-        let left = self.tell_batch_but(&mut failures);
-        // The hook is the user's, and may call the informer.
+        let rest = self.store_and_distribute(&mut failures);
+        // Reported after the locks are released: the hook is user code, and may call the informer.
         for failure in &failures {
-            self.journal.tell(failure);
+            self.recorder.report(failure);
         }
-        left
+        rest
     }
 
-    /// Tells a batch, and gives back what could not be stored.
-    fn tell_batch_but(&self, failures: &mut Vec<WatchFailure>) -> QueueRest {
-        let mut after = self.processor.after_unlock();
+    /// Stores and distributes one batch. Appends to `failures` what could not be stored.
+    fn store_and_distribute(&self, failures: &mut Vec<WatchFailure>) -> QueueRest {
+        let mut deferred = self.processor.deferred_work();
         let _order = self.order();
-        let mut news = PendingBatch {
+        let mut batch = PendingBatch {
             processor: &self.processor,
-            gathered: Vec::new(),
-            after: &mut after,
+            notifications: Vec::new(),
+            deferred: &mut deferred,
         };
         for _ in 0..BATCH_LEN_MAX {
             let popped = self.queue.pop(|key, deltas, in_initial_list| {
                 for delta in deltas {
                     match apply(&self.store, key, delta, in_initial_list) {
-                        Ok(Some((notification, audience))) => news.add(notification, audience),
-                        Ok(None) => news.discard(delta),
+                        Ok(Some((notification, audience))) => batch.add(notification, audience),
+                        Ok(None) => batch.discard(delta),
                         Err(failure) => {
                             failures.push(failure);
-                            news.discard(delta);
+                            batch.discard(delta);
                         }
                     }
                 }
@@ -158,14 +159,14 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
         QueueRest::Something
     }
 
-    /// When a handler wants all objects told again.
+    /// Waits until the resync of some handler is due.
     async fn resync_due(&self) {
         loop {
             let Some(at) = self.processor.next_resync_at() else {
                 self.processor.resync_changed().await;
                 continue;
             };
-            // Both may be dropped at any point: they only wait.
+            // Both branches are safe to cancel: they only wait.
             tokio::select! {
                 () = tokio::time::sleep_until(at.into()) => return,
                 () = self.processor.resync_changed() => {}
@@ -173,41 +174,44 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
         }
     }
 
-    /// Nothing of the user's runs under this lock but key and index functions, which may not call the informer and whose
-    /// panics are caught.
+    /// The only user code that runs under this lock are key and index functions. They must not call the informer, and their panics
+    /// are caught.
     fn order(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Notifications of one batch; told when dropped, in order.
+/// The notifications of one batch. They are distributed in order when this is dropped.
 struct PendingBatch<'a, T: Send + Sync + 'static> {
     processor: &'a Processor<T>,
-    gathered: Vec<Notification<T>>,
-    after: &'a mut DeferredWork<T>,
+    notifications: Vec<Notification<T>>,
+    deferred: &'a mut DeferredWork<T>,
 }
 
 impl<T: Send + Sync + 'static> PendingBatch<'_, T> {
-    /// Nobody is told of it.
+    /// Drops a delta that leads to no notification, once the locks are released.
     fn discard(&mut self, delta: &Delta<Cached<T>>) {
-        self.after.discard_object(delta.subject.object().cloned());
+        self.deferred
+            .discard_object(delta.subject.object().cloned());
     }
 
     fn add(&mut self, notification: Notification<T>, audience: Audience) {
         match audience {
-            Audience::All => self.gathered.push(notification),
+            Audience::All => self.notifications.push(notification),
             Audience::Resync => {
                 self.dispatch_pending();
-                let mut again = vec![notification];
-                self.processor.tell_resync(&again, self.after);
-                self.after.discard_told(&mut again);
+                let mut resynced = vec![notification];
+                self.processor
+                    .distribute_resync_deferred(&resynced, self.deferred);
+                self.deferred.discard_delivered(&mut resynced);
             }
         }
     }
 
     fn dispatch_pending(&mut self) {
-        self.processor.tell_all(&self.gathered, self.after);
-        self.after.discard_told(&mut self.gathered);
+        self.processor
+            .distribute_all_deferred(&self.notifications, self.deferred);
+        self.deferred.discard_delivered(&mut self.notifications);
     }
 }
 

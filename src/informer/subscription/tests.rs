@@ -1,4 +1,4 @@
-//! Streams beside handlers.
+//! Streams: order, wake-ups, ends, overflow, sync.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,14 +41,14 @@ fn plain() -> SubscriptionOptions {
     SubscriptionOptions::named("stream")
 }
 
-/// What is there without waiting, in words.
-fn there(stream: &mut Subscription<u64>) -> Vec<String> {
+/// All notifications that are ready now, as short texts.
+fn ready(stream: &mut Subscription<u64>) -> Vec<String> {
     let mut context = Context::from_waker(std::task::Waker::noop());
-    let mut words = Vec::new();
+    let mut texts = Vec::new();
     while let Poll::Ready(Some(change)) = stream.poll_next_unpin(&mut context) {
-        words.push(word(&change));
+        texts.push(word(&change));
     }
-    words
+    texts
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn a_stream_gives_the_present_state_and_then_each_change() {
     processor.distribute(updated("a", 1, 2));
     processor.distribute(added("b", 3));
     assert_eq!(stream.queue_len(), 3);
-    assert_eq!(there(&mut stream), ["^a1", "a1>2", "+b3"]);
+    assert_eq!(ready(&mut stream), ["^a1", "a1>2", "+b3"]);
     processor.distribute(updated("b", 3, 4));
-    assert_eq!(there(&mut stream), ["b3>4"]);
+    assert_eq!(ready(&mut stream), ["b3>4"]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_stream_that_waits_is_woken_once_by_the_next_change() {
     processor.distribute(added("a", 1));
     processor.distribute(added("b", 2));
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert_eq!(there(&mut stream), ["+a1", "+b2"]);
+    assert_eq!(ready(&mut stream), ["+a1", "+b2"]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn giving_up_waiting_for_a_stream_loses_nothing() {
         assert!(next.as_mut().poll(&mut context).is_pending());
         processor.distribute(added("a", 1));
     }
-    assert_eq!(there(&mut stream), ["+a1"]);
+    assert_eq!(ready(&mut stream), ["+a1"]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_stream_that_nobody_reads_is_merged_and_explains_the_store() {
     let mut context = Context::from_waker(std::task::Waker::noop());
     let mut replay = Replay::default();
     while let Poll::Ready(Some(change)) = stream.poll_next_unpin(&mut context) {
-        replay.told(&change);
+        replay.apply(&change);
     }
     assert_eq!(replay.held, store.held);
     assert!(stream.counts().merged > 9_000);
@@ -192,7 +192,7 @@ fn a_stream_of_an_empty_collection_has_synced_before_it_is_read() {
 fn a_stream_that_waits_when_the_initial_list_ends_has_synced() {
     let (_runtime, processor) = scene();
     let mut stream = processor.subscribe(plain(), vec![object("a", 1)].into());
-    assert_eq!(there(&mut stream), ["^a1"]);
+    assert_eq!(ready(&mut stream), ["^a1"]);
     processor.initial_list_done();
     assert!(stream.has_synced());
 }

@@ -1,5 +1,5 @@
-//! A run of a chunk's objects as list items, or as the events that tell of them. It holds the chunk once instead of every
-//! object: a list of ten thousand objects else costs forty thousand writes to counters that other lists write, too.
+//! A run of a chunk's objects as list items or as ADDED events. It holds one reference to the chunk instead of one per object: for
+//! a list of ten thousand objects that would be forty thousand writes to reference counts that other lists write to as well.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -9,56 +9,56 @@ use bytes::{Bytes, BytesMut};
 use crate::cache::Chunk;
 use crate::resource::{EventKind, Layout};
 
-/// Where items are taken from, and what stands before them.
+/// The objects to list, and the bytes between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemRange<'a> {
     pub(crate) chunk: &'a Arc<Chunk>,
     pub(crate) layout: Layout,
     /// Index of the first object.
     pub(crate) start: usize,
-    /// Stands before each object, but before the first of all.
-    pub(crate) between: &'a Bytes,
-    /// Whether items came before.
-    pub(crate) is_begun: bool,
+    /// Written before each object except the first of the list.
+    pub(crate) separator: &'a Bytes,
+    /// Whether the list already has items.
+    pub(crate) has_items: bool,
 }
 
-/// What is left of it: slices in turns, what stands before an object and the object.
+/// The unwritten rest of a run. Each object has two slices: what precedes it, and the object itself.
 #[derive(Clone, Debug)]
 pub(super) struct ItemBuf {
     chunk: Arc<Chunk>,
     form: ItemLayout,
-    /// Twice the index of an object stands for what is before it, one more for itself.
+    /// Index of the next slice: `2 * i` is what precedes object `i`, `2 * i + 1` is the object itself.
     at: usize,
     end: usize,
-    /// Bytes of the slice at `at` that are written.
+    /// Number of bytes of the slice at `at` that are already written.
     written: usize,
 }
 
-/// How objects are shown.
+/// How objects are written.
 #[derive(Clone, Debug)]
 enum ItemLayout {
     Listed {
         layout: Layout,
-        between: Bytes,
+        separator: Bytes,
     },
-    /// As events that say that they are there.
+    /// As ADDED events.
     Added,
 }
 
 impl ItemBuf {
-    /// Objects of about `room` bytes as list items, and at least one; also their number, and the number of bytes.
-    pub(super) fn listed(stretch: ItemRange<'_>, room: usize) -> (Self, usize, usize) {
+    /// List items of about `room` bytes, but at least one; returns the run, the number of objects and the number of bytes.
+    pub(super) fn listed(range: ItemRange<'_>, room: usize) -> (Self, usize, usize) {
         let ItemRange {
             chunk,
             layout,
             start,
-            between,
-            is_begun,
-        } = stretch;
+            separator,
+            has_items,
+        } = range;
         let (mut count, mut len) = (0, 0);
         for object in &chunk.objects()[start..] {
-            if is_begun || count > 0 {
-                len += between.len();
+            if has_items || count > 0 {
+                len += separator.len();
             }
             len += object.list_item_bytes(layout).len();
             count += 1;
@@ -66,15 +66,15 @@ impl ItemBuf {
                 break;
             }
         }
-        let between = between.clone();
-        let form = ItemLayout::Listed { layout, between };
-        let at = 2 * start + usize::from(!is_begun);
+        let separator = separator.clone();
+        let form = ItemLayout::Listed { layout, separator };
+        let at = 2 * start + usize::from(!has_items);
         let items = Self::new(chunk, form, at..2 * (start + count));
         (items, count, len)
     }
 
-    /// Objects of about `room` bytes from `start` on as ADDED events, as far as their frames need not be made; also their
-    /// number, and the number of bytes.
+    /// ADDED events of about `room` bytes from `start` on, up to the first object that has no shareable ADDED frame; returns the
+    /// run, the number of objects and the number of bytes.
     pub(super) fn added(chunk: &Arc<Chunk>, start: usize, room: usize) -> (Self, usize, usize) {
         let (mut count, mut len) = (0, 0);
         for object in &chunk.objects()[start..] {
@@ -103,7 +103,7 @@ impl ItemBuf {
         items
     }
 
-    /// The slice that is next, without what is written of it.
+    /// The unwritten part of the next slice.
     pub(super) fn first(&self) -> &[u8] {
         match self.at < self.end {
             true => &self.slice(self.at)[self.written..],
@@ -111,7 +111,7 @@ impl ItemBuf {
         }
     }
 
-    /// Fills `slices` as far as it goes; the number of those filled.
+    /// Fills as many of `slices` as possible and returns how many were filled.
     pub(super) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let rest = (self.at + 1..self.end).map(|at| self.slice(at));
         let all = std::iter::once(self.first()).chain(rest);
@@ -122,23 +122,23 @@ impl ItemBuf {
             .count()
     }
 
-    /// Takes up to `written` bytes off; how many it took, all there were if fewer.
+    /// Advances by up to `written` bytes; returns by how many, which is fewer if the run ends.
     pub(super) fn advance(&mut self, written: usize) -> usize {
-        let mut left = written;
-        while left > 0 && self.at < self.end {
-            let step = left.min(self.first().len());
-            left -= step;
+        let mut remaining = written;
+        while remaining > 0 && self.at < self.end {
+            let step = remaining.min(self.first().len());
+            remaining -= step;
             self.written += step;
             self.skip_empty();
         }
-        written - left
+        written - remaining
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.at >= self.end
     }
 
-    /// Takes the last slice that is left off, copied; empty if none is.
+    /// Removes the last unwritten slice and returns a copy of it; empty if there is none.
     pub(super) fn take_last(&mut self) -> Bytes {
         while self.at < self.end {
             self.end -= 1;
@@ -152,7 +152,7 @@ impl ItemBuf {
         Bytes::new()
     }
 
-    /// All that is left, copied.
+    /// A copy of everything unwritten.
     pub(super) fn to_bytes(&self) -> Bytes {
         let mut bytes = BytesMut::from(self.first());
         (self.at + 1..self.end).for_each(|at| bytes.extend_from_slice(self.slice(at)));
@@ -163,11 +163,11 @@ impl ItemBuf {
         let is_before = at.is_multiple_of(2);
         let object = self.chunk.objects().get(at / 2);
         match (&self.form, object) {
-            (ItemLayout::Listed { between, .. }, _) if is_before => between,
+            (ItemLayout::Listed { separator, .. }, _) if is_before => separator,
             (ItemLayout::Listed { layout, .. }, Some(object)) => object.list_item_bytes(*layout),
             (ItemLayout::Added, Some(object)) => {
-                let pieces = object.frame_bytes(EventKind::Added);
-                pieces.map_or(&[], |(head, rest)| if is_before { head } else { rest })
+                let frame = object.frame_bytes(EventKind::Added);
+                frame.map_or(&[], |(head, rest)| if is_before { head } else { rest })
             }
             (_, None) => &[],
         }

@@ -1,4 +1,4 @@
-//! Partial writes of slices and of runs of items: nothing lost, nothing twice, no room left unused.
+//! Partial writes of slices and of runs of items: nothing is lost or repeated, and every slice that is offered gets filled.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use crate::cache::{Chunk, ObjectMap};
 use crate::resource::{Layout, Object};
 
 fn of_parts(parts: &[&'static str]) -> BufList {
-    let mut pieces = BufList::default();
+    let mut list = BufList::default();
     parts
         .iter()
-        .for_each(|part| pieces.push(Bytes::from_static(part.as_bytes())));
-    pieces
+        .for_each(|part| list.push(Bytes::from_static(part.as_bytes())));
+    list
 }
 
 #[track_caller]
-fn check(mut pieces: BufList, whole: &str, step: usize, slots: usize) {
-    assert_eq!(pieces.len(), whole.len());
+fn check(mut list: BufList, whole: &str, step: usize, slots: usize) {
+    assert_eq!(list.len(), whole.len());
     let mut written = Vec::new();
-    while pieces.has_remaining() {
-        assert!(!pieces.chunk().is_empty());
+    while list.has_remaining() {
+        assert!(!list.chunk().is_empty());
         let mut slices = vec![IoSlice::new(&[]); slots];
-        let filled = pieces.chunks_vectored(&mut slices);
+        let filled = list.chunks_vectored(&mut slices);
         let seen: Vec<u8> = slices[..filled]
             .iter()
             .flat_map(|slice| slice.to_vec())
             .collect();
-        assert!(seen.starts_with(pieces.chunk()));
+        assert!(seen.starts_with(list.chunk()));
         assert!(slices[..filled].iter().all(|slice| !slice.is_empty()));
         assert!(
-            filled == slots || seen.len() == pieces.remaining(),
-            "room was left though there was more"
+            filled == slots || seen.len() == list.remaining(),
+            "slices were left unfilled although there was more data"
         );
         let take = seen.len().min(step);
         written.extend_from_slice(&seen[..take]);
-        pieces.advance(take);
+        list.advance(take);
     }
     assert_eq!(String::from_utf8_lossy(&written), whole);
 }
@@ -65,26 +65,26 @@ fn item(object: &Object) -> String {
 fn items_are_written_as_if_each_were_pushed() {
     let chunk = chunk(4);
     let items: Vec<_> = chunk.objects().iter().map(item).collect();
-    for between in ["", ",{"] {
-        let separator = Bytes::from_static(between.as_bytes());
-        for (start, is_begun) in [(0, false), (0, true), (2, true)] {
-            let lead = if is_begun { between } else { "" };
-            let whole = format!("head{lead}{}tail", items[start..].join(between));
+    for separator in ["", ",{"] {
+        let separator_bytes = Bytes::from_static(separator.as_bytes());
+        for (start, has_items) in [(0, false), (0, true), (2, true)] {
+            let lead = if has_items { separator } else { "" };
+            let whole = format!("head{lead}{}tail", items[start..].join(separator));
             for step in [1, 7, 100, 1 << 20] {
                 for slots in 1..=9 {
-                    let mut pieces = of_parts(&["head"]);
-                    let stretch = ItemRange {
+                    let mut list = of_parts(&["head"]);
+                    let range = ItemRange {
                         chunk: &chunk,
                         layout: Layout::Typed,
                         start,
-                        between: &separator,
-                        is_begun,
+                        separator: &separator_bytes,
+                        has_items,
                     };
-                    pieces.push_items(stretch, 1 << 20);
-                    pieces.push(Bytes::from_static(b"tail"));
-                    let joined: Vec<_> = pieces.clone().into_parts().collect();
+                    list.push_items(range, 1 << 20);
+                    list.push(Bytes::from_static(b"tail"));
+                    let joined: Vec<_> = list.clone().into_parts().collect();
                     assert_eq!(joined.concat(), whole.as_bytes());
-                    check(pieces, &whole, step, slots);
+                    check(list, &whole, step, slots);
                 }
             }
         }
@@ -94,18 +94,18 @@ fn items_are_written_as_if_each_were_pushed() {
 #[test]
 fn items_are_taken_until_there_are_enough_bytes() {
     let chunk = chunk(4);
-    let between = Bytes::from_static(b",{");
+    let separator_bytes = Bytes::from_static(b",{");
     let len = chunk.objects()[0].list_item(Layout::Typed).len();
     for (len_max, expected) in [(0, 1), (1, 1), (len, 1), (len + 1, 2), (1 << 20, 4)] {
-        let mut pieces = BufList::default();
-        let stretch = ItemRange {
+        let mut list = BufList::default();
+        let range = ItemRange {
             chunk: &chunk,
             layout: Layout::Typed,
             start: 0,
-            between: &between,
-            is_begun: false,
+            separator: &separator_bytes,
+            has_items: false,
         };
-        let count = pieces.push_items(stretch, len_max);
+        let count = list.push_items(range, len_max);
         assert_eq!(count, expected, "{len_max}");
     }
 }

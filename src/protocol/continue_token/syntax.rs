@@ -1,8 +1,8 @@
-//! Whether bytes are one JSON value, with the faults told in the words of Go's decoder. It builds nothing.
+//! Checks that bytes are one JSON value, with the error messages of Go's decoder. Builds no value.
 
-use crate::view::selector::quoted_byte;
+use crate::selector::quoted_byte;
 
-const DEPTH_MAX: usize = 10_000; // Go's own limit
+const DEPTH_MAX: usize = 10_000; // Go's limit
 const UNEXPECTED_END: &str = "unexpected end of JSON input";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,12 @@ struct Checker<'a> {
     end: EndOfInput,
 }
 
-/// Go feeds one blank after the last byte, so an atom that is cut off may complain of a blank that nobody sent.
+/// Go's decoder reads one blank after the last byte, so its error about a truncated literal can name a blank that is not in the
+/// input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndOfInput {
-    BlankDue,
-    BlankGiven,
+    BeforeBlank,
+    AfterBlank,
 }
 
 /// Checks the whole input. The error is Go's message.
@@ -39,10 +40,10 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
     let mut checker = Checker {
         rest: json,
         inside: Vec::new(),
-        end: EndOfInput::BlankDue,
+        end: EndOfInput::BeforeBlank,
     };
     let mut expect = ExpectedSyntax::Value;
-    // Every round takes at least one byte, or returns.
+    // Terminates: every iteration consumes at least one byte or returns.
     loop {
         while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = checker.rest {
             checker.rest = rest;
@@ -135,8 +136,8 @@ impl Checker<'_> {
                         for _ in 0..4 {
                             let digit = self.take()?;
                             if !digit.is_ascii_hexdigit() {
-                                let place = "in \\u hexadecimal character escape";
-                                return Err(unexpected(digit, place));
+                                let context = "in \\u hexadecimal character escape";
+                                return Err(unexpected(digit, context));
                             }
                         }
                     }
@@ -170,13 +171,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &str) -> Result<(), String> {
-        for wanted in word.bytes().skip(1) {
+    fn literal(&mut self, literal: &str) -> Result<(), String> {
+        for expected in literal.bytes().skip(1) {
             let byte = self.take()?;
-            if byte != wanted {
-                let wanted = quoted_byte(wanted);
-                let place = format!("in literal {word} (expecting {wanted})");
-                return Err(unexpected(byte, &place));
+            if byte != expected {
+                let expected = quoted_byte(expected);
+                let context = format!("in literal {literal} (expecting {expected})");
+                return Err(unexpected(byte, &context));
             }
         }
         Ok(())
@@ -188,11 +189,11 @@ impl Checker<'_> {
                 self.rest = rest;
                 Ok(*byte)
             }
-            ([], EndOfInput::BlankDue) => {
-                self.end = EndOfInput::BlankGiven;
+            ([], EndOfInput::BeforeBlank) => {
+                self.end = EndOfInput::AfterBlank;
                 Ok(b' ')
             }
-            ([], EndOfInput::BlankGiven) => Err(UNEXPECTED_END.to_owned()),
+            ([], EndOfInput::AfterBlank) => Err(UNEXPECTED_END.to_owned()),
         }
     }
 
@@ -204,10 +205,10 @@ impl Checker<'_> {
         found
     }
 
-    fn digit(&mut self, place: &str) -> Result<(), String> {
+    fn digit(&mut self, context: &str) -> Result<(), String> {
         match self.take()? {
             b'0'..=b'9' => Ok(()),
-            other => Err(unexpected(other, place)),
+            other => Err(unexpected(other, context)),
         }
     }
 
@@ -216,6 +217,6 @@ impl Checker<'_> {
     }
 }
 
-fn unexpected(byte: u8, place: &str) -> String {
-    format!("invalid character {} {place}", quoted_byte(byte))
+fn unexpected(byte: u8, context: &str) -> String {
+    format!("invalid character {} {context}", quoted_byte(byte))
 }

@@ -1,4 +1,4 @@
-//! Requests against the answers of a real server and the tables of the protocol notes.
+//! Requests, checked against responses of a real API server and the tables of docs/PROTOCOL.md.
 
 use http::{Method, Uri};
 use proptest::prelude::*;
@@ -258,14 +258,14 @@ fn numbers_that_are_none_are_refused() {
 #[track_caller]
 fn invalid(query: &str, faults: &[&str]) {
     let status = options(query).validate().unwrap_err();
-    let told = match faults {
+    let message = match faults {
         [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
     };
     assert_eq!(status.code, 422);
     assert_eq!(
         status.message,
-        format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
+        format!("ListOptions.meta.k8s.io \"\" is invalid: {message}"),
         "{query}"
     );
     assert_eq!(status.details.unwrap().causes.len(), faults.len());
@@ -461,15 +461,15 @@ fn watches_start_where_the_table_says() {
             &format!("{list}=0&resourceVersion=7"),
             WatchStart::After(at(7)),
         ),
-        // Without the watch option, as the prefix form comes.
+        // Without the watch option, as for the `/watch/` prefix.
         ("allowWatchBookmarks=1", initial(Any, Omitted)),
         ("resourceVersion=0", initial(Any, Omitted)),
         ("resourceVersion=7", WatchStart::After(at(7))),
     ] {
         let plan = WatchPlan::decide(&options(query)).unwrap();
         assert_eq!(plan.start, start, "{query}");
-        let wanted = query.contains("allowWatchBookmarks");
-        assert_eq!(plan.bookmarks == Bookmarks::On, wanted, "{query}");
+        let expected = query.contains("allowWatchBookmarks");
+        assert_eq!(plan.bookmarks == Bookmarks::On, expected, "{query}");
     }
     let refused = WatchPlan::decide(&options("watch=1&resourceVersion=-1"));
     let message =
@@ -545,7 +545,7 @@ fn of_several_faults_the_servers_first_is_told() {
     }
 }
 
-/// What upstream says to them, malformed or not, are its own words.
+/// They are forwarded even if they are malformed, because the error message is upstream's.
 #[test]
 fn selectors_that_cost_too_much_are_upstreams() {
     let listed = |count: usize, term: &dyn Fn(usize) -> String| {
@@ -571,11 +571,11 @@ fn selectors_that_cost_too_much_are_upstreams() {
         (format!("labelSelector=k in ({})", one_of(3_000)), false),
         (format!("labelSelector=={}", one_of(3_000)), false),
     ] {
-        for way in ["", "watch=1&"] {
+        for verb in ["", "watch=1&"] {
             let query = query.replace(' ', "+");
             let decided = CacheRead::decide(
                 &target("/api/v1/pods"),
-                &options(&format!("{way}{query}")),
+                &options(&format!("{verb}{query}")),
                 &pods(),
             );
             assert_eq!(decided.is_ok(), is_read, "{query:.60}");
@@ -622,7 +622,7 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
     .unwrap();
     assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
     let ReadPlan::List(plan) = read.plan else {
-        panic!("a list")
+        panic!("the plan must be a list")
     };
     assert_eq!(plan.read, ListRead::AtLeastNow(at(5)));
 
@@ -805,7 +805,7 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let metadata = Some(JsonChoice::Metadata(MetaVersion::V1));
     let (plain, indented) = (StatusForm::Json, StatusForm::Indented);
-    for (accept, wanted, refusal) in [
+    for (accept, expected, refusal) in [
         (String::new(), Some(JsonChoice::Whole), plain),
         ("*/*".into(), Some(JsonChoice::Whole), plain),
         (v1.into(), metadata, indented),
@@ -838,7 +838,7 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
             indented,
         ),
     ] {
-        assert_eq!(wish(&[&accept]), wanted, "{accept:?}");
+        assert_eq!(wish(&[&accept]), expected, "{accept:?}");
         assert_eq!(json_refusal_form(&[&accept]), refusal, "{accept:?}");
     }
 }

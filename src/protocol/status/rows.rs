@@ -1,13 +1,13 @@
-//! The rows of the table: one constructor per failure that the gateway itself answers.
+//! The rows of the error table: one constructor for each failure that the gateway responds with itself.
 
 use std::fmt::Display;
 
 use super::plain::sanitized;
 use super::{Status, StatusCause, StatusDetails};
 use crate::resource::{Gvr, ResourceVersion};
-use crate::view::selector::quoted;
+use crate::selector::quoted;
 
-/// What a user was denied (docs/PROTOCOL.md §6.7).
+/// The access that a user was denied (docs/PROTOCOL.md §6.7).
 #[derive(Clone, Copy, Debug)]
 pub struct ForbiddenAccess<'a> {
     /// The user's name.
@@ -20,7 +20,7 @@ pub struct ForbiddenAccess<'a> {
     pub subresource: &'a str,
     /// The namespace; empty for the cluster scope.
     pub namespace: &'a str,
-    /// The object's name, also one pinned by a field selector; empty for none.
+    /// The object's name, or the one that a field selector requires; empty for none.
     pub name: &'a str,
     /// The authorizer's reason; empty for none.
     pub reason: &'a str,
@@ -38,7 +38,7 @@ impl Status {
         }
     }
 
-    /// The same about something; of empty details there is `{}` on the wire.
+    /// Adds details. Empty details are written as `{}`.
     #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
@@ -54,7 +54,7 @@ impl Status {
         })
     }
 
-    /// The same with a hint when to come back.
+    /// Adds the number of seconds after which to retry.
     #[must_use]
     pub fn retry_in(self, seconds: u32) -> Self {
         self.with_details(StatusDetails {
@@ -63,13 +63,13 @@ impl Status {
         })
     }
 
-    /// 400: the request makes no sense; the message is all there is.
+    /// 400: an invalid request. The message says why; there are no details.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401: no or bad credentials.
+    /// 401: missing or invalid credentials.
     #[must_use]
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -106,7 +106,7 @@ impl Status {
             .about(gvr, denied.name)
     }
 
-    /// 403 for a path that is no resource.
+    /// 403 for a non-resource path.
     #[must_use]
     pub fn forbidden_path(user: &str, verb: &str, path: &str, reason: &str) -> Self {
         let mut cause = sanitized(&format!(
@@ -122,7 +122,7 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
-    /// 404 for an absent object.
+    /// 404 for an object that does not exist.
     #[must_use]
     pub fn not_found(gvr: &Gvr, name: &str) -> Self {
         let message = format!("{} {} not found", gvr.group_resource(), quoted(name));
@@ -140,14 +140,14 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 405 as built-in kinds give it.
+    /// 405 in the form that built-in kinds have.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
     }
 
-    /// 405 as custom resources, and watches of what cannot be watched, give it.
+    /// 405 in the form that custom resources have, and watches of resources that cannot be watched.
     #[must_use]
     pub fn verb_not_supported(gvr: &Gvr, verb: &str) -> Self {
         let kind = quoted(&gvr.group_resource());
@@ -155,7 +155,7 @@ impl Status {
         Self::new(405, "MethodNotAllowed", message).about(gvr, "")
     }
 
-    /// 409: an update met a newer version.
+    /// 409: an update of an outdated version.
     #[must_use]
     pub fn conflict(gvr: &Gvr, name: &str, cause: impl Display) -> Self {
         let message = format!(
@@ -166,7 +166,7 @@ impl Status {
         Self::new(409, "Conflict", message).about(gvr, name)
     }
 
-    /// 409: the name is taken.
+    /// 409: an object of this name exists.
     #[must_use]
     pub fn already_exists(gvr: &Gvr, name: &str) -> Self {
         let message = format!("{} {} already exists", gvr.group_resource(), quoted(name));
@@ -180,7 +180,7 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 410: a continue token whose version is no longer kept; `token` goes on at the latest version instead.
+    /// 410: a continue token whose version is no longer kept. The client may continue with `token`, at the latest version.
     #[must_use]
     pub fn expired_continue(token: impl Into<String>) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start \
@@ -193,14 +193,15 @@ impl Status {
         status
     }
 
-    /// 410, in-stream only: a watch from before the oldest resumable version `floor`.
+    /// 410, only within a stream: a watch from a version before `floor`, the oldest one that can be resumed.
     #[must_use]
     pub fn expired_watch(requested: ResourceVersion, floor: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({floor})");
         Self::new(410, "Expired", message)
     }
 
-    /// 422: faults of what `details` name, each told as `field: message`, equal ones once; `subject` is its kind in words.
+    /// 422: faults of the object or options that `details` names. The message lists each as `field: message`, without repetitions;
+    /// `subject` is the kind in words.
     #[must_use]
     pub fn invalid(subject: &str, details: StatusDetails) -> Self {
         let mut faults: Vec<String> = Vec::with_capacity(details.causes.len());
@@ -245,13 +246,13 @@ impl Status {
         })
     }
 
-    /// 500 without a reason: an error that upstream does not dress up (docs/PROTOCOL.md §6.18).
+    /// 500 without a reason: an error that upstream does not convert to a Status of its own (docs/PROTOCOL.md §6.18).
     #[must_use]
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
-    /// 504: the version asked for has not been reached; 0 seconds leave the hint out.
+    /// 504: the requested version has not been reached. With 0 seconds there is no hint when to retry.
     #[must_use]
     pub fn timeout_too_large(
         requested: ResourceVersion,

@@ -1,4 +1,4 @@
-//! Status bodies against recorded ones.
+//! Status bodies, checked against recorded ones of a real API server.
 
 use super::*;
 use crate::resource::{Gvr, ResourceVersion};

@@ -1,43 +1,44 @@
-//! What a client of a watch says: nothing that matters but that it pings or closes. Pure; keeps no data.
+//! The frames that a client of a watch sends. Only pings and closes matter; data is skipped. Pure.
 
 use bytes::Bytes;
 
-/// Longest payload of a ping that is sent back (RFC 6455 §5.5); of a longer one its beginning is, as the server does.
+/// Maximum payload of a ping (RFC 6455 §5.5). Of a longer one only the beginning is sent back, as the API server does.
 const PING_LEN_MAX: usize = 125;
 
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
-/// Two bytes, eight of length, four of mask.
+/// Two bytes, eight bytes of length and four of mask.
 const HEAD_LEN_MAX: usize = 14;
 
-/// What asks for an answer.
+/// A client's frame that the gateway has to react to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlRequest {
-    /// To be sent back in a pong.
+    /// A ping; its payload is to be sent back in a pong.
     Ping(Bytes),
-    /// The client closes; it says nothing more.
+    /// The client closes the connection; nothing after it is read.
     Close,
-    /// A frame that is not masked, which RFC 6455 §5.1 forbids: what follows is not read.
+    /// A frame without a mask, which RFC 6455 §5.1 forbids; nothing after it is read.
     Unmasked,
 }
 
-/// Reads frames as they come, in pieces of any size. As lax as the server about reserved bits, unknown kinds of frames
-/// and fragments, all of which are passed over; so it holds one head and one ping at most, whatever is sent.
+/// Parses frames in pieces of any size. As lenient as the API server about reserved bits, unknown kinds of frames and fragments,
+/// which are all skipped. Memory is bounded by one head and one ping.
 #[derive(Debug, Default)]
 pub struct ClientFrames {
     head: [u8; HEAD_LEN_MAX],
     head_len: usize,
-    /// Of the payload, once the head is whole.
+    /// Number of payload bytes read, once the head is complete.
     read: u64,
     ping: Vec<u8>,
-    over: bool,
+    /// After a close or an unmasked frame: everything else is ignored.
+    is_done: bool,
 }
 
 impl ClientFrames {
-    /// Takes bytes up to the next thing that asks for an answer; `None` when all are taken.
+    /// Consumes bytes up to the next frame to react to; `None` once all bytes are consumed.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<ControlRequest> {
         loop {
-            if self.over {
+            if self.is_done {
                 *bytes = &[];
                 return None;
             }
@@ -47,36 +48,37 @@ impl ClientFrames {
                 self.head[self.head_len] = *first;
                 self.head_len += 1;
                 if self.head_len == 2 && !self.is_masked() {
-                    self.over = true;
+                    self.is_done = true;
                     return Some(ControlRequest::Unmasked);
                 }
             }
             if self.kind() == CLOSE {
-                self.over = true;
+                self.is_done = true;
                 return Some(ControlRequest::Close);
             }
             self.take_payload(bytes);
             if self.read < self.payload_len() {
                 return None;
             }
-            let pinged = self.kind() == PING;
+            let is_ping = self.kind() == PING;
             (self.head_len, self.read) = (0, 0);
-            if pinged {
+            if is_ping {
                 return Some(ControlRequest::Ping(std::mem::take(&mut self.ping).into()));
             }
         }
     }
 
     fn take_payload(&mut self, bytes: &mut &[u8]) {
-        let left = self.payload_len() - self.read;
-        let len = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let remaining = self.payload_len() - self.read;
+        let len =
+            usize::try_from(remaining).map_or(bytes.len(), |remaining| remaining.min(bytes.len()));
         let (taken, rest) = bytes.split_at(len);
         *bytes = rest;
         self.read += len as u64;
         if self.kind() == PING {
             let room = PING_LEN_MAX - self.ping.len();
             let mask = &self.head[self.head_len - 4..self.head_len];
-            // Bytes are kept from the first on, so the mask's place follows from what is kept.
+            // The first bytes are the ones kept, so their number is also the offset into the mask.
             let start = self.ping.len();
             let unmasked = taken.iter().take(room).enumerate();
             self.ping
@@ -96,7 +98,7 @@ impl ClientFrames {
         self.head[1] & 0x7f
     }
 
-    /// Of an unmasked frame no more than two bytes are looked at.
+    /// Length of the head as far as the bytes read so far tell. An unmasked frame is rejected after two bytes.
     fn head_len_expected(&self) -> usize {
         match (self.head_len, self.short_len()) {
             (0 | 1, _) => 2,
@@ -149,10 +151,10 @@ mod tests {
         let mut frames = ClientFrames::default();
         let mut received = Vec::new();
         for mut chunk in bytes.chunks(chunk_len) {
-            while let Some(one) = frames.next(&mut chunk) {
-                received.push(one);
+            while let Some(request) = frames.next(&mut chunk) {
+                received.push(request);
             }
-            assert!(chunk.is_empty(), "all bytes are taken");
+            assert!(chunk.is_empty(), "all bytes are consumed");
         }
         received
     }

@@ -1,4 +1,4 @@
-//! A watch's stream cut into frames, one an event (docs/PROTOCOL.md §4.11). Pure; payloads are shared, not copied.
+//! Splits a watch's stream into WebSocket frames, one per event (docs/PROTOCOL.md §4.11). Pure; payloads are shared, not copied.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderValue;
@@ -10,22 +10,22 @@ const FIN_TEXT: u8 = 0x81;
 const FIN_BINARY: u8 = 0x82;
 const FIN_CLOSE: u8 = 0x88;
 const FIN_PONG: u8 = 0x8a;
-/// Two bytes, and eight of length.
+/// Two bytes and eight bytes of length.
 const HEAD_LEN_MAX: usize = 10;
-/// Of a protobuf event, which ends where its length says. Left out of frames: they say it themselves.
+/// Length of the length prefix of a protobuf event. It is not part of the WebSocket frame, which has a length of its own.
 const PREFIX_LEN: usize = 4;
 
-/// How events stand in the stream, and in what frames they go.
+/// How events are delimited in the stream, and which kind of frame they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Lines of JSON, in text frames, newline included.
+    /// JSON lines, which become text frames with their newline.
     Lines,
-    /// Messages behind their length, in binary frames.
+    /// Length-prefixed messages, which become binary frames without the prefix.
     Messages,
 }
 
 impl Framing {
-    /// By the stream's content type.
+    /// The framing of a stream with this content type.
     #[must_use]
     pub fn of(content_type: Option<&HeaderValue>) -> Self {
         let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
@@ -37,7 +37,7 @@ impl Framing {
     }
 }
 
-/// Why a connection is closed.
+/// The status code of a close frame (RFC 6455 §7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseCode {
     /// The stream has ended.
@@ -46,13 +46,13 @@ pub(crate) enum CloseCode {
     ProtocolError = 1002,
 }
 
-/// The last frame.
+/// A close frame, the last one of a connection.
 pub(crate) fn close(code: CloseCode) -> BufList {
     let [high, low] = (code as u16).to_be_bytes();
     Bytes::copy_from_slice(&[FIN_CLOSE, 2, high, low]).into()
 }
 
-/// The answer to a ping.
+/// The pong frame that answers a ping.
 pub(crate) fn pong(payload: Bytes) -> BufList {
     let mut frame = BufList::default();
     frame.push(head(FIN_PONG, payload.len()).freeze());
@@ -60,20 +60,20 @@ pub(crate) fn pong(payload: Bytes) -> BufList {
     frame
 }
 
-/// Puts events into frames. Pieces may be cut anywhere: what is left of an unfinished event waits for its end.
+/// Converts events to frames. The input may be split anywhere; an incomplete event waits for its end.
 #[derive(Debug)]
 pub struct EventFrames {
     framing: Framing,
-    /// Of lines: the beginning of one.
+    /// For [`Framing::Lines`]: the beginning of an incomplete line.
     held: SmallVec<[Bytes; 2]>,
-    /// Of messages: their length as far as it is known, and how much of them is still to come.
+    /// For [`Framing::Messages`]: the length prefix as far as it was read, and the number of bytes of the message still to come.
     prefix: [u8; PREFIX_LEN],
     prefix_len: usize,
-    left: usize,
+    remaining: usize,
 }
 
 impl EventFrames {
-    /// Frames for a stream.
+    /// Starts at the beginning of a stream.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         Self {
@@ -81,11 +81,11 @@ impl EventFrames {
             held: SmallVec::new(),
             prefix: [0; PREFIX_LEN],
             prefix_len: 0,
-            left: 0,
+            remaining: 0,
         }
     }
 
-    /// The events in `pieces` as frames.
+    /// Returns the events in `pieces` as frames.
     #[must_use]
     pub fn framed(&mut self, pieces: BufList) -> BufList {
         let mut frames = BufList::default();
@@ -113,28 +113,28 @@ impl EventFrames {
 
     fn add_messages(&mut self, mut part: Bytes, frames: &mut BufList) {
         loop {
-            if self.left > 0 {
-                let len = self.left.min(part.len());
-                self.left -= len;
+            if self.remaining > 0 {
+                let len = self.remaining.min(part.len());
+                self.remaining -= len;
                 frames.push(part.split_to(len));
             }
             if part.is_empty() {
                 return;
             }
             let len = (PREFIX_LEN - self.prefix_len).min(part.len());
-            let known = part.split_to(len);
-            self.prefix[self.prefix_len..self.prefix_len + len].copy_from_slice(&known);
+            let prefix = part.split_to(len);
+            self.prefix[self.prefix_len..self.prefix_len + len].copy_from_slice(&prefix);
             self.prefix_len += len;
             if self.prefix_len == PREFIX_LEN {
                 self.prefix_len = 0;
-                self.left = u32::from_be_bytes(self.prefix) as usize;
-                frames.push(head(FIN_BINARY, self.left).freeze());
+                self.remaining = u32::from_be_bytes(self.prefix) as usize;
+                frames.push(head(FIN_BINARY, self.remaining).freeze());
             }
         }
     }
 }
 
-/// The head of a frame in one piece, unmasked as a server's frames are.
+/// The head of a frame, unmasked as a server's frames are.
 fn head(kind: u8, len: usize) -> BytesMut {
     let mut head = BytesMut::with_capacity(HEAD_LEN_MAX);
     head.put_u8(kind);
@@ -161,7 +161,7 @@ mod tests {
     fn framed(framing: Framing, stream: &[u8], cut: usize) -> Vec<u8> {
         let mut frames = EventFrames::new(framing);
         let mut out = Vec::new();
-        // Two pieces a time, so that cuts fall between pieces and between calls.
+        // Two pieces at a time, so that cuts are both between pieces and between calls.
         for pair in stream.chunks(cut * 2) {
             let mut pieces = BufList::default();
             pair.chunks(cut)

@@ -1,4 +1,4 @@
-//! The opening handshake as the API server judges it (RFC 6455 §4.2; golang.org/x/net/websocket). Pure.
+//! The opening handshake, validated as the API server does (RFC 6455 §4.2; golang.org/x/net/websocket). Pure.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
@@ -12,32 +12,32 @@ const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
 const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
-/// Browsers can set no `Authorization`, so the API server takes a bearer token as a protocol, too. It is no protocol to agree on, and
-/// nobody is told it again.
+/// Browsers cannot set `Authorization`, so the API server accepts a bearer token as a subprotocol. It is not negotiated and not
+/// repeated in the response.
 const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
-/// RFC 6455 §1.3.
+/// The GUID of RFC 6455 §1.3 that the accept key is derived with.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A handshake that can be agreed to.
+/// A valid handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     accept: HeaderValue,
-    /// Said back as it is, though it changes nothing about watches.
+    /// The client's subprotocol, which the response repeats; it has no effect on a watch.
     protocol: Option<HeaderValue>,
 }
 
-/// What is wrong with a handshake, in the order in which the server looks.
+/// The fault of a handshake, in the order in which the API server checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeFault {
-    /// No key.
+    /// The key is missing.
     Key,
-    /// Another version than 13.
+    /// The version is not 13.
     Version,
-    /// No origin, or none that parses.
+    /// The origin is missing or does not parse.
     Origin,
-    /// Several protocols: the server does not choose.
+    /// Several subprotocols: the API server does not choose among them.
     Protocols,
-    /// Rules about the origin that are the server's alone.
+    /// The origin has a form that only upstream can validate.
     Unclear,
 }
 
@@ -52,15 +52,16 @@ impl HandshakeFault {
     }
 }
 
-/// Whether a watch is wanted over WebSocket. Of repeated headers the first counts, and any word with `upgrade` in it does.
-pub(super) fn is_asked(headers: &HeaderMap) -> bool {
+/// Whether the headers request a WebSocket. Only the first of repeated headers counts, and any `Connection` that contains
+/// `upgrade`.
+pub(super) fn is_requested(headers: &HeaderMap) -> bool {
     let first = |name: HeaderName| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
     let connection = first(CONNECTION).to_ascii_lowercase();
     first(UPGRADE).eq_ignore_ascii_case(b"websocket")
         && memchr::memmem::find(&connection, b"upgrade").is_some()
 }
 
-/// Judges a handshake.
+/// Validates a handshake.
 pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, HandshakeFault> {
     let first = |name: HeaderName| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
     let key = first(KEY);
@@ -89,7 +90,8 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Handshake, HandshakeFault> {
     })
 }
 
-/// The protocols of all headers but the bearer token, as the server rewrites them when it takes the token; `None` without one.
+/// The subprotocols of all headers without the bearer token, as the API server rewrites them when it uses the token; `None` if
+/// there is no token.
 fn without_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     let values = headers.get_all(PROTOCOL).iter();
     let protocols = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -100,7 +102,7 @@ fn without_token(headers: &HeaderMap) -> Option<Vec<u8>> {
 }
 
 impl Handshake {
-    /// Writes the consent.
+    /// Writes the response headers that accept the handshake.
     pub(super) fn accept(self, headers: &mut HeaderMap) {
         headers.insert(ACCEPT, self.accept);
         if let Some(protocol) = self.protocol {
@@ -109,7 +111,7 @@ impl Handshake {
     }
 }
 
-/// The proof that the handshake was understood. SHA-1 is what the protocol asks for; nothing secret hangs on it.
+/// The `Sec-WebSocket-Accept` value. The protocol requires SHA-1; no secret depends on it.
 fn accept_of(key: &[u8]) -> HeaderValue {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
     let text = STANDARD.encode(hash);
@@ -201,18 +203,18 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_asked(connection: &'static str, upgrade: &'static str, expected: bool) {
+    fn check_requested(connection: &'static str, upgrade: &'static str, expected: bool) {
         let headers = headers(&[("connection", connection), ("upgrade", upgrade)]);
-        assert_eq!(is_asked(&headers), expected, "{connection}, {upgrade}");
+        assert_eq!(is_requested(&headers), expected, "{connection}, {upgrade}");
     }
 
     #[test]
     fn a_websocket_is_recognised_as_the_server_does() {
-        check_asked("Upgrade", "websocket", true);
-        check_asked("keep-alive, upgrade", "WebSocket", true);
-        check_asked("xupgrade", "websocket", true);
-        check_asked("keep-alive", "websocket", false);
-        check_asked("Upgrade", "SPDY/3.1", false);
-        check_asked("Upgrade", "websocket, h2c", false);
+        check_requested("Upgrade", "websocket", true);
+        check_requested("keep-alive, upgrade", "WebSocket", true);
+        check_requested("xupgrade", "websocket", true);
+        check_requested("keep-alive", "websocket", false);
+        check_requested("Upgrade", "SPDY/3.1", false);
+        check_requested("Upgrade", "websocket, h2c", false);
     }
 }

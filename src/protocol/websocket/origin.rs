@@ -1,13 +1,13 @@
-//! Whether an `Origin` header parses as Go's `url.ParseRequestURI` has it. Pure; builds no URL.
+//! Whether an `Origin` header parses with Go's `url.ParseRequestURI`. Pure; builds no URL.
 
-/// What the server would say of an origin.
+/// The API server's verdict on an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OriginVerdict {
-    /// It is taken.
+    /// The origin parses and is accepted.
     Parses,
-    /// It is refused.
+    /// The origin does not parse and is rejected.
     Fails,
-    /// Escapes, users and bracketed addresses have rules that change with the server's release.
+    /// The origin has escapes, a user or a bracketed address; the rules for these differ between API server releases.
     Unclear,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn judge_origin(origin: &[u8]) -> OriginVerdict {
     }
 }
 
-/// The scheme, empty if there is none, and what follows it; `None` if it begins with its colon.
+/// The scheme, empty if there is none, and the rest after its colon; `None` if the text begins with a colon.
 fn split_scheme(text: &[u8]) -> Option<(&[u8], &[u8])> {
     for (at, byte) in text.iter().enumerate() {
         match byte {

@@ -1,10 +1,10 @@
-//! Where blocks are compressed: on threads apart from those that serve, few at a time, and each shared block once.
+//! Compresses blocks on threads apart from those that serve, few at a time, and each shared block once.
 //!
-//! A chunk takes milliseconds. On a serving thread every stream of that thread would stand still for so long; and were
-//! all clients of a herd to wait on a lock for the first one, all serving threads would. So compressing is done by
-//! tokio's blocking threads, by half as many as there are cores; who comes meanwhile waits as a future, and those who
-//! want the same chunk wait for the same work. If the client for whom it began goes away, the work is finished all
-//! the same, or, if it still stood in line, another client's takes its place.
+//! Compressing a chunk takes milliseconds. On a serving thread it would delay all streams of that thread, and if all clients of a
+//! resource waited for the first one with a lock, it would block all serving threads. So tokio's blocking threads compress, half as
+//! many at a time as there are cores. Other requests wait asynchronously, and requests for the same chunk wait for the same work.
+//! If the client that started it disconnects, running work is still finished; work that is still queued is started again by the
+//! next client that waits for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,24 +15,24 @@ use super::encoder::Encoder;
 use crate::cache::{BlockFormat, Chunk, DeflateBlock};
 use crate::resource::Object;
 
-/// An object cannot be read, the compressing thread has panicked, or the runtime is going down: the answer cannot be
-/// completed.
+/// A block could not be compressed, so the response cannot be completed: an object cannot be read, the compressing thread panicked,
+/// or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of the list could not be compressed")]
 pub struct CompressError;
 
-/// Makes blocks for all clients of a service.
+/// Compresses blocks for all clients of a service.
 #[derive(Clone, Debug)]
 pub struct BlockCompressor(Arc<CompressorState>);
 
 #[derive(Debug)]
 struct CompressorState {
     permits: Arc<Semaphore>,
-    /// What is being made. The receiver hears when it no longer is; nothing is ever sent.
-    making: Mutex<BlocksInProgress>,
+    /// The blocks being compressed. The receiver is closed when the work has ended; nothing is ever sent.
+    in_progress: Mutex<BlocksInProgress>,
 }
 
-/// A chunk, by its address, and an encoding. Whoever has it in work holds the chunk, so the address stays its own.
+/// A chunk, by its address, and a format. The claim's work holds the chunk, so its address is not reused.
 type BlockKey = (usize, BlockFormat);
 
 type BlocksInProgress = HashMap<BlockKey, watch::Receiver<()>, foldhash::fast::RandomState>;
@@ -43,91 +43,94 @@ enum BlockTurn {
     Make(BlockClaim),
 }
 
-/// The right to make a block. Dropped, with or without success, it lets the others go on.
+/// The exclusive right to compress a block. Dropping it, with or without a result, wakes the requests that wait for it.
 struct BlockClaim {
     shared: Arc<CompressorState>,
-    work: BlockKey,
-    _told: watch::Sender<()>,
+    key: BlockKey,
+    _ended: watch::Sender<()>,
 }
 
 impl Drop for BlockClaim {
     fn drop(&mut self) {
-        self.shared.making().remove(&self.work);
+        self.shared.in_progress().remove(&self.key);
     }
 }
 
 impl CompressorState {
-    fn making(&self) -> MutexGuard<'_, BlocksInProgress> {
-        // Nobody panics while holding it; were it so, a map is whole between its methods.
-        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_progress(&self) -> MutexGuard<'_, BlocksInProgress> {
+        // The map is consistent between its methods, so a poisoned lock is harmless.
+        self.in_progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for the block under the lock: it is kept before its claim ends, so it is not missed.
-    fn turn(self: &Arc<Self>, chunk: &Arc<Chunk>, kept: BlockFormat) -> BlockTurn {
-        let work = (Arc::as_ptr(chunk) as usize, kept);
-        let mut making = self.making();
-        if let Some(block) = chunk.block(kept) {
+    /// Returns the block, or waits for it, or claims it. Checks under the lock: a block is kept before its claim ends, so it is not
+    /// missed.
+    fn claim_or_wait(self: &Arc<Self>, chunk: &Arc<Chunk>, format: BlockFormat) -> BlockTurn {
+        let key = (Arc::as_ptr(chunk) as usize, format);
+        let mut in_progress = self.in_progress();
+        if let Some(block) = chunk.block(format) {
             return BlockTurn::Made(block.clone());
         }
-        if let Some(others) = making.get(&work) {
+        if let Some(others) = in_progress.get(&key) {
             return BlockTurn::Wait(others.clone());
         }
-        let (told, hears) = watch::channel(());
-        making.insert(work, hears);
+        let (ended, waiter) = watch::channel(());
+        in_progress.insert(key, waiter);
         BlockTurn::Make(BlockClaim {
             shared: Arc::clone(self),
-            work,
-            _told: told,
+            key,
+            _ended: ended,
         })
     }
 }
 
 impl BlockCompressor {
-    /// A maker that compresses so many blocks at a time.
+    /// A compressor that works on this many blocks at a time, at least one.
     #[must_use]
-    pub fn new(at_once: usize) -> Self {
+    pub fn new(concurrency: usize) -> Self {
         Self(Arc::new(CompressorState {
-            permits: Arc::new(Semaphore::new(at_once.max(1))),
-            making: Mutex::default(),
+            permits: Arc::new(Semaphore::new(concurrency.max(1))),
+            in_progress: Mutex::default(),
         }))
     }
 
-    /// The block of a chunk, and whether it was made by this call: it is if nobody has made it yet. `encode` writes
-    /// objects as list items with what stands between them.
+    /// The block of a chunk, and whether this call compressed it, because it was not kept yet. `encode` writes objects as list
+    /// items with separators.
     ///
     /// # Errors
-    /// See [`CompressError`].
+    /// [`CompressError`] if the block could not be compressed.
     pub async fn shared<E>(
         self,
         chunk: Arc<Chunk>,
-        kept: BlockFormat,
+        format: BlockFormat,
         encode: E,
     ) -> Result<(DeflateBlock, bool), CompressError>
     where
         E: FnOnce(&[Object], &mut Encoder) -> Result<(), CompressError> + Send + 'static,
     {
         let claim = loop {
-            match self.0.turn(&chunk, kept) {
+            match self.0.claim_or_wait(&chunk, format) {
                 BlockTurn::Made(block) => return Ok((block, false)),
                 BlockTurn::Make(claim) => break claim,
-                // Only ever an error: the claim has ended.
+                // Nothing is sent, so this returns an error once the claim has ended.
                 BlockTurn::Wait(mut others) => drop(others.changed().await),
             }
         };
         let make = move || {
             let mut encoder = Encoder::new(chunk.frames_len());
             encode(chunk.objects(), &mut encoder)?;
-            let block = chunk.keep(kept, encoder.finish()).clone();
+            let block = chunk.keep(format, encoder.finish()).clone();
             drop(claim);
             Ok(block)
         };
         Ok((self.run(make).await?, true))
     }
 
-    /// A block for one client, and what `encode` gives back.
+    /// A block for one client, and what `encode` returns.
     ///
     /// # Errors
-    /// See [`CompressError`].
+    /// [`CompressError`] if the block could not be compressed.
     pub async fn once<E, R>(self, len: usize, encode: E) -> Result<(DeflateBlock, R), CompressError>
     where
         E: FnOnce(&mut Encoder) -> Result<R, CompressError> + Send + 'static,
@@ -135,8 +138,8 @@ impl BlockCompressor {
     {
         let make = move || {
             let mut encoder = Encoder::new(len);
-            let given = encode(&mut encoder)?;
-            Ok((encoder.finish(), given))
+            let output = encode(&mut encoder)?;
+            Ok((encoder.finish(), output))
         };
         self.run(make).await
     }

@@ -1,4 +1,4 @@
-//! Members against a decoder that is not ours, whatever they are cut into; the decision; work that is shared.
+//! Members are decoded with an independent decoder, for any division into parts; when lists are compressed; and how work is shared.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ fn only_the_bare_word_asks_for_gzip() {
     ] {
         check_accepts(&[value], false);
     }
-    // The server reads the first header only.
+    // The API server reads only the first header.
     check_accepts(&["br", "gzip"], false);
     check_accepts(&["gzip", "br"], true);
 }
@@ -49,8 +49,10 @@ fn only_the_bare_word_asks_for_gzip() {
 fn decoded(member: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut decoder = flate2::bufread::GzDecoder::new(member);
-    decoder.read_to_end(&mut out).expect("a whole gzip member");
-    assert!(decoder.into_inner().is_empty(), "bytes behind the member");
+    decoder
+        .read_to_end(&mut out)
+        .expect("a complete gzip member");
+    assert!(decoder.into_inner().is_empty(), "bytes after the member");
     out
 }
 
@@ -61,7 +63,7 @@ fn block(pieces: &[&[u8]]) -> DeflateBlock {
     encoder.finish()
 }
 
-/// How one part of the original goes into the member.
+/// How a part of the input is written to the member.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Stored,
@@ -82,7 +84,7 @@ fn member(parts: &[(&[u8], Way)]) -> Vec<u8> {
     out
 }
 
-/// Compressible and not, in turns.
+/// Alternately compressible and incompressible data.
 fn sample(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut out = Vec::with_capacity(len);
@@ -195,7 +197,7 @@ fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), CompressEr
     Ok(())
 }
 
-/// Polls once, so that it stands where it would wait.
+/// Polls once, so that the future registers where it waits.
 fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     future.poll(&mut context).is_pending()
@@ -203,7 +205,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
 
 #[tokio::test]
 async fn a_herd_makes_a_block_once() {
-    let (maker, chunk) = (BlockCompressor::new(4), chunk());
+    let (compressor, chunk) = (BlockCompressor::new(4), chunk());
     let made = Arc::new(AtomicUsize::new(0));
     let herd = (0..100).map(|_| {
         let made = Arc::clone(&made);
@@ -212,7 +214,7 @@ async fn a_herd_makes_a_block_once() {
             write_all(objects, encoder)
         };
         tokio::spawn(
-            maker
+            compressor
                 .clone()
                 .shared(Arc::clone(&chunk), BlockFormat::Whole, encode),
         )
@@ -222,32 +224,32 @@ async fn a_herd_makes_a_block_once() {
         assert_eq!(one.await.unwrap().unwrap().0.len, 2);
     }
     assert_eq!(made.load(Ordering::Relaxed), 1);
-    // Another encoding is other work.
-    let other = maker.shared(Arc::clone(&chunk), BlockFormat::Metadata, |_, _| Ok(()));
+    // Another format is a separate block.
+    let other = compressor.shared(Arc::clone(&chunk), BlockFormat::Metadata, |_, _| Ok(()));
     assert_eq!(other.await.unwrap().0.len, 0);
     assert!(chunk.block(BlockFormat::Metadata).is_some());
 }
 
 #[tokio::test]
 async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
-    let (maker, chunk) = (BlockCompressor::new(1), chunk());
-    // Takes the only permit until told.
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
+    // Holds the only permit until `go` is sent.
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
-    let first = tokio::spawn(maker.clone().once(0, move |_| {
+    let first = tokio::spawn(compressor.clone().once(0, move |_| {
         started.notify_one();
         go.1.recv().unwrap();
         Ok(())
     }));
     busy.notified().await;
-    let leaver = maker
+    let leaver = compressor
         .clone()
         .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
-            panic!("nobody wants this any more")
+            panic!("the client of this block has left")
         });
     let mut leaver = Box::pin(leaver);
     assert!(is_pending(leaver.as_mut()));
-    let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all));
+    let mut stayer = Box::pin(compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all));
     assert!(is_pending(stayer.as_mut()));
     drop(leaver);
     go.0.send(()).unwrap();
@@ -257,10 +259,10 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
 
 #[tokio::test]
 async fn work_begun_for_one_who_leaves_is_finished() {
-    let (maker, chunk) = (BlockCompressor::new(1), chunk());
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
-    let leaver = tokio::spawn(maker.clone().shared(
+    let leaver = tokio::spawn(compressor.clone().shared(
         Arc::clone(&chunk),
         BlockFormat::Whole,
         move |objects, encoder| {
@@ -271,8 +273,8 @@ async fn work_begun_for_one_who_leaves_is_finished() {
     ));
     busy.notified().await;
     leaver.abort();
-    let stayer = maker.shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
-        panic!("it is being made")
+    let stayer = compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
+        panic!("another client compresses this block")
     });
     let mut stayer = Box::pin(stayer);
     assert!(is_pending(stayer.as_mut()));
@@ -282,13 +284,13 @@ async fn work_begun_for_one_who_leaves_is_finished() {
 
 #[tokio::test]
 async fn a_panic_fails_its_own_client_only() {
-    let (maker, chunk) = (BlockCompressor::new(1), chunk());
-    let bad = maker
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
+    let bad = compressor
         .clone()
         .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
             panic!("planted")
         });
     assert_eq!(bad.await, Err(CompressError));
-    let good = maker.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all);
+    let good = compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all);
     assert_eq!(good.await.unwrap().0.len, 2);
 }

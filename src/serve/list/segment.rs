@@ -1,4 +1,4 @@
-//! A page taken in runs: a whole chunk where the page shows all of it, else a bounded number of objects. Pure.
+//! Divides a page into segments: a whole chunk where the page shows all of it, else a bounded number of objects. Pure.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::{ListBody, PageItems, SnapshotPage};
 use crate::cache::{BlockFormat, Chunk};
 use crate::resource::Object;
 
-/// Bytes of a run of single objects, about: short enough that others get their turn (a millisecond), long enough that
-/// cutting costs little (4 % more bytes than one piece of 2 MiB; at 128 KiB it would be 10 %).
-const RUN_LEN: usize = 512 << 10;
+/// Approximate length of a segment of single objects, in bytes. Short enough that compressing it takes about a millisecond; long
+/// enough that separate blocks cost little (4 % more bytes than one block of 2 MiB; at 128 KiB it would be 10 %).
+const SEGMENT_LEN: usize = 512 << 10;
 
-/// Some of a page's items, in order.
+/// Consecutive items of a page.
 #[derive(Debug)]
 pub(super) enum PageSegment {
-    /// All objects of a chunk, which may have been compressed already.
+    /// All objects of a chunk, which may already be compressed in this format.
     Chunk(Arc<Chunk>, BlockFormat),
-    /// So many bytes of objects.
+    /// Objects, and their length in bytes.
     Objects(Vec<Object>, usize),
 }
 
@@ -31,7 +31,7 @@ impl PageSegment {
     }
 }
 
-/// Objects of a run that is not whole yet.
+/// The objects of a segment that is not complete yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartialSegment {
     objects: Vec<Object>,
@@ -39,18 +39,18 @@ pub(super) struct PartialSegment {
 }
 
 impl ListBody {
-    /// Goes on a little with the next run: it is there when it is whole, `None` when there are no more. By chunk only if blocks are
-    /// kept of the form that is wanted.
-    pub(super) fn next_run(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
-        let (page, run) = (&mut self.page, &mut self.partial_run);
-        let kept = self.form.block_format().filter(|_| page.shows_all());
-        if let Some(kept) = kept.filter(|_| run.objects.is_empty())
+    /// Does one step of the next segment. Ready once the segment is complete, with `None` at the end. Whole chunks are returned
+    /// only in a format whose blocks are kept.
+    pub(super) fn next_segment(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
+        let (page, segment) = (&mut self.page, &mut self.partial_segment);
+        let format = self.form.block_format().filter(|_| page.shows_all());
+        if let Some(format) = format.filter(|_| segment.objects.is_empty())
             && let Some(chunk) = page.next_chunk()
         {
-            return Poll::Ready(Some(PageSegment::Chunk(chunk, kept)));
+            return Poll::Ready(Some(PageSegment::Chunk(chunk, format)));
         }
-        while run.len < RUN_LEN
-            && !(kept.is_some() && !run.objects.is_empty() && page.is_at_chunk())
+        while segment.len < SEGMENT_LEN
+            && !(format.is_some() && !segment.objects.is_empty() && page.is_at_chunk())
         {
             if budget.is_spent() {
                 return Poll::Pending;
@@ -60,23 +60,23 @@ impl ListBody {
                 None => break,
                 Some(None) => {}
                 Some(Some(object)) => {
-                    run.len += object.frame_len();
-                    run.objects.push(object);
+                    segment.len += object.frame_len();
+                    segment.objects.push(object);
                 }
             }
         }
-        let PartialSegment { objects, len } = mem::take(run);
+        let PartialSegment { objects, len } = mem::take(segment);
         Poll::Ready((!objects.is_empty()).then_some(PageSegment::Objects(objects, len)))
     }
 }
 
 impl SnapshotPage {
-    /// The next items, if they are all of a chunk.
+    /// The next chunk, if all of its objects are on the page.
     pub(super) fn next_whole_chunk(&mut self) -> Option<Arc<Chunk>> {
         self.shows_all().then(|| self.next_chunk()).flatten()
     }
 
-    /// True if every object of the range is on the page.
+    /// True if all objects in scope are on the page.
     pub(super) fn shows_all(&self) -> bool {
         match &self.items {
             PageItems::Rest { selector, .. } => selector.is_scope(),
@@ -84,7 +84,7 @@ impl SnapshotPage {
         }
     }
 
-    /// The next chunk, if all of it is in scope; whatever of it the selector shows.
+    /// The next chunk, if all of its objects are in scope; the selector may match only some of them.
     pub(super) fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
         match &mut self.items {
             PageItems::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),

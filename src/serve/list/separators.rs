@@ -1,8 +1,8 @@
-//! Lists of metadata alone, where an item is a piece of the object's own bytes between bytes that are the same for all: the
-//! pieces are looked for once per chunk of the snapshot, by whichever list comes first.
+//! Lists of metadata only. Each item is a part of the object's own bytes between bytes that are the same for all items. The
+//! positions of these parts are found once per chunk of the snapshot, by the first list that needs them.
 //!
-//! They are copied into frames of one slice each. Left where they are they would cost more: a socket takes 64 slices from
-//! hyper at a time, which of small pieces is little.
+//! The parts are copied, so that a frame is one slice. Sharing them would cost more: hyper passes 64 slices to the socket at a
+//! time, which is little data if the slices are short.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -10,37 +10,37 @@ use super::envelope::Envelope;
 use crate::cache::Chunk;
 use crate::view::Projection;
 
-/// What stands around the pieces.
+/// The bytes around the metadata of each item.
 #[derive(Clone, Debug)]
 pub(super) struct ItemSeparators {
-    /// Before the first of all.
+    /// Before the first item.
     first: Bytes,
-    /// Before each other one: the end of the item before it, too.
+    /// Before each other item, including the end of the previous one.
     further: Bytes,
 }
 
-/// Ends an item.
+/// The end of an item.
 const END: u8 = b'}';
 
 impl ItemSeparators {
-    /// `None` if objects have to be looked at one by one.
-    pub(super) fn new(cut: Option<Projection>, envelope: &Envelope) -> Option<Self> {
-        let head = cut?.before_metadata()?;
+    /// `None` if each object has to be projected by itself.
+    pub(super) fn new(projection: Option<Projection>, envelope: &Envelope) -> Option<Self> {
+        let head = projection?.before_metadata()?;
         let first = [&envelope.opening, head.as_bytes()].concat().into();
-        let between = [&[END], &*envelope.between, head.as_bytes()].concat();
+        let separator = [&[END], &*envelope.separator, head.as_bytes()].concat();
         Some(Self {
             first,
-            further: between.into(),
+            further: separator.into(),
         })
     }
 
-    /// Objects of a chunk from `start` on as items of about `room` bytes together, and at least one; how many. `None` if one
-    /// cannot be read.
+    /// Objects of a chunk from `start` on as items of about `room` bytes together, but at least one; returns the bytes and the
+    /// number of items. `None` if an object cannot be read.
     pub(super) fn items(
         &self,
         chunk: &Chunk,
         start: usize,
-        (is_begun, room): (bool, usize),
+        (has_items, room): (bool, usize),
     ) -> Option<(Bytes, usize)> {
         let pieces = chunk.metadata(Projection::metadata_of)?.get(start..)?;
         let (mut count, mut len) = (0, 1);
@@ -54,9 +54,9 @@ impl ItemSeparators {
         let mut items = BytesMut::with_capacity(len);
         let objects = &chunk.objects()[start..];
         for (at, (piece, object)) in pieces.iter().zip(objects).take(count).enumerate() {
-            items.put_slice(match (is_begun, at) {
+            items.put_slice(match (has_items, at) {
                 (false, 0) => &self.first,
-                // Its item before has its end already.
+                // The previous item's end is already written.
                 (true, 0) => &self.further[1..],
                 _ => &self.further,
             });

@@ -1,42 +1,42 @@
-//! A budget for the frames of HTTP/2 that carry neither requests nor bodies. The HTTP/2 library answers them by itself and
-//! tells nobody, so they are counted in the bytes that it reads. Reads no frame's content and allocates nothing.
+//! A budget for the HTTP/2 frames that carry neither requests nor bodies. The HTTP/2 library answers them itself and does not report
+//! them, so they are counted in the bytes that it reads. Only frame heads are parsed, and nothing is allocated.
 //!
-//! Clients need such frames: a PING now and then, a window for what they have read, the reset of a watch. So requests and
-//! written bytes earn some, and time a few; beyond that they are a flood.
+//! Clients need such frames: an occasional PING, WINDOW_UPDATE for what they have read, the reset of a watch. Therefore requests and
+//! written bytes earn frames, and time earns a few; frames beyond the budget are a flood.
 
 use tokio::time::Instant;
 
 use super::AbortAction;
 
-/// Frames that a connection may send unearned. As many again after the GOAWAY, and it is cut.
+/// Frames that a connection may send without earning them. GOAWAY follows; after as many again the connection is closed.
 const BURST: i64 = 1_000;
-/// Earned back by a second, up to [`BURST`]. PINGs that keep a connection alive come one in ten seconds or fewer.
+/// Frames earned per second, up to [`BURST`]. Keepalive PINGs come at most once in ten seconds.
 const FRAMES_PER_SECOND: i64 = 10;
-/// Earned by a request: its window, its priority, its reset.
+/// Frames earned by a request: WINDOW_UPDATE, PRIORITY, RST_STREAM.
 const FRAMES_PER_REQUEST: i64 = 4;
-/// Written to earn a frame. Go's client opens the stream's and the connection's window after 4 KiB each; a simple client opens
-/// both after each event, and no event, a bookmark neither, is shorter than two of these.
+/// Bytes to write to earn a frame. Go's client sends WINDOW_UPDATE for the stream and for the connection after 4 KiB each; a simple client
+/// sends both after each event, and no event, not even a bookmark, is shorter than twice this length.
 const BYTES_PER_FRAME: i64 = 64;
-/// Most that can be saved up: a client may take gigabytes before it opens windows.
+/// The most frames that can be saved: a client may read gigabytes before it sends WINDOW_UPDATE.
 const SAVED_MAX: i64 = 1 << 20;
 
 const HEAD_LEN: usize = 9;
-/// Types that carry requests and bodies (RFC 9113 §6); the HTTP/2 library bounds empty ones of them.
+/// Frame types that carry requests and bodies (RFC 9113 §6); the HTTP/2 library limits empty ones itself.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 
-/// See the module.
+/// The budget of one connection.
 #[derive(Debug)]
 pub(crate) struct ControlFrames {
     parser: HeadParser,
-    /// What may still be sent, in bytes written: [`BYTES_PER_FRAME`] each.
+    /// The remaining budget in bytes; a frame costs [`BYTES_PER_FRAME`].
     saved: i64,
     earned_at: Instant,
 }
 
 impl ControlFrames {
-    /// Of a connection whose first `preface_len` bytes are no frames.
+    /// The budget of a new connection. Its first `preface_len` bytes are not frames.
     pub(crate) fn new(preface_len: usize, now: Instant) -> Self {
         Self {
             parser: HeadParser {
@@ -49,13 +49,13 @@ impl ControlFrames {
         }
     }
 
-    /// So many bytes were written to the client.
+    /// Records that `len` bytes were written to the client.
     pub(crate) fn written(&mut self, len: usize) {
         let earned = i64::try_from(len).unwrap_or(i64::MAX);
         self.earn(earned, SAVED_MAX * BYTES_PER_FRAME);
     }
 
-    /// These bytes were read. `now` is asked for only if they hold control frames.
+    /// Records bytes that were read. `now` is called only if they contain control frames.
     pub(crate) fn read(&mut self, bytes: &[u8], now: impl FnOnce() -> Instant) -> AbortAction {
         let (mut control, mut requests) = (0, 0);
         self.parser.read(bytes, |kind| match kind {
@@ -88,23 +88,23 @@ impl ControlFrames {
         self.earn(earned, BURST * BYTES_PER_FRAME);
     }
 
-    /// Adds `earned`, but not beyond `most`; what is saved already stays.
+    /// Adds `earned`, but not beyond `most`; savings that are larger already stay.
     fn earn(&mut self, earned: i64, most: i64) {
         self.saved = self.saved.saturating_add(earned).min(most.max(self.saved));
     }
 }
 
-/// Where frames begin, however they are cut into reads.
+/// Finds the heads of frames, however the bytes are divided into reads.
 #[derive(Debug)]
 struct HeadParser {
-    /// Bytes until the next frame's head.
+    /// Bytes until the head of the next frame.
     skipped: usize,
     head: [u8; HEAD_LEN],
     len: usize,
 }
 
 impl HeadParser {
-    /// Tells the type of each frame whose head ends in these bytes.
+    /// Calls `frame` with the type of each frame whose head ends in these bytes.
     fn read(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8)) {
         loop {
             let skipped = self.skipped.min(bytes.len());
@@ -113,10 +113,10 @@ impl HeadParser {
             if bytes.is_empty() {
                 return;
             }
-            let taken = (HEAD_LEN - self.len).min(bytes.len());
-            self.head[self.len..self.len + taken].copy_from_slice(&bytes[..taken]);
-            self.len += taken;
-            bytes = &bytes[taken..];
+            let copied = (HEAD_LEN - self.len).min(bytes.len());
+            self.head[self.len..self.len + copied].copy_from_slice(&bytes[..copied]);
+            self.len += copied;
+            bytes = &bytes[copied..];
             if self.len == HEAD_LEN {
                 let [a, b, c, kind, ..] = self.head;
                 self.skipped = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -162,11 +162,11 @@ mod tests {
         }
     }
 
-    /// How many of these frames may be sent until the verdict.
-    fn until(frames: &mut ControlFrames, now: Instant, kind: u8, verdict: AbortAction) -> i64 {
+    /// How many of these frames can be sent until the action is `action`.
+    fn until(frames: &mut ControlFrames, now: Instant, kind: u8, action: AbortAction) -> i64 {
         let sent = frame(kind, 8);
         (1..)
-            .find(|_| frames.read(&sent, || now) >= verdict)
+            .find(|_| frames.read(&sent, || now) >= action)
             .unwrap()
     }
 
@@ -185,13 +185,13 @@ mod tests {
 
     #[test]
     fn time_requests_and_bytes_earn_frames() {
-        let begun = Instant::now();
-        let mut frames = ControlFrames::new(0, begun);
-        until(&mut frames, begun, PING, AbortAction::GoAway);
-        let now = begun + Duration::from_secs(50);
+        let start = Instant::now();
+        let mut frames = ControlFrames::new(0, start);
+        until(&mut frames, start, PING, AbortAction::GoAway);
+        let now = start + Duration::from_secs(50);
         let earned = 50 * FRAMES_PER_SECOND;
         assert_eq!(until(&mut frames, now, PING, AbortAction::GoAway), earned);
-        // No more than at first, however long it is silent.
+        // Not more than the burst, however long the client is silent.
         let now = now + Duration::from_secs(86_400);
         assert_eq!(
             until(&mut frames, now, PING, AbortAction::GoAway),
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(until(&mut frames, now, 8, AbortAction::GoAway), earned);
     }
 
-    /// The shortest events at once, and both windows for each of them, by a client that saves nothing.
+    /// A client without savings that sends WINDOW_UPDATE for stream and connection after each of the shortest events.
     #[test]
     fn windows_for_each_event_are_no_flood() {
         const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1\",\"creationTimestamp\":null}}}\n";
@@ -223,14 +223,14 @@ mod tests {
         }
     }
 
-    /// Each stream opens its window when it begins, and both windows for each frame of its list.
+    /// Each stream sends WINDOW_UPDATE when it starts, and two for each DATA frame of its list.
     #[test]
     fn a_thousand_streams_that_read_lists_are_no_flood() {
         let now = Instant::now();
         let mut frames = ControlFrames::new(0, now);
-        let begun = [frame(HEADERS, 30), frame(8, 4)].concat();
+        let heads = [frame(HEADERS, 30), frame(8, 4)].concat();
         assert_eq!(
-            frames.read(&begun.repeat(1_000), || now),
+            frames.read(&heads.repeat(1_000), || now),
             AbortAction::Serve
         );
         for _ in 0..64 * 1_000 {
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// gRPC's shortest, and it may last for days.
+    /// gRPC's shortest keepalive interval, for more than eleven days.
     #[test]
     fn pings_that_keep_a_connection_alive_are_no_flood() {
         let mut now = Instant::now();
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// As Go's client takes a list: 4 MiB at once, then both windows for each 4 KiB.
+    /// Go's client reading a list: 4 MiB are written at once, then it sends two WINDOW_UPDATE frames for each 4 KiB.
     #[test]
     fn windows_for_what_was_written_are_no_flood() {
         let now = Instant::now();

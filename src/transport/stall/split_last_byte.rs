@@ -1,9 +1,9 @@
-//! The last byte of what an answer says over HTTP/2 before it pauses or ends, as a frame of its own.
+//! Sends the last byte before a pause or the end of an HTTP/2 response as a frame of its own.
 //!
-//! hyper hands a frame to h2 as soon as the client's window has room for its first byte, and asks the body for the next. What
-//! is handed over waits for the window where nobody sees it, and outlives the answer if that has ended. A frame that
-//! follows waits in hyper instead, where [`Streams`](super::Streams) sees it, and is handed over when the window has room for all
-//! that came before. A client that takes back a window that it has opened is not caught so.
+//! hyper passes a frame to h2 as soon as the client's window has room for its first byte, and then polls the body for the next one. What h2
+//! has accepted waits for the window inside h2, where the gateway cannot see it, and outlives a response that has ended. A following frame
+//! waits in hyper instead, where [`StallExecutor`](super::StallExecutor) notices it; hyper passes it on when the window has room for all
+//! earlier bytes. This does not detect a client that shrinks a window again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,36 +16,36 @@ use super::{StallSignal, WaitingSide, signal};
 use crate::protocol::BufList;
 use crate::transport::abort_limit::InFlight;
 
-/// So much may be left with h2 unseen, of each stream: what is shorter is not worth a frame.
+/// Bytes per stream that may remain in h2 unnoticed: a shorter body frame is not worth a second frame.
 const UNSEEN_LEN_MAX: usize = 4 << 10;
 
-/// A body that knows when nothing follows at once.
+/// A body that knows whether more data follows at once.
 pub(crate) trait PauseHint {
-    /// Whether it has nothing more to say for now, or for good, after its last frame.
+    /// Whether the body has nothing more to send for now, or at all, after its last frame.
     fn pauses(&self) -> bool;
 }
 
-/// See the module.
+/// A body whose last byte before a pause is a frame of its own.
 #[derive(Debug)]
 pub(crate) struct SplitLastByte<B> {
     body: B,
-    reach: SplitMode,
+    mode: SplitMode,
     last: Option<u8>,
-    /// Dropped with the body, once that has left.
+    /// Dropped with the body when that is completely written.
     _in_flight: Option<InFlight>,
 }
 
-/// Whose bodies are divided.
+/// Whether a body is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitMode {
-    /// Those of HTTP/2 streams.
+    /// For HTTP/2 streams.
     Divided,
-    /// Others leave as they come.
+    /// For all others: frames are sent unchanged.
     AsItComes,
 }
 
 impl SplitMode {
-    /// That of answers in `version` of HTTP.
+    /// The mode for responses over this version of HTTP.
     pub(crate) fn of(version: Version) -> Self {
         match version {
             Version::HTTP_2 => Self::Divided,
@@ -55,16 +55,16 @@ impl SplitMode {
 }
 
 impl<B> SplitLastByte<B> {
-    pub(crate) fn new(body: B, reach: SplitMode) -> Self {
+    pub(crate) fn new(body: B, mode: SplitMode) -> Self {
         Self {
             body,
-            reach,
+            mode,
             last: None,
             _in_flight: None,
         }
     }
 
-    /// The same, as the answer that `in_flight` counts.
+    /// Stores the guard that counts the response as in flight.
     pub(crate) fn counted(mut self, in_flight: InFlight) -> Self {
         self._in_flight = Some(in_flight);
         self
@@ -85,7 +85,7 @@ where
         let this = self.get_mut();
         if let Some(last) = this.last.take() {
             signal(StallSignal {
-                waits: WaitingSide::Server,
+                waiting: WaitingSide::Server,
                 ends: false,
             });
             return Poll::Ready(Some(Ok(Frame::data(
@@ -93,7 +93,7 @@ where
             ))));
         }
         let mut frame = ready!(Pin::new(&mut this.body).poll_frame(context));
-        if let (SplitMode::Divided, Some(Ok(frame))) = (this.reach, &mut frame)
+        if let (SplitMode::Divided, Some(Ok(frame))) = (this.mode, &mut frame)
             && let Some(pieces) = frame.data_mut()
             && pieces.len() > UNSEEN_LEN_MAX
             && this.body.pauses()

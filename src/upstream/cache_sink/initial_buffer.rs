@@ -1,19 +1,19 @@
-//! Initial data on its way. Publishes nothing.
+//! The buffer in which a list or a streamed list collects until it is complete.
 
 use std::collections::BTreeMap;
 
 use crate::cache::{ObjectMap, SortedBuilder};
 use crate::resource::{KeyRef, Object, ObjectKey};
 
-/// Objects by key, the last state of each.
+/// The last received state of each object, by key.
 ///
-/// Lists and streamed lists come in the order of keys (docs/PROTOCOL.md §3.8), so nearly all are put at the end of a map. What
-/// happens while a streamed list is on its way comes between them in any order, and so does everything of a server that
+/// Lists and streamed lists come in key order (docs/PROTOCOL.md §3.8), so nearly all objects are appended to a sorted map.
+/// Two kinds of objects come in any order: changes that happen during a streamed list, and everything from a server that
 /// does not sort.
 #[derive(Debug, Default)]
 pub(super) struct InitialBuffer {
     sorted: SortedBuilder,
-    /// What came out of order, over what is in `sorted`; `None` for what was deleted.
+    /// Objects that came out of order; they take precedence over `sorted`. `None` marks a deletion.
     late: BTreeMap<ObjectKey, Option<Object>>,
 }
 
@@ -21,11 +21,11 @@ impl InitialBuffer {
     pub(super) fn put(&mut self, object: Object) {
         let is_late =
             !self.late.is_empty() && self.late.contains_key(&ObjectKey::from(object.key()));
-        let refused = match is_late {
+        let rejected = match is_late {
             true => Err(object),
             false => self.sorted.push(object),
         };
-        if let Err(object) = refused {
+        if let Err(object) = rejected {
             self.late.insert(object.key().into(), Some(object));
         }
     }
@@ -38,7 +38,7 @@ impl InitialBuffer {
         *self = Self::default();
     }
 
-    /// All objects in the order of keys; leaves none.
+    /// Takes all objects, in key order, and leaves the buffer empty.
     pub(super) fn take(&mut self) -> ObjectMap {
         let sorted = std::mem::take(&mut self.sorted).finish();
         if self.late.is_empty() {
@@ -73,7 +73,7 @@ mod tests {
     enum Step {
         Put(u64),
         Remove(u64),
-        /// Initial data begins anew.
+        /// The initial data starts over.
         Clear,
     }
 
@@ -88,36 +88,36 @@ mod tests {
     proptest! {
         #[test]
         fn the_last_state_of_each_stays_whatever_the_order(
-            told in prop::collection::vec(step(), 0..60),
-            rising in 0..12_u64,
+            steps in prop::collection::vec(step(), 0..60),
+            sorted_count in 0..12_u64,
         ) {
-            let first = (0..rising).map(Step::Put);
-            let mut side = InitialBuffer::default();
+            let first = (0..sorted_count).map(Step::Put);
+            let mut buffer = InitialBuffer::default();
             let mut expected = BTreeMap::new();
-            for (version, step) in (1..).zip(first.chain(told)) {
+            for (version, step) in (1..).zip(first.chain(steps)) {
                 let key = |key| format!("a/{key:02}");
                 let object = |key: &str| Sample::new(key, version).object();
                 match step {
                     Step::Put(number) => {
                         let key = key(number);
-                        side.put(object(&key));
+                        buffer.put(object(&key));
                         expected.insert(key, version);
                     }
                     Step::Remove(number) => {
                         let key = key(number);
-                        side.remove(&object(&key));
+                        buffer.remove(&object(&key));
                         expected.remove(&key);
                     }
                     Step::Clear => {
-                        side.clear();
+                        buffer.clear();
                         expected.clear();
                     }
                 }
             }
             let entry = |object: &Object| (object.key().to_string(), object.resource_version().0);
-            let found: Vec<_> = side.take().iter().map(entry).collect();
+            let found: Vec<_> = buffer.take().iter().map(entry).collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
-            prop_assert!(side.take().is_empty());
+            prop_assert!(buffer.take().is_empty());
         }
     }
 }

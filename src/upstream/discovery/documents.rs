@@ -1,22 +1,22 @@
-//! The four discovery documents: bytes to resources. No requests here.
+//! Parses the four kinds of discovery documents. Sends no requests.
 
 use serde::{Deserialize, Deserializer};
 
 use super::DiscoveredResource;
 use crate::resource::Gvr;
 
-/// What a discovery path answered.
+/// The document of one discovery path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DiscoveryResponse {
-    /// `APIGroupDiscoveryList`: everything at once. `stale` are group versions whose own server does not answer now; what
-    /// the document says about them may no longer hold, and clients disregard it.
+    /// `APIGroupDiscoveryList`: all resources at once. `stale` are group versions whose aggregated API server does not
+    /// respond now; what the document says about them may be outdated, and clients disregard it.
     Aggregated {
         found: Vec<DiscoveredResource>,
         stale: Vec<GroupVersionEntry>,
     },
-    /// `APIVersions` or `APIGroupList`: what to ask next.
+    /// `APIVersions` or `APIGroupList`: the group versions, each of which has a document of its own.
     Groups(Vec<GroupVersionEntry>),
-    /// `APIResourceList`: one group and version.
+    /// `APIResourceList`: the resources of one group and version.
     Resources(Vec<DiscoveredResource>),
 }
 
@@ -28,7 +28,7 @@ pub(super) struct GroupVersionEntry {
 }
 
 impl GroupVersionEntry {
-    /// Where its document is.
+    /// The path of its document.
     pub(super) fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -38,7 +38,7 @@ impl GroupVersionEntry {
     }
 }
 
-/// Reads any of the documents; which one it is the server chose, so `kind` decides.
+/// Parses any of the documents. The server chose which one to send, so `kind` decides.
 pub(super) fn read(bytes: &[u8]) -> serde_json::Result<DiscoveryResponse> {
     Ok(match serde_json::from_slice(bytes)? {
         DiscoveryDocument::APIGroupDiscoveryList { items } => read_aggregated(items),

@@ -1,13 +1,14 @@
-//! The requests that a driver sends: paths and queries. Pure.
+//! Paths and queries of a driver's requests. Pure.
 
 use crate::resource::{Gvr, ResourceVersion};
 use crate::upstream::reflector::ListVersion;
 
-/// Shortest and longest watch, as client-go asks for; random between, so that watches don't end together.
+/// Shortest and longest `timeoutSeconds` of a watch, as in client-go. The value is random, so that watches do not end at
+/// the same time.
 const TIMEOUT_SECONDS_MIN: u64 = 300;
 const TIMEOUT_SECONDS_MAX: u64 = 600;
-/// A server must end a watch by then; one that has not is gone.
-pub(super) const WATCH_LASTS_AT_MOST: std::time::Duration =
+/// A server ends a watch at its timeout. A watch that has not ended by then is considered dead.
+pub(super) const WATCH_DURATION_MAX: std::time::Duration =
     std::time::Duration::from_secs(TIMEOUT_SECONDS_MAX + 60);
 
 /// What is listed and watched: a resource, whole or in part.
@@ -45,7 +46,7 @@ impl Collection {
         }
     }
 
-    /// The path, and a query that begins with the selectors.
+    /// Path and query of a request; the selectors come first in the query.
     fn request(&self, query: Vec<String>) -> String {
         let selectors = [
             ("labelSelector", &self.label_selector),
@@ -63,7 +64,7 @@ impl Collection {
     }
 }
 
-/// Percent-encodes everything that may mean something in a path or query (RFC 3986 §2.3).
+/// Percent-encodes every byte that may have a meaning in a path or query (RFC 3986 §2.3).
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -108,7 +109,7 @@ pub(super) fn list(
 ) -> String {
     let mut query = Vec::new();
     match (continue_token, version) {
-        // Tokens are base64url: nothing in them needs escaping, but an unknown server's may.
+        // Tokens of kube-apiserver are base64url and need no escaping, but those of another server may.
         (Some(token), _) => query.push(format!("continue={}", escaped(token))),
         (None, ListVersion::Any) => query.push("resourceVersion=0".to_owned()),
         (None, ListVersion::Latest) => {}

@@ -12,7 +12,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
-use super::lists::{SILENCE_MAX, refusal};
+use super::lists::{SILENCE_MAX, read_status};
 use super::{
     AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, Sink, StopResult, StreamEnd,
     WatchConnection, now, request,
@@ -21,12 +21,12 @@ use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
 
-/// While nothing comes, old history is let go this often.
+/// While nothing arrives, the sink is called this often, so that it can drop old history.
 const TICK: Duration = Duration::from_secs(5);
-/// Bytes of frames taken together before they are published.
+/// Bytes of chunks that are collected before they are published.
 const BATCH_LEN_MAX: usize = 4 << 20;
 
-/// How reading went on.
+/// What waiting for the stream's next chunk ended with.
 enum StreamRead {
     Chunk(Bytes),
     Tick,
@@ -34,7 +34,7 @@ enum StreamRead {
     Cut(String),
 }
 
-/// Whether the stream can be read further.
+/// Whether reading continues.
 enum ReadFlow {
     More,
     Over(StreamEnd),
@@ -50,9 +50,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             }
         };
         self.observe(Input::WatchOpened);
-        self.tally.connected(WatchConnection::Yes);
+        self.recorder.connected(WatchConnection::Yes);
         let ended = self.read(response.into_body()).await;
-        self.tally.connected(WatchConnection::No(
+        self.recorder.connected(WatchConnection::No(
             *ended.as_ref().unwrap_or(&StreamEnd::Error),
         ));
         ended.map(drop)
@@ -61,44 +61,44 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     async fn open(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
         let response = self
             .fetch
-            .get(path, self.reading.watch_purpose(), self.reading.encoding)
+            .get(path, self.spec.watch_purpose(), self.spec.encoding)
             .await?;
         if response.status().as_u16() != 200 {
-            return Err(AttemptFailure::refused(refusal(response).await));
+            return Err(AttemptFailure::refused(read_status(response).await));
         }
-        check_content_type(&response, self.reading.encoding)?;
+        check_content_type(&response, self.spec.encoding)?;
         Ok(response)
     }
 
-    /// Reads until the stream is over; says how it ended.
+    /// Reads until the stream is over, and returns how it ended.
     async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
-        let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
-        let give_up_at = now() + request::WATCH_LASTS_AT_MOST;
-        let mut heard_at = now();
-        let mut came = None;
+        let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
+        let give_up_at = now() + request::WATCH_DURATION_MAX;
+        let mut last_chunk_at = now();
+        let mut pending = None;
         loop {
-            let next = match came.take() {
-                Some(came) => came,
+            let next = match pending.take() {
+                Some(pending) => pending,
                 None => next(&mut body).await,
             };
             let is_initial = !self.reflector.is_live();
             match next {
                 StreamRead::Chunk(_) if is_initial && now() >= give_up_at => {
-                    return Ok(self.cut("initial data without end"));
+                    return Ok(self.cut("the initial data did not end in time"));
                 }
                 StreamRead::Chunk(chunk) => {
-                    heard_at = now();
-                    let mut gathered = chunk.len();
-                    let mut flow = self.take_chunk(&chunk, &mut frames)?;
-                    // What arrives meanwhile joins the batch: one round of waking for all of it.
-                    while let (ReadFlow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
+                    last_chunk_at = now();
+                    let mut batch_len = chunk.len();
+                    let mut flow = self.apply_chunk(&chunk, &mut frames)?;
+                    // Chunks that have arrived meanwhile join the batch, so that watches are woken once for all of them.
+                    while let (ReadFlow::More, true) = (&flow, batch_len < BATCH_LEN_MAX) {
                         match more(&mut body, self.sink.hold_until()).await {
                             Some(StreamRead::Chunk(chunk)) => {
-                                gathered += chunk.len();
-                                flow = self.take_chunk(&chunk, &mut frames)?;
+                                batch_len += chunk.len();
+                                flow = self.apply_chunk(&chunk, &mut frames)?;
                             }
                             other => {
-                                came = other;
+                                pending = other;
                                 break;
                             }
                         }
@@ -109,8 +109,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                         return Ok(end);
                     }
                 }
-                StreamRead::Tick if is_initial && now() >= heard_at + SILENCE_MAX => {
-                    return Ok(self.cut("silent before the end of the initial data"));
+                StreamRead::Tick if is_initial && now() >= last_chunk_at + SILENCE_MAX => {
+                    return Ok(
+                        self.cut("the stream went silent before the end of its initial data")
+                    );
                 }
                 StreamRead::Tick if now() < give_up_at => {
                     self.sink.tick();
@@ -121,22 +123,24 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 }
                 StreamRead::End => return Ok(self.cut("the stream ended within a frame")),
                 StreamRead::Cut(cause) => return Ok(self.cut(cause)),
-                StreamRead::Tick => return Ok(self.cut("silent past the end that was agreed on")),
+                StreamRead::Tick => {
+                    return Ok(self.cut("the watch went silent and did not end at its timeout"));
+                }
             }
         }
     }
 
-    fn take_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<ReadFlow, StopResult> {
-        self.tally.received(chunk.len());
+    fn apply_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<ReadFlow, StopResult> {
+        self.recorder.received(chunk.len());
         frames.push(chunk);
-        self.take_frames(frames)
+        self.apply_frames(frames)
     }
 
-    fn take_frames(&mut self, frames: &mut Frames) -> Result<ReadFlow, StopResult> {
+    fn apply_frames(&mut self, frames: &mut Frames) -> Result<ReadFlow, StopResult> {
         loop {
             match frames.next_frame() {
                 Ok(Some(frame)) => {
-                    let flow = self.take_frame(frame)?;
+                    let flow = self.apply_frame(frame)?;
                     if let ReadFlow::Over(_) = flow {
                         return Ok(flow);
                     }
@@ -150,23 +154,23 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_frame(&mut self, frame: &[u8]) -> Result<ReadFlow, StopResult> {
-        let encoding = self.reading.encoding;
-        match scan_watch(encoding, frame, self.reading.fields) {
+    fn apply_frame(&mut self, frame: &[u8]) -> Result<ReadFlow, StopResult> {
+        let encoding = self.spec.encoding;
+        match scan_watch(encoding, frame, self.spec.fields) {
             Ok(WatchLine::Event {
                 kind,
                 object: span,
                 parts,
             }) => {
                 match object_in(encoding, frame, span, parts) {
-                    Ok(object) => self.take_event(kind, object),
+                    Ok(object) => self.apply_event(kind, object),
                     Err(error) => return Ok(self.reject(AttemptFailure::unparsable(&error))),
                 }
                 Ok(ReadFlow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {
-                    self.tally.bookmark(envelope.object.of(frame), &bookmark);
+                    self.recorder.bookmark(envelope.object.of(frame), &bookmark);
                 }
                 let (resource_version, initial_events_end) =
                     (bookmark.resource_version, bookmark.initial_events_end);
@@ -193,7 +197,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             Ok(WatchLine::Error(status)) => {
                 self.sink.publish();
                 let fault = AttemptFailure::refused(status.clone());
-                self.tally.failed(fault.trouble(RequestKind::Watch));
+                self.recorder.failed(fault.report(RequestKind::Watch));
                 self.observe(Input::WatchError(status));
                 Ok(ReadFlow::Over(StreamEnd::Error))
             }
@@ -201,7 +205,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    fn take_event(&mut self, kind: EventKind, object: Object) {
+    fn apply_event(&mut self, kind: EventKind, object: Object) {
         let input = Input::Event {
             kind,
             resource_version: object.resource_version(),
@@ -218,28 +222,29 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    /// What was good before the bad frame counts; the stream does not.
+    /// Ends the stream at a frame that cannot be used. The frames before it count.
     fn reject(&mut self, fault: AttemptFailure) -> ReadFlow {
         self.sink.publish();
         self.failed(RequestKind::Watch, fault);
         ReadFlow::Over(StreamEnd::Unreadable)
     }
 
-    /// Ended between two frames, which is how watches end, but not initial data.
+    /// The stream ended between two frames. That is how watches end, but initial data must not end this way.
     fn ended(&mut self) {
         if self.observe(Input::WatchEnded) == Effect::Restarted {
-            let fault = AttemptFailure::cut("the stream ended before its initial data did");
-            self.tally.failed(fault.trouble(RequestKind::Watch));
+            let fault = AttemptFailure::transport("the stream ended before its initial data did");
+            self.recorder.failed(fault.report(RequestKind::Watch));
         }
     }
 
     fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
-        self.failed(RequestKind::Watch, AttemptFailure::cut(cause));
+        self.failed(RequestKind::Watch, AttemptFailure::transport(cause));
         StreamEnd::Cut
     }
 }
 
-/// Waits for what comes next, a tick at the latest. Losing the wait loses no bytes: frames are whole when they come.
+/// Waits for the next chunk, at most for a tick. Cancelling the wait loses no bytes, because a frame of the body arrives
+/// whole or not at all.
 async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> StreamRead {
     loop {
         let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
@@ -257,14 +262,14 @@ async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) 
     }
 }
 
-/// What is there already, or comes until `hold_until`; `None` if nothing does.
+/// Returns a chunk that is ready, or that arrives until `hold_until`; `None` if there is none.
 async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
     body: &mut B,
     hold_until: Option<Instant>,
 ) -> Option<StreamRead> {
     loop {
         let frame = if let Some(hold_until) = hold_until.filter(|at| *at > now()) {
-            // As in `next`: frames are whole.
+            // As in `next`, cancelling loses no bytes.
             tokio::time::timeout_at(hold_until.into(), body.frame())
                 .await
                 .ok()?

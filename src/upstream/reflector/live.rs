@@ -1,4 +1,4 @@
-//! The phase that follows changes: resumes from the last version whenever that is possible.
+//! The live phase: follows changes, and resumes from the last version whenever that is possible.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::{
 use crate::resource::ResourceVersion;
 
 impl ReflectorMachine {
-    /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but not go back.
+    /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.
     pub(super) fn bookmark(&mut self, bookmark: ResourceVersion) -> Effect {
         let ReflectorPhase::Live { version } = &mut self.phase else {
             return Effect::Ignored;
@@ -29,7 +29,7 @@ impl ReflectorMachine {
         }
     }
 
-    /// A clean end is upstream's time limit, and no failure unless it came at once.
+    /// A clean end is upstream's time limit. It is followed by a pause only if the watch was short and delivered nothing.
     pub(super) fn live_ended(&mut self, now: Instant) -> Effect {
         let is_short = self
             .attempt
@@ -48,15 +48,16 @@ impl ReflectorMachine {
             Remedy::Relist => self.relist(RelistReason::Expired),
             Remedy::RelistAhead => self.relist(RelistReason::VersionAhead),
             Remedy::NotFound => {
-                // The resource was removed: what is watched from the last version once it is back may be another one.
-                if self.is_not_found_for_long() {
+                // The resource was removed. Once it is back it may be another one, so it must be listed, not watched from
+                // the last version.
+                if self.count_not_found() {
                     return self.relist(RelistReason::WatchRefused);
                 }
                 Effect::None
             }
             Remedy::Refused => self.bad_watch(RelistReason::WatchRefused),
             Remedy::Unreadable => self.bad_watch(RelistReason::Unparsable),
-            Remedy::Again | Remedy::Inside | Remedy::Reconnect => Effect::None,
+            Remedy::Again | Remedy::InternalError | Remedy::Reconnect => Effect::None,
         }
     }
 
@@ -72,8 +73,8 @@ impl ReflectorMachine {
         let ReflectorPhase::Live { version } = self.phase else {
             return Effect::Ignored;
         };
-        // In the first two cases upstream says that this version is of no use to it.
-        let ask = match reason {
+        // In the first two cases upstream has just rejected this version.
+        let list_version = match reason {
             RelistReason::Expired | RelistReason::VersionAhead => ListVersion::Latest,
             RelistReason::Start
             | RelistReason::PagesExpired
@@ -86,7 +87,7 @@ impl ReflectorMachine {
         self.counters.relists[reason as usize] += 1;
         self.phase = ReflectorPhase::Initial(InitialRead {
             held: Some(version),
-            ..InitialRead::new(self.options, reason, ask)
+            ..InitialRead::new(self.options, reason, list_version)
         });
         Effect::Relisting { reason }
     }

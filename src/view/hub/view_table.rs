@@ -1,4 +1,4 @@
-//! The views that events are laid out in: reached by what an event carries. It takes no lock and wakes nobody.
+//! The views in which events are laid out, found by the values of an event's object. This module takes no lock and wakes no watch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,30 +10,30 @@ use crate::cache::Event;
 use crate::view::selector_index::{Hasher, Number, SelectorIndex};
 use crate::view::shared::{Draft, Projections, ViewCore, ViewWriter};
 
-/// Views that are swept with each batch for what they no longer need. Each is in no cache of the processor.
+/// Number of views whose old batches are dropped with each dispatch. Few, because such a view is usually in none of the processor's caches.
 const SWEPT_PER_BATCH: usize = 1;
-/// What letting go of views that nobody watches may cost with one batch, in views searched for them in the index: a
-/// millisecond or two. The others wait, and nothing is evaluated for them.
+/// Maximum cost of removing unwatched views with one dispatch, in index entries that are searched: one or two milliseconds. The
+/// other views wait for a later dispatch; no selector is evaluated for them.
 const DROP_COST: usize = 1 << 21;
-/// What each costs besides, so that 1,024 go with one batch at most.
+/// Additional cost of each removal, so that one dispatch removes at most 1,024 views.
 const DROP_COST_EACH: usize = 1 << 11;
 
-/// Drafts kept for the next batch: as many as views usually show something of one.
+/// Number of drafts that are kept for reuse: usually at least as many as there are views that show events of one dispatch.
 const SPARES: usize = 64;
-/// Events of a draft that is kept; larger ones are seldom.
+/// Maximum length of a draft that is kept, in events; longer ones are rare.
 const DRAFT_LEN_MAX: usize = 256;
 
-/// What an event costs that reaches no view, in terms of selectors.
+/// Cost of an event that reaches no view, in selector terms.
 const EVENT_COST: usize = 16;
-/// So many bytes of an object are another term: an object has as many labels to be looked up as fit in it.
-const LABELS_PER_TERM: usize = 64;
-/// Laying out ends with the event that exceeds this, about a millisecond, so that others get their turn.
+/// Bytes of an object that count as one more term, because only the object's size bounds the number of labels to look up.
+const OBJECT_BYTES_PER_TERM: usize = 64;
+/// Laying out stops after the event that reaches this cost, about a millisecond, so that other tasks get their turn.
 const SLICE_COST: usize = 32_768;
 
-/// What laying out came to.
+/// The result of laying out a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayoutOutcome {
-    /// Events taken, from the first on; at least one if there are any.
+    /// Events laid out, counted from the first; at least one if there are any.
     pub(super) events: usize,
     /// Lines laid out in views.
     pub(super) lines: usize,
@@ -42,38 +42,38 @@ pub(super) struct LayoutOutcome {
 #[derive(Debug)]
 pub(super) struct ViewTable {
     views: Slab<ViewWriter>,
-    interest: SelectorIndex,
-    /// Views without watchers that are still here.
-    left: Vec<Arc<ViewCore>>,
-    /// Views that show something of the batch being laid out.
+    index: SelectorIndex,
+    /// Unwatched views that have not been removed yet.
+    unwatched: Vec<Arc<ViewCore>>,
+    /// Views that show events of the batch being laid out.
     touched: Vec<Number>,
-    /// Memory for what they show.
+    /// Empty drafts to reuse.
     spare: Vec<Draft>,
-    /// Where sweeping goes on.
-    swept: usize,
+    /// The number of the view that the last sweep visited.
+    sweep_position: usize,
 }
 
 impl ViewTable {
     pub(super) fn new(hasher: Hasher) -> Self {
         Self {
             views: Slab::new(),
-            interest: SelectorIndex::new(hasher),
-            left: Vec::new(),
+            index: SelectorIndex::new(hasher),
+            unwatched: Vec::new(),
             touched: Vec::new(),
             spare: Vec::new(),
-            swept: 0,
+            sweep_position: 0,
         }
     }
 
-    /// Takes in the views that came, and lets go of those that nobody watches.
-    pub(super) fn settle(&mut self, changes: ViewChanges) {
-        for writer in changes.arrived {
+    /// Adds new views, and removes unwatched ones.
+    pub(super) fn apply_changes(&mut self, changes: ViewChanges) {
+        for writer in changes.added {
             self.insert(writer);
         }
-        self.left.extend(changes.left);
+        self.unwatched.extend(changes.unwatched);
         let mut cost = 0;
         while cost < DROP_COST
-            && let Some(core) = self.left.pop()
+            && let Some(core) = self.unwatched.pop()
         {
             cost += DROP_COST_EACH + self.remove(&core);
         }
@@ -82,22 +82,22 @@ impl ViewTable {
     fn insert(&mut self, writer: ViewWriter) {
         let entry = self.views.vacant_entry();
         let number = narrow(entry.key());
-        // A view comes once.
+        // Each view is inserted once, so the number is not set yet.
         let _ = writer.core().number.set(number);
-        self.interest.insert(number, writer.core().place());
+        self.index.insert(number, writer.core().position());
         entry.insert(writer);
     }
 
-    /// Returns how many views were searched for it.
+    /// Removes a view. Returns the number of index entries that were searched for it.
     fn remove(&mut self, core: &ViewCore) -> usize {
         let Some(number) = core.number.get() else {
             return 0;
         };
         self.views.try_remove(*number as usize);
-        self.interest.remove(*number, core.place())
+        self.index.remove(*number, core.position())
     }
 
-    /// Lays out a batch, or its first part, in every view that shows some of it, and adds those to `shown`.
+    /// Lays out a batch, or the first part of it, in every view that shows some of its events, and adds these views to `shown`.
     pub(super) fn lay_out(
         &mut self,
         events: &[Arc<Event>],
@@ -106,18 +106,18 @@ impl ViewTable {
     ) -> LayoutOutcome {
         let Self {
             views,
-            interest,
+            index,
             touched,
             spare,
             ..
         } = self;
         let (mut laid_out, mut cost) = (LayoutOutcome::default(), 0);
-        let mut cuts = Projections::default();
+        let mut projections = Projections::default();
         for event in events {
-            cuts.clear();
-            cost += EVENT_COST + event.object().frame_len() / LABELS_PER_TERM;
-            interest.concerned(event, |number| {
-                let offered = views[number as usize].offer(event, spare, &mut cuts);
+            projections.clear();
+            cost += EVENT_COST + event.object().frame_len() / OBJECT_BYTES_PER_TERM;
+            index.concerned(event, |number| {
+                let offered = views[number as usize].offer(event, spare, &mut projections);
                 cost += offered.cost;
                 if offered.is_first {
                     touched.push(number);
@@ -144,21 +144,21 @@ impl ViewTable {
         laid_out
     }
 
-    /// Lets a few views drop what they no longer need; each time others, so that all have their turn.
+    /// Drops the old batches of a few views, different ones each time, so that all views are reached.
     fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEPT_PER_BATCH.min(self.views.capacity()) {
-            // Every number given out is below the capacity.
-            self.swept = (self.swept + 1) % self.views.capacity();
-            if let Some(writer) = self.views.get_mut(self.swept) {
+            // Every key of the slab is below its capacity.
+            self.sweep_position = (self.sweep_position + 1) % self.views.capacity();
+            if let Some(writer) = self.views.get_mut(self.sweep_position) {
                 writer.expire(now);
             }
         }
     }
 }
 
-#[expect(clippy::expect_used, reason = "each view takes memory of its own")]
+#[expect(clippy::expect_used, reason = "2^32 views do not fit in memory")]
 fn narrow(key: usize) -> Number {
-    Number::try_from(key).expect("views number fewer than 2^32")
+    Number::try_from(key).expect("a view's number must be below 2^32")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Protobuf objects cut down, and the metadata of custom resources, which have no protobuf of their own, written in it.
+//! Protobuf objects reduced to metadata or without managed fields, and the metadata of custom resources, which exist only in JSON,
+//! written in protobuf.
 
 mod time;
 
@@ -15,14 +16,14 @@ use crate::decode::{ScanError, members, value_of};
 use crate::resource::ByteSpan;
 use crate::resource::wire::{WireError, WireField, WireFields, put_bytes, put_head, put_integer};
 
-/// Of every kind, the field that holds `ObjectMeta`.
+/// The field number of `ObjectMeta` in every kind.
 const METADATA: u32 = 1;
 const MANAGED_FIELDS: u32 = 17;
 
-/// The message of `PartialObjectMetadata` of a raw object: its metadata as it stands.
+/// The `PartialObjectMetadata` message of a raw object, with the object's own metadata.
 ///
 /// # Errors
-/// The bytes are no message.
+/// The bytes are not a message.
 pub(super) fn partial(raw: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::new();
     for field in WireFields::new(raw) {
@@ -34,10 +35,10 @@ pub(super) fn partial(raw: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(out)
 }
 
-/// A raw object without `metadata.managedFields`; all else stands as it stood.
+/// A raw object without `metadata.managedFields`; all other fields are copied unchanged.
 ///
 /// # Errors
-/// The bytes are no object.
+/// The bytes are not an object.
 pub(super) fn without_managed_fields(raw: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::with_capacity(raw.len());
     for field in WireFields::new(raw) {
@@ -70,13 +71,14 @@ const fn span_len(span: ByteSpan) -> usize {
     (span.end - span.start) as usize
 }
 
-/// The message of `ObjectMeta` for a custom resource's `metadata` in JSON, byte for byte as the API server writes it in a
-/// `PartialObjectMetadata` (docs/PROTOCOL.md §5.3): strings and numbers even when empty, maps by key. A member of another type than in
-/// `ObjectMeta`, or with a time that is none, counts as absent, as where the API server reads an unstructured object; so
-/// there is no object in a cache that cannot be written.
+/// The `ObjectMeta` message for a custom resource's `metadata` in JSON, byte for byte as the API server writes it in a
+/// `PartialObjectMetadata` (docs/PROTOCOL.md §5.3): strings and numbers even when empty, maps sorted by key.
+///
+/// A member of another type than in `ObjectMeta`, or with an invalid time, counts as absent, as when the API server reads an
+/// unstructured object. Therefore every object in a cache can be written.
 ///
 /// # Errors
-/// The bytes are no object.
+/// The bytes are not a JSON object.
 pub(super) fn metadata_of_json(metadata: &[u8]) -> Result<Vec<u8>, ScanError> {
     let metadata = match serde_json::from_slice(metadata) {
         Ok(metadata) => metadata,
@@ -87,7 +89,7 @@ pub(super) fn metadata_of_json(metadata: &[u8]) -> Result<Vec<u8>, ScanError> {
     Ok(out)
 }
 
-/// A string, borrowed where nothing in it is escaped.
+/// A string, borrowed if nothing in it is escaped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Str<'a>(Cow<'a, str>);
 
@@ -113,10 +115,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// Text that may be `null` or absent.
+/// A string that may be `null` or absent.
 type OptionalText<'a> = Option<Str<'a>>;
 
-/// Text by key; in the order of the bytes, as Go sorts.
+/// Strings by key, sorted bytewise as Go does.
 type Map<'a> = Option<BTreeMap<Str<'a>, OptionalText<'a>>>;
 
 #[derive(Deserialize)]
@@ -141,7 +143,7 @@ struct ObjectMeta<'a> {
 }
 
 impl<'a> ObjectMeta<'a> {
-    /// Reads each member by itself.
+    /// Reads each member by itself, so that a member of the wrong type does not affect the others.
     fn by_member(metadata: &'a [u8]) -> Result<Self, ScanError> {
         let members = members(metadata)?;
         let value = |key| value_of(&members, key).map(|span| span.of(metadata));
@@ -196,7 +198,7 @@ impl<'a> ObjectMeta<'a> {
     }
 }
 
-/// A member's value; the default if it is of another type.
+/// A member's value; the default if the member is absent or of another type.
 fn read<'a, T: Deserialize<'a> + Default>(value: Option<&'a [u8]>) -> T {
     let read = value.and_then(|value| serde_json::from_slice(value).ok());
     read.unwrap_or_default()
@@ -245,7 +247,7 @@ struct ManagedFieldsEntry<'a> {
 }
 
 impl ManagedFieldsEntry<'_> {
-    /// `None` if its time is none.
+    /// The entry's message; `None` if its time is invalid.
     fn message(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         put_text(&mut out, 1, &self.manager);
@@ -279,8 +281,8 @@ fn put_map(out: &mut Vec<u8>, number: u32, map: &Map<'_>) {
     }
 }
 
-/// The message of a `Time`: seconds since 1970 and no nanoseconds; empty for none and for Go's zero, the first moment of year 1.
-/// `None` if the text is no time.
+/// The message of a `Time`: seconds since 1970, and no nanoseconds. Empty if there is none, or if it is Go's zero time, the first
+/// moment of year 1. `None` if the text is not a valid time.
 fn time(text: &OptionalText<'_>) -> Option<Vec<u8>> {
     let Some(text) = text else {
         return Some(Vec::new());

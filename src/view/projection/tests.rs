@@ -1,4 +1,4 @@
-//! What a real server sent, cut into every form, against the same done with whole JSON values.
+//! Captured objects of an API server in every form, compared with the same conversion of whole JSON values.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn kind(layout: Layout, encoding: Encoding) -> ResourceKind {
     }
 }
 
-/// The frames of a captured stream that carry an object, with it.
+/// The frames of a captured stream that carry an object, with that object.
 fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
     let extension = match encoding {
@@ -44,7 +44,7 @@ fn captured(name: &str, encoding: Encoding) -> Vec<(Bytes, EventKind, Object)> {
     found
 }
 
-fn renditions(encoding: Encoding) -> Vec<ObjectFormat> {
+fn formats(encoding: Encoding) -> Vec<ObjectFormat> {
     let forms = [
         ObjectPart::Whole,
         ObjectPart::Metadata(MetaVersion::V1),
@@ -58,18 +58,18 @@ fn renditions(encoding: Encoding) -> Vec<ObjectFormat> {
         })
     };
     let all = forms.into_iter().flat_map(both);
-    all.filter(|rendition| *rendition != ObjectFormat::whole(encoding))
+    all.filter(|format| *format != ObjectFormat::whole(encoding))
         .collect()
 }
 
-/// The same done the long way.
-fn expected(object: &[u8], rendition: ObjectFormat) -> Value {
+/// The expected object, converted as a JSON value.
+fn expected(object: &[u8], format: ObjectFormat) -> Value {
     let mut object: Value = serde_json::from_slice(object).unwrap();
-    if rendition.managed_fields == ManagedFields::Dropped {
+    if format.managed_fields == ManagedFields::Dropped {
         let metadata = object["metadata"].as_object_mut().unwrap();
         metadata.remove("managedFields");
     }
-    match rendition.form {
+    match format.form {
         ObjectPart::Whole => object,
         ObjectPart::Metadata(version) => serde_json::json!({
             "kind": "PartialObjectMetadata",
@@ -83,22 +83,22 @@ fn expected(object: &[u8], rendition: ObjectFormat) -> Value {
 fn json_is_cut_to_what_is_wanted_and_nothing_else_is_lost() {
     for (name, layout) in [("pods", Layout::Typed), ("widgets", Layout::Dynamic)] {
         for (line, kind_of_event, object) in captured(name, Encoding::Json) {
-            for rendition in renditions(Encoding::Json) {
-                let cut = Projection::new(rendition, &kind(layout, Encoding::Json)).unwrap();
-                let line = cut.frame(&line).unwrap();
+            for format in formats(Encoding::Json) {
+                let projection = Projection::new(format, &kind(layout, Encoding::Json)).unwrap();
+                let line = projection.frame(&line).unwrap();
                 assert!(line.ends_with(b"}\n"));
                 let event: Value = serde_json::from_slice(&line).unwrap();
-                let wanted = expected(object.bytes(), rendition);
+                let wanted = expected(object.bytes(), format);
                 assert_eq!(event["type"], kind_of_event.as_str());
-                assert_eq!(event["object"], wanted, "{name} {rendition:?}");
-                let item = [b"{", &*cut.list_item(&object).unwrap()].concat();
+                assert_eq!(event["object"], wanted, "{name} {format:?}");
+                let item = [b"{", &*projection.list_item(&object).unwrap()].concat();
                 let mut item: Value = serde_json::from_slice(&item).unwrap();
-                if rendition.form == ObjectPart::Whole && layout == Layout::Typed {
-                    // Items of built-in kinds do not say what they are.
+                if format.form == ObjectPart::Whole && layout == Layout::Typed {
+                    // Items of built-in kinds have no kind and apiVersion.
                     item["kind"] = wanted["kind"].clone();
                     item["apiVersion"] = wanted["apiVersion"].clone();
                 }
-                assert_eq!(item, wanted, "{name} {rendition:?}");
+                assert_eq!(item, wanted, "{name} {format:?}");
             }
         }
     }
@@ -112,45 +112,46 @@ fn frames_and_list_items_in_protobuf_hold_the_same_object() {
     ];
     for (name, layout, source) in sources {
         for (frame, kind_of_event, object) in captured(name, source) {
-            for rendition in renditions(Encoding::Protobuf) {
-                let is_whole = rendition.form == ObjectPart::Whole;
-                let cut = Projection::new(rendition, &kind(layout, source)).unwrap();
+            for format in formats(Encoding::Protobuf) {
+                let is_whole = format.form == ObjectPart::Whole;
+                let projection = Projection::new(format, &kind(layout, source)).unwrap();
                 if source == Encoding::Json && is_whole {
-                    assert_eq!(cut.frame(&frame), Err(ProjectionError::Untranslatable));
+                    assert_eq!(
+                        projection.frame(&frame),
+                        Err(ProjectionError::Untranslatable)
+                    );
                     continue;
                 }
-                let frame = cut.frame(&frame).unwrap();
+                let frame = projection.frame(&frame).unwrap();
                 let event = scan_envelope(Encoding::Protobuf, &frame).unwrap();
                 assert_eq!(event.kind.event_kind(), Some(kind_of_event));
                 let raw = event.object.of(&frame);
-                let item = cut.list_item(&object).unwrap();
-                let (_, number) = rendition.form.list_fields();
+                let item = projection.list_item(&object).unwrap();
+                let (_, number) = format.form.list_fields();
                 let mut wanted = Vec::new();
                 put_bytes(&mut wanted, number, raw);
                 assert_eq!(item, wanted);
                 let holds = |text: &[u8]| memchr::memmem::find(raw, text).is_some();
                 assert!(holds(object.key().name().as_bytes()));
-                let is_kept = rendition.managed_fields == ManagedFields::Kept;
-                assert_eq!(holds(b"FieldsV1"), is_kept, "{name} {rendition:?}");
+                let is_kept = format.managed_fields == ManagedFields::Kept;
+                assert_eq!(holds(b"FieldsV1"), is_kept, "{name} {format:?}");
             }
         }
     }
 }
 
-/// An object that is not from a file, from the list's bytes as the cache would hold it.
+/// An object that is not from a file: the JSON as a cache would hold it.
 fn object_of(json: &str) -> Object {
     let parts = crate::decode::scan_object(json.as_bytes(), FieldTable::default()).unwrap();
     Object::new(parts, json.as_bytes())
 }
 
-fn all_cuts(layout: Layout) -> impl Iterator<Item = Projection> {
+fn all_projections(layout: Layout) -> impl Iterator<Item = Projection> {
     [Encoding::Json, Encoding::Protobuf]
         .into_iter()
-        .flat_map(renditions)
-        .filter(|rendition| {
-            rendition.encoding == Encoding::Json || rendition.form != ObjectPart::Whole
-        })
-        .filter_map(move |rendition| Projection::new(rendition, &kind(layout, Encoding::Json)))
+        .flat_map(formats)
+        .filter(|format| format.encoding == Encoding::Json || format.form != ObjectPart::Whole)
+        .filter_map(move |format| Projection::new(format, &kind(layout, Encoding::Json)))
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn objects_as_deep_as_the_api_server_takes_them_are_cut_in_every_form() {
             "}".repeat(depth - 1)
         )
     };
-    // Within metadata the object, metadata, the list and its entry are open already.
+    // Inside the metadata, four levels are open already: the object, metadata, the list and its entry.
     let json = format!(
         r#"{{"apiVersion":"v1","kind":"W","metadata":{{"managedFields":[{{"fieldsV1":{},"manager":"m"}}],"name":"n","odd":{},"resourceVersion":"7"}},"spec":{}}}"#,
         nested(9_996),
@@ -171,18 +172,26 @@ fn objects_as_deep_as_the_api_server_takes_them_are_cut_in_every_form() {
     );
     let object = object_of(&json);
     for layout in [Layout::Typed, Layout::Dynamic] {
-        for cut in all_cuts(layout) {
-            let item = cut.list_item(&object).unwrap();
-            let frame = cut.frame(&object.frame(EventKind::Modified)).unwrap();
-            let is_kept = cut.rendition().managed_fields == ManagedFields::Kept;
+        for projection in all_projections(layout) {
+            let item = projection.list_item(&object).unwrap();
+            let frame = projection
+                .frame(&object.frame(EventKind::Modified))
+                .unwrap();
+            let is_kept = projection.rendition().managed_fields == ManagedFields::Kept;
             let depth = memchr::memmem::find_iter(&item, br#"{"k":"#).count();
-            if cut.rendition().form != ObjectPart::Whole {
-                let odd = if cut.rendition().encoding == Encoding::Json && layout == Layout::Typed {
+            if projection.rendition().form != ObjectPart::Whole {
+                let odd = if projection.rendition().encoding == Encoding::Json
+                    && layout == Layout::Typed
+                {
                     9_997
                 } else {
                     0
                 };
-                assert_eq!(depth, odd + if is_kept { 9_995 } else { 0 }, "{cut:?}");
+                assert_eq!(
+                    depth,
+                    odd + if is_kept { 9_995 } else { 0 },
+                    "{projection:?}"
+                );
             }
             assert_eq!(
                 memchr::memmem::find_iter(&frame, br#"{"k":"#).count(),
@@ -197,19 +206,19 @@ fn metadata_is_found_however_its_key_is_written() {
     let json = r#"{"apiVersion":"v1","\u006bind":"W","\u006detadata":{"n\u0061me":"n","managedFields":[{"manager":"mgr"}],"resourceVersion":"7"},"spec":{"size":1}}"#;
     let object = object_of(json);
     for layout in [Layout::Typed, Layout::Dynamic] {
-        for cut in all_cuts(layout) {
-            let item = cut.list_item(&object).unwrap();
+        for projection in all_projections(layout) {
+            let item = projection.list_item(&object).unwrap();
             let holds = |text: &str| memchr::memmem::find(&item, text.as_bytes()).is_some();
             assert!(
                 holds("resourceVersion\":\"7\"") || holds("\u{1}7"),
-                "{cut:?}"
+                "{projection:?}"
             );
-            let is_kept = cut.rendition().managed_fields == ManagedFields::Kept;
-            assert_eq!(holds("mgr"), is_kept, "{cut:?}: {item:?}");
-            if cut.rendition().encoding == Encoding::Json {
+            let is_kept = projection.rendition().managed_fields == ManagedFields::Kept;
+            assert_eq!(holds("mgr"), is_kept, "{projection:?}: {item:?}");
+            if projection.rendition().encoding == Encoding::Json {
                 let whole = [b"{", &*item].concat();
                 let item: Value = serde_json::from_slice(&whole).unwrap();
-                assert_eq!(item["metadata"]["name"], "n", "{cut:?}");
+                assert_eq!(item["metadata"]["name"], "n", "{projection:?}");
             }
         }
     }
@@ -226,44 +235,44 @@ fn an_item_of_metadata_alone_is_its_beginning_and_the_metadata_as_it_stands() {
     assert_eq!(metadata, br#"{"name":"n","resourceVersion":"7"}"#);
     let mut spliced = 0;
     for layout in [Layout::Typed, Layout::Dynamic] {
-        for cut in all_cuts(layout) {
-            let rendition = cut.rendition();
+        for projection in all_projections(layout) {
+            let format = projection.rendition();
             let is_plain = layout == Layout::Typed
-                && rendition.encoding == Encoding::Json
-                && rendition.form != ObjectPart::Whole
-                && rendition.managed_fields == ManagedFields::Kept;
-            let begin = cut.before_metadata();
-            assert_eq!(begin.is_some(), is_plain, "{cut:?}");
+                && format.encoding == Encoding::Json
+                && format.form != ObjectPart::Whole
+                && format.managed_fields == ManagedFields::Kept;
+            let begin = projection.before_metadata();
+            assert_eq!(begin.is_some(), is_plain, "{projection:?}");
             let Some(begin) = begin else { continue };
             let item = [begin.as_bytes(), metadata, b"}"].concat();
-            assert_eq!(cut.list_item(&object).unwrap(), item);
+            assert_eq!(projection.list_item(&object).unwrap(), item);
             spliced += 1;
         }
     }
     assert_eq!(spliced, 2, "one for each version of metadata");
     for source in [Encoding::Json, Encoding::Protobuf] {
-        let rendition = ObjectFormat {
+        let format = ObjectFormat {
             encoding: Encoding::Json,
             form: ObjectPart::Metadata(MetaVersion::V1),
             managed_fields: ManagedFields::Kept,
         };
-        let cut = Projection::new(rendition, &kind(Layout::Typed, source)).unwrap();
-        let is_spliced = cut.before_metadata().is_some();
+        let projection = Projection::new(format, &kind(Layout::Typed, source)).unwrap();
+        let is_spliced = projection.before_metadata().is_some();
         assert_eq!(is_spliced, source == Encoding::Json);
     }
 }
 
-/// The server reads an unstructured object's metadata member by member; one of another type than its own counts as absent.
+/// The API server reads an unstructured object's metadata member by member; a member of the wrong type counts as absent.
 #[test]
 fn members_of_another_type_are_left_out_as_the_api_server_does_it() {
     let odd = r#"{"apiVersion":"v1","kind":"W","metadata":{"annotations":{"a":1},"creationTimestamp":"today","finalizers":{},"generateName":7,"generation":"x","managedFields":{"a":1},"name":"n","ownerReferences":{"a":1},"resourceVersion":"7","uid":"u"}}"#;
     let plain =
         r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"n","resourceVersion":"7","uid":"u"}}"#;
-    for cut in all_cuts(Layout::Dynamic) {
-        let [odd, plain] = [odd, plain].map(|json| cut.list_item(&object_of(json)).unwrap());
-        if cut.rendition().encoding == Encoding::Protobuf {
-            assert_eq!(odd, plain, "{cut:?}");
-        } else if cut.rendition().form != ObjectPart::Whole {
+    for projection in all_projections(Layout::Dynamic) {
+        let [odd, plain] = [odd, plain].map(|json| projection.list_item(&object_of(json)).unwrap());
+        if projection.rendition().encoding == Encoding::Protobuf {
+            assert_eq!(odd, plain, "{projection:?}");
+        } else if projection.rendition().form != ObjectPart::Whole {
             let object: Value = serde_json::from_slice(&[b"{", &*odd].concat()).unwrap();
             let metadata = &object["metadata"];
             assert_eq!(metadata["name"], "n");

@@ -1,4 +1,4 @@
-//! Where a view stands in the index, and whether there is room for it: what an event costs is the sum of what the views cost
+//! Chooses the position of a view in the index, and bounds the cost of views: an event costs the sum of the weights of the views
 //! that it reaches, and that sum is bounded.
 
 use std::hash::BuildHasher as _;
@@ -8,29 +8,30 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Hasher, IndexPosition, IndexedValue, ValueKind};
 use crate::fairness::{Peer, Share};
-use crate::view::selector::{LabelValues, Selector};
+use crate::selector::{LabelValues, Selector};
 
-/// A view of a set stands under each value of it, up to so many; of a larger one, under the label's key.
+/// A view that requires one of a set of values is indexed by each of them up to this number, and otherwise by the label's key.
 const SET_LEN_MAX: usize = 16;
 
-/// What a view costs that every event reaches, besides its terms: it is looked at each time, and likely shows most events.
+/// Weight, in addition to its terms, of a view that every event reaches: it is always evaluated, and probably shows most events.
 const EVERYWHERE_WEIGHT: usize = 16;
-/// Most that the views under one value weigh together, and those without any. A term takes some 30 ns, on the new state and on
-/// the old one: an event costs a quarter of a millisecond then.
+/// Maximum total weight of the views under one value, and of the views without a value. A term takes about 30 ns for each of an
+/// event's two states, so an event then costs a quarter of a millisecond.
 const SHARED_WEIGHT_MAX: usize = 4_096;
-/// Most that all views weigh together: what an event costs whose object carries every value that views ask for.
+/// Maximum total weight of all views: the cost of an event whose object has every value that views require.
 const WEIGHT_MAX: usize = 65_536;
 
-/// There is no room for another view as dear as this one, for all clients or for this one.
+/// There is no room for another view of this weight, for all clients together or for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the selectors of the open watches cost as much as they may")]
+#[error("the selectors of the open watches have reached the cost limit")]
 pub struct TooManyViews;
 
-/// What a view adds to the cost of each event that reaches it, in terms of its selector. The value that leads there is met,
-/// so that it counts for nothing, but it may only be one of many that have the same key, or the namespace.
-pub(in crate::view) fn weight(selector: &Selector, place: &IndexPosition) -> usize {
+/// The cost that a view adds to each event that reaches it, in terms of its selector. The term that the index has already checked
+/// is not counted. A view under a label's key must still evaluate that label's term, and a namespace is not counted as a term,
+/// so nothing is subtracted for these two.
+pub(in crate::view) fn weight(selector: &Selector, position: &IndexPosition) -> usize {
     let terms = selector.term_count();
-    match place.first() {
+    match position.first() {
         None if selector.is_everything() => 0,
         None => EVERYWHERE_WEIGHT + terms,
         Some((ValueKind::Key | ValueKind::Namespace, _)) => terms,
@@ -38,7 +39,7 @@ pub(in crate::view) fn weight(selector: &Selector, place: &IndexPosition) -> usi
     }
 }
 
-/// The views under one value.
+/// The views under one value: their number and their total weight.
 #[derive(Debug)]
 struct Load {
     hash: u64,
@@ -46,23 +47,23 @@ struct Load {
     weight: Share,
 }
 
-/// How many views stand where, and what they weigh. The weight of a view is its opener's: no client gets more than a share of
-/// what views may weigh.
+/// The number and the weight of the views at each position. A view's weight is charged to the client that opened it; no client
+/// gets more than a share of the maximum.
 #[derive(Debug)]
 pub(in crate::view) struct Placement {
     loads: HashTable<Load>,
     hasher: Hasher,
-    /// Weight of the views that any event may concern.
+    /// Weight of the views without a value, which any event may concern.
     everywhere: Share,
     /// Weight of all views.
     total: Share,
 }
 
-/// Values of which everything that a view shows carries one.
+/// Values of which every object that a view shows has one.
 type RequiredValues<'a> = SmallVec<[IndexedValue<'a>; 1]>;
 
 impl Placement {
-    /// No views.
+    /// A placement without views.
     pub(in crate::view) fn new(hasher: Hasher) -> Self {
         Self {
             loads: HashTable::new(),
@@ -72,44 +73,44 @@ impl Placement {
         }
     }
 
-    /// Where a view of this selector stands best as things are.
-    pub(in crate::view) fn place(&self, selector: &Selector) -> IndexPosition {
-        let mut place = IndexPosition::new();
+    /// The best position for a view with this selector at the moment.
+    pub(in crate::view) fn position_for(&self, selector: &Selector) -> IndexPosition {
+        let mut position = IndexPosition::new();
         for value in self.choose(selector) {
-            let stand = (value.kind, self.hasher.hash_one(value));
-            // Values of one set may have one hash.
-            if !place.contains(&stand) {
-                place.push(stand);
+            let entry = (value.kind, self.hasher.hash_one(value));
+            // Different values of a set may have the same hash.
+            if !position.contains(&entry) {
+                position.push(entry);
             }
         }
-        place
+        position
     }
 
-    /// Whether a view of this weight that `opener` opens may stand there. One that weighs nothing always may: how many there
-    /// are, the bound on watches says.
+    /// Whether there is room at this position for a view of this weight that `opener` opens. There always is for a view of weight
+    /// 0; the limit on watches bounds their number.
     pub(in crate::view) fn has_room(
         &self,
-        place: &IndexPosition,
+        position: &IndexPosition,
         weight: usize,
         opener: Peer,
     ) -> bool {
         let fits = |share: &Share| share.has_room_for_many(opener, weight);
-        let fits_there = if place.is_empty() {
+        let fits_there = if position.is_empty() {
             fits(&self.everywhere)
         } else {
-            let mut loads = place.iter().filter_map(|(_, hash)| self.load(*hash));
+            let mut loads = position.iter().filter_map(|(_, hash)| self.load(*hash));
             loads.all(|load| fits(&load.weight))
         };
         fits_there && fits(&self.total)
     }
 
-    /// Counts a view in.
-    pub(in crate::view) fn add(&mut self, place: &IndexPosition, weight: usize, opener: Peer) {
+    /// Adds a view to the counts.
+    pub(in crate::view) fn add(&mut self, position: &IndexPosition, weight: usize, opener: Peer) {
         self.total.take_many(opener, weight);
-        if place.is_empty() {
+        if position.is_empty() {
             self.everywhere.take_many(opener, weight);
         }
-        for (_, hash) in place {
+        for (_, hash) in position {
             let same = |load: &Load| load.hash == *hash;
             let load = self.loads.entry(*hash, same, |load| load.hash);
             let mut load = load.or_insert_with(|| Load {
@@ -122,13 +123,18 @@ impl Placement {
         }
     }
 
-    /// Counts a view out that was counted in.
-    pub(in crate::view) fn remove(&mut self, place: &IndexPosition, weight: usize, opener: Peer) {
+    /// Removes a view from the counts.
+    pub(in crate::view) fn remove(
+        &mut self,
+        position: &IndexPosition,
+        weight: usize,
+        opener: Peer,
+    ) {
         self.total.give_back_many(opener, weight);
-        if place.is_empty() {
+        if position.is_empty() {
             self.everywhere.give_back_many(opener, weight);
         }
-        for (_, hash) in place {
+        for (_, hash) in position {
             let Ok(mut load) = self.loads.find_entry(*hash, |load| load.hash == *hash) else {
                 continue;
             };
@@ -144,9 +150,9 @@ impl Placement {
         self.loads.find(hash, |load| load.hash == hash)
     }
 
-    /// The values under which a view of this selector is looked at least, as far as can be told: its objects' own name, or
-    /// else those with the fewest views so far. So no value that half of the objects carry, such as a phase, gathers
-    /// views that have something better. Of equals one value goes before a set, and a set before a key.
+    /// Chooses the values under which the view is probably evaluated least often: the name of its object if the selector has one,
+    /// otherwise the candidate whose values have the fewest views so far. So a value that half of the objects have, such as a phase,
+    /// does not collect views that have a better candidate. Among equals, one value is preferred to a set, and a set to a key.
     fn choose<'a>(&self, selector: &'a Selector) -> RequiredValues<'a> {
         let fields = &selector.fields;
         let namespace = selector.namespace.as_deref();
@@ -165,12 +171,12 @@ impl Placement {
         of_fields
             .chain(of_labels)
             .chain(of_namespace)
-            .min_by_key(|values| (self.most_beside(values), rank(values)))
+            .min_by_key(|values| (self.views_max(values), rank(values)))
             .unwrap_or_default()
     }
 
-    /// Views under the value that has most.
-    fn most_beside(&self, values: &RequiredValues<'_>) -> usize {
+    /// The number of views under the value that has most.
+    fn views_max(&self, values: &RequiredValues<'_>) -> usize {
         let counts = values.iter().map(|value| {
             let hash = self.hasher.hash_one(*value);
             self.load(hash).map_or(0, |load| load.views)

@@ -1,4 +1,4 @@
-//! The frames that were cut out of one event, shared by all views that show it alike.
+//! The projected frames of one event, shared by all views that show it in the same form and as the same kind.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -7,39 +7,41 @@ use crate::cache::Event;
 use crate::resource::EventKind;
 use crate::view::projection::{Projection, ProjectionError};
 
-/// See the module. There are few forms, and three kinds of events: a search through all is short.
+/// The projected frames of one event. There are few forms and three kinds of events, so a linear search is short.
 #[derive(Debug, Default)]
 pub(in crate::view) struct Projections(SmallVec<[ProjectedFrame; 2]>);
 
 #[derive(Debug)]
 struct ProjectedFrame {
-    cut: Projection,
+    projection: Projection,
     kind: EventKind,
     frame: Result<Bytes, ProjectionError>,
 }
 
 impl Projections {
-    /// The event's frame in this form, and whether it had to be made.
+    /// The event's frame in this form, and whether it had to be projected now.
     pub(super) fn frame(
         &mut self,
         event: &Event,
         kind: EventKind,
-        cut: Projection,
+        projection: Projection,
     ) -> (Result<Bytes, ProjectionError>, bool) {
-        let mut made = self.0.iter();
-        if let Some(made) = made.find(|made| made.cut == cut && made.kind == kind) {
-            return (made.frame.clone(), false);
+        let mut frames = self.0.iter();
+        if let Some(projected) =
+            frames.find(|projected| projected.projection == projection && projected.kind == kind)
+        {
+            return (projected.frame.clone(), false);
         }
-        let frame = cut.frame(&event.frame(kind));
+        let frame = projection.frame(&event.frame(kind));
         self.0.push(ProjectedFrame {
-            cut,
+            projection,
             kind,
             frame: frame.clone(),
         });
         (frame, true)
     }
 
-    /// Forgets them: another event follows.
+    /// Forgets all frames, before another event.
     pub(in crate::view) fn clear(&mut self) {
         self.0.clear();
     }

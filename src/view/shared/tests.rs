@@ -1,27 +1,31 @@
-//! What a view tells of itself, what looking at an event costs, and parts of the history.
+//! A view's form and encoding, the cost of evaluating an event, and reading a range of the history.
 
 use super::*;
 use crate::cache::WatchCache;
 use crate::cache::tests::samples::{Recorder, World, kind};
 use crate::resource::Layout;
-use crate::view::selector::tests::tier;
+use crate::selector::tests::tier;
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 fn metadata(encoding: Encoding) -> Option<Projection> {
-    let rendition = ObjectFormat {
+    let format = ObjectFormat {
         encoding,
         form: ObjectPart::Metadata(MetaVersion::V1),
         managed_fields: ManagedFields::Kept,
     };
-    Some(Projection::new(rendition, &kind(Layout::Typed)).unwrap())
+    Some(Projection::new(format, &kind(Layout::Typed)).unwrap())
 }
 
-fn view(selector: Selector, cut: Option<Projection>, source: Encoding) -> (ViewWriter, Arc<View>) {
+fn view(
+    selector: Selector,
+    projection: Option<Projection>,
+    source: Encoding,
+) -> (ViewWriter, Arc<View>) {
     let parts = ViewParts {
         selector,
-        cut,
+        projection,
         source,
-        place: IndexPosition::new(),
+        position: IndexPosition::new(),
         weight: 1,
         opener: Peer::UNKNOWN,
         from: 0,
@@ -29,7 +33,7 @@ fn view(selector: Selector, cut: Option<Projection>, source: Encoding) -> (ViewW
     ViewWriter::new(parts, &Arc::default())
 }
 
-/// A cache with a history of so many events, each with `data_len` bytes of data.
+/// A cache with a history of `count` events, each with `data_len` bytes of data.
 fn cache(count: u64, data_len: usize) -> Arc<WatchCache> {
     let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
     world.data_len = data_len;
@@ -54,72 +58,78 @@ fn event(data_len: usize) -> Arc<Event> {
 fn a_view_shows_events_and_bookmarks_in_its_form() {
     let event = event(100);
     let whole = event.frame(EventKind::Added);
-    let shape = BookmarkTemplate::guessed(&kind(Layout::Typed));
+    let template = BookmarkTemplate::guessed(&kind(Layout::Typed));
     let version = ResourceVersion(57);
-    let bookmark = shape.frame(version, Marker::None);
+    let bookmark = template.frame(version, Marker::None);
     for source in [Encoding::Json, Encoding::Protobuf] {
         let (_writer, view) = view(tier("x"), None, source);
         assert_eq!((view.cut(), view.encoding()), (None, source));
         assert_eq!(view.frame(&event, EventKind::Added), Ok(whole.clone()));
-        let shown = view.bookmark(&shape, version, Marker::None);
+        let shown = view.bookmark(&template, version, Marker::None);
         assert_eq!(shown.as_ref(), Ok(&bookmark));
     }
     for encoding in [Encoding::Json, Encoding::Protobuf] {
-        let cut = metadata(encoding);
-        let (_writer, view) = view(tier("x"), cut, Encoding::Json);
-        assert_eq!((view.cut(), view.encoding()), (cut, encoding));
+        let projection = metadata(encoding);
+        let (_writer, view) = view(tier("x"), projection, Encoding::Json);
+        assert_eq!((view.cut(), view.encoding()), (projection, encoding));
         let frame = view.frame(&event, EventKind::Added);
-        assert_eq!(frame, cut.unwrap().frame(&whole));
+        assert_eq!(frame, projection.unwrap().frame(&whole));
         assert_ne!(frame, Ok(whole.clone()));
-        let shown = view.bookmark(&shape, version, Marker::None);
-        assert_eq!(shown, cut.unwrap().frame(&bookmark));
+        let shown = view.bookmark(&template, version, Marker::None);
+        assert_eq!(shown, projection.unwrap().frame(&bookmark));
     }
 }
 
 #[test]
 fn a_watchers_look_costs_its_terms_and_what_is_cut() {
-    let len = 10 * CUT_PER_TERM;
+    let len = 10 * PROJECTED_BYTES_PER_TERM;
     let (_writer, whole) = view(tier("x"), None, Encoding::Json);
     assert_eq!([whole.cost(len, false), whole.cost(len, true)], [2, 2]);
-    let (_writer, cut) = view(tier("x"), metadata(Encoding::Json), Encoding::Json);
-    assert_eq!([cut.cost(len, false), cut.cost(len, true)], [2, 12]);
-    let (_writer, cut) = view(
+    let (_writer, projection) = view(tier("x"), metadata(Encoding::Json), Encoding::Json);
+    assert_eq!(
+        [projection.cost(len, false), projection.cost(len, true)],
+        [2, 12]
+    );
+    let (_writer, projection) = view(
         Selector::default(),
         metadata(Encoding::Json),
         Encoding::Json,
     );
-    assert_eq!(cut.cost(len, true), 11);
+    assert_eq!(projection.cost(len, true), 11);
 }
 
 #[test]
 fn an_offer_costs_terms_what_is_cut_once_and_what_is_copied() {
     let event = event(20_000);
     let len = event.object().frame_len();
-    let (mut spare, mut cuts) = (Vec::new(), Projections::default());
-    let mut cost = |selector, cut| {
-        let (mut writer, _view) = view(selector, cut, Encoding::Json);
-        let offered = writer.offer(&event, &mut spare, &mut cuts);
-        // The same again is passed over.
-        let again = writer.offer(&event, &mut spare, &mut cuts);
+    let (mut spare, mut projections) = (Vec::new(), Projections::default());
+    let mut cost = |selector, projection| {
+        let (mut writer, _view) = view(selector, projection, Encoding::Json);
+        let offered = writer.offer(&event, &mut spare, &mut projections);
+        // The same event again is ignored.
+        let again = writer.offer(&event, &mut spare, &mut projections);
         assert_eq!((again.is_first, again.cost), (false, 1));
         (offered.is_first, offered.cost)
     };
     assert_eq!(cost(tier("y"), None), (false, 2));
     assert_eq!(
         cost(Selector::default(), None),
-        (true, 1 + len / COPIED_PER_TERM)
+        (true, 1 + len / COPIED_BYTES_PER_TERM)
     );
-    let cut = metadata(Encoding::Json);
-    let frame = cut.unwrap().frame(&event.frame(EventKind::Added)).unwrap();
-    let copied = frame.len() / COPIED_PER_TERM;
+    let projection = metadata(Encoding::Json);
+    let frame = projection
+        .unwrap()
+        .frame(&event.frame(EventKind::Added))
+        .unwrap();
+    let copied = frame.len() / COPIED_BYTES_PER_TERM;
     assert_eq!(
-        cost(tier("x"), cut),
-        (true, 2 + len / CUT_PER_TERM + copied)
+        cost(tier("x"), projection),
+        (true, 2 + len / PROJECTED_BYTES_PER_TERM + copied)
     );
     assert_eq!(
-        cost(tier("x"), cut),
+        cost(tier("x"), projection),
         (true, 2 + copied),
-        "it was cut before"
+        "the frame was projected before"
     );
 }
 

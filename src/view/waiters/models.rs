@@ -1,5 +1,5 @@
-//! Loom models of the list: watchers who arm themselves and then look, beside a writer who publishes and then wakes. Both fail when
-//! the watcher looks before it arms itself, the second when a shard is left out.
+//! Loom models of the list: a watch that arms itself and then reads, and a writer that publishes and then wakes. Both fail if the
+//! watch reads before it arms itself; the second one also fails if a shard is left out.
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -11,44 +11,44 @@ struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        // Ordered, as waking a task is.
+        // Has an ordering, as waking a task has.
         self.0.swap(true, Ordering::AcqRel);
     }
 }
 
-/// A watcher joins, beside `seated` others, waits for the first of two batches, and then for the second.
-fn check(seated: usize) {
+/// A watch joins `others` other waiters, and waits for the first of two batches and then for the second.
+fn check(others: usize) {
     loom::model(move || {
         let list = Arc::<WaiterList>::default();
-        let _seated: Vec<_> = (0..seated).map(|spread| list.waiter(spread)).collect();
-        // Relaxed: the list alone must order it.
+        let _others: Vec<_> = (0..others).map(|spread| list.waiter(spread)).collect();
+        // Relaxed: only the list may order it.
         let published = Arc::new(AtomicUsize::new(0));
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let watcher = {
             let (list, published, woken) = (list.clone(), published.clone(), woken.clone());
             thread::spawn(move || {
-                let seat = list.waiter(0);
+                let waiter = list.waiter(0);
                 let waker = Waker::from(woken.clone());
                 let mut seen = 0;
-                // Polled once when it begins, and once for each batch that woke it.
+                // One poll at the start, and one for each batch that woke it.
                 for _ in 0..3 {
-                    seat.arm(&waker);
+                    waiter.arm(&waker);
                     seen = published.load(Ordering::Relaxed);
                     if !woken.0.swap(false, Ordering::AcqRel) {
                         break;
                     }
                 }
-                (seat, seen)
+                (waiter, seen)
             })
         };
         for count in 1..=2 {
             published.store(count, Ordering::Relaxed);
             list.wake_all(&mut Vec::new());
         }
-        let (_seat, seen) = watcher.join().unwrap();
+        let (_waiter, seen) = watcher.join().unwrap();
         assert!(
             seen == 2 || woken.0.load(Ordering::Acquire),
-            "seen {seen}, and nobody wakes"
+            "lost wake-up: batch {seen} seen"
         );
     });
 }

@@ -1,4 +1,4 @@
-//! Streams that are open, and what they stand on.
+//! Open streams, and the requirements that end them.
 
 use super::*;
 
@@ -20,7 +20,7 @@ async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
         tokio::time::timeout(Duration::from_secs(31), lease.revoked())
             .await
             .unwrap_or_else(|_| panic!("{refused}"));
-        // Who comes back is refused, or hears from upstream why it may not impersonate.
+        // A caller that returns is refused, or forwarded so that upstream says why it may not impersonate.
         let refusal = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap_err();
         match refused {
             "token" => assert_eq!(refusal, CallerRefusal::Unauthorized),
@@ -46,7 +46,7 @@ async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
         let _holds = (lease.hold(), other.hold());
         stage.tokens.0.lock().unwrap().remove("janes-token");
         if mode == AuthorizerMode::SelfCheck {
-            // The caller's own question is refused.
+            // In this mode the token is not reviewed; the caller's own question gets 401.
             stage.script.refuse_user("jane");
         }
         tokio::time::timeout(Duration::from_secs(31), lease.revoked())
@@ -82,7 +82,7 @@ async fn two_tokens_of_one_user_have_streams_of_their_own() {
     }
 }
 
-/// As if by certificate: no token tells them apart.
+/// A caller that impersonates `sue`, as if it had been authenticated by a certificate instead of its token.
 async fn impersonating(
     stage: &Stage,
     impersonator: (&'static str, &str),
@@ -93,7 +93,7 @@ async fn impersonating(
         ..stage.authenticate(&[impersonator]).await.unwrap()
     };
     let headers = map(&[("impersonate-user", "sue")]);
-    stage.guard.impersonated(caller, &headers).await
+    stage.guard.resolve_impersonation(caller, &headers).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,8 +104,8 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
         let mut leases = Vec::new();
         for impersonator in [JANE, JOE] {
             let caller = impersonating(&stage, impersonator).await.unwrap();
-            let permitted = stage.guard.authorize(&caller, &pods("a")).await;
-            leases.push(permitted.unwrap().lease);
+            let authorization = stage.guard.authorize(&caller, &pods("a")).await;
+            leases.push(authorization.unwrap().lease);
         }
         let _holds: Vec<_> = leases.iter().map(Lease::hold).collect();
         stage.script.deny_user("joe");
@@ -117,7 +117,7 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
     }
 }
 
-/// The API server would not see who impersonates, so it cannot be left to it.
+/// The request cannot be forwarded for upstream to decide, because upstream would not see the impersonator's certificate.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn who_may_not_ask_about_itself_may_not_impersonate() {
@@ -140,7 +140,7 @@ async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
     let _running = stage.run();
     stage.ask(&[JANE], &pods("a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(200)).await;
-    // From memory.
+    // The decision comes from the cache.
     let lease = stage.ask(&[JANE], &pods("a")).await.unwrap();
     let _hold = lease.hold();
     stage.script.then_always(down());

@@ -4,19 +4,23 @@ use super::*;
 
 const HANDLERS: usize = 1_000;
 const CHANGES: u64 = 100;
-/// A channel costs memory for each item that it might hold.
+/// A bounded channel allocates memory for its whole capacity, so this is small.
 const ROOM: usize = 200;
 
-/// Changes of few objects, each after the one before was told to all of `others`.
-fn churn(scene: &Scene, store: &mut Store, others: &[(Registration<u64>, Told)]) -> Vec<Replay> {
+/// Distributes changes of a few objects, each after all of `others` have received the previous one.
+fn churn(
+    scene: &Scene,
+    store: &mut Store,
+    others: &[(Registration<u64>, Received)],
+) -> Vec<Replay> {
     let mut replays = vec![Replay::default(); others.len()];
     for turn in 0..CHANGES {
         let name = (turn * 7 % 10).to_string();
         let deletion = (turn % 3 == 0).then(|| store.delete(&name)).flatten();
         let change = deletion.unwrap_or_else(|| store.put(&name));
         scene.processor.distribute(change);
-        for (replay, (_, told)) in replays.iter_mut().zip(others) {
-            replay.told(&told.next());
+        for (replay, (_, received)) in replays.iter_mut().zip(others) {
+            replay.apply(&received.next());
         }
     }
     replays
@@ -33,7 +37,7 @@ fn of_a_thousand_handlers_one_that_is_stuck_holds_up_none() {
     let mut store = Store::default();
     let replays = churn(&scene, &mut store, &others);
     assert!(replays.iter().all(|replay| replay.held == store.held));
-    // The one in hand, and what waits.
+    // The notification of the running call, and at most 20 that wait.
     assert!(stuck.registration.queue_len() <= 21);
     assert_eq!(stuck.entered.0.len(), 1);
 

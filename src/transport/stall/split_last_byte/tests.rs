@@ -1,4 +1,4 @@
-//! Answers as hyper asks for them, and an answer that ends while nobody takes it.
+//! How frames are split, and a response that has ended while its client reads nothing.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use super::*;
 use crate::connection::ClientBody;
 use crate::serve::AnswerBody;
 
-/// Frames of these lengths, one after the other; then the body ends.
+/// Frames of these lengths in this order; then the body ends.
 struct Script {
     frames: VecDeque<usize>,
 }
@@ -45,9 +45,9 @@ impl PauseHint for Script {
 }
 
 #[track_caller]
-fn check(reach: SplitMode, frames: &[usize], expected: &[usize]) {
+fn check(mode: SplitMode, frames: &[usize], expected: &[usize]) {
     let frames = frames.iter().copied().collect();
-    let mut body = SplitLastByte::new(Script { frames }, reach);
+    let mut body = SplitLastByte::new(Script { frames }, mode);
     let mut got = Vec::new();
     while !body.is_end_stream() {
         let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
@@ -76,19 +76,22 @@ fn whole(_: &http::Request<hyper::body::Incoming>) -> SplitLastByte<ClientBody<F
     SplitLastByte::new(AnswerBody::whole(bytes).into(), SplitMode::Divided)
 }
 
-/// All of it fits into what h2 holds, and the answer would be over.
+/// The whole response fits into h2's buffers, so without the split it would be complete.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_nobody_takes_is_reset_though_it_was_handed_over() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
     let mut tasks = JoinSet::new();
     let mut sender = connect(&stalled, &mut tasks, whole).await;
-    let untaken = sender.send_request(request("/")).await.unwrap();
-    let taken = sender.send_request(request("/")).await.unwrap();
-    let taken = taken.into_body().collect().await.unwrap().to_bytes();
-    assert_eq!(taken.len(), 20 * WINDOW_LEN as usize);
+    let unread = sender.send_request(request("/")).await.unwrap();
+    let read = sender.send_request(request("/")).await.unwrap();
+    let read = read.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(read.len(), 20 * WINDOW_LEN as usize);
     tokio::time::sleep(STALL_TIMEOUT - Duration::from_secs(1)).await;
     assert_eq!(stalled.get(), 0);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(stalled.get(), 1);
-    assert!(untaken.into_body().collect().await.is_err(), "it was reset");
+    assert!(
+        unread.into_body().collect().await.is_err(),
+        "the stream is reset"
+    );
 }

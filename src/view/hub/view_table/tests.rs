@@ -1,4 +1,4 @@
-//! What views show, whatever the index leaves out; and that views go when nobody watches them.
+//! Views show the same events as their selectors alone would, and unwatched views are removed.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -10,9 +10,9 @@ use crate::cache::tests::samples::{Recorder, World, keep, kind, uncuttable};
 use crate::cache::{CacheWriter, Change, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceVersion};
+use crate::selector::tests::labelled;
+use crate::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
 use crate::view::hub::directory::{ViewDirectory, ViewKey, ViewRoom};
-use crate::view::selector::tests::labelled;
-use crate::view::selector::{EVALUATED, FieldSelector, LabelSelector, Selector};
 use crate::view::{
     Batch, MetaVersion, ObjectFormat, ObjectPart, Projection, TooManyViews, View, seen_as,
 };
@@ -25,7 +25,7 @@ struct Pods {
     now: Instant,
 }
 
-/// A pod's place, and its node, phase and label; `None` when it goes.
+/// A pod (namespace and name), and its node, phase and label; `None` if it is deleted.
 type Write = ((usize, usize), Option<(usize, usize, usize)>);
 
 const NAMESPACES: [&str; 2] = ["a", "b"];
@@ -58,7 +58,7 @@ impl Pods {
         fields[0] = NODES[node].into();
         fields[5] = PHASES[phase].into();
         let label = ("app".into(), APPS[app].into());
-        // Twice, as no server writes it; a view must not show the event twice for that.
+        // The label twice, which no server sends: a view must not show the event twice because of it.
         let mut labels = vec![label; if app > 0 { 2 } else { 0 }];
         if node > 0 {
             labels.push(("rank".into(), RANKS[phase].into()));
@@ -82,8 +82,8 @@ impl Pods {
         let changes: Vec<_> = writes.iter().map(|write| self.write(*write)).collect();
         self.recorder.take();
         self.writer.apply(changes, self.now);
-        let told = self.recorder.take().into_iter();
-        told.flat_map(|(events, _)| events).collect()
+        let dispatches = self.recorder.take().into_iter();
+        dispatches.flat_map(|(events, _)| events).collect()
     }
 }
 
@@ -123,7 +123,7 @@ const LABELS: [&str; 18] = [
     "app in (x,y),rank",
     "rank>0",
     "rank<9,app",
-    // More than stand each by itself.
+    // More values than a view is indexed by.
     "app in (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,y)",
 ];
 
@@ -136,15 +136,15 @@ fn selector(namespace: Option<usize>, fields: usize, labels: usize) -> Selector 
     }
 }
 
-/// Room for the one client of most tests.
+/// A bounded room for the single client that most tests have.
 fn bounded() -> ViewRoom {
     ViewRoom::Bounded(Peer::UNKNOWN)
 }
 
-/// Both halves of a hub.
+/// The two parts of a hub: directory and view table.
 struct Views {
     directory: ViewDirectory,
-    roster: ViewTable,
+    view_table: ViewTable,
 }
 
 impl Views {
@@ -152,12 +152,12 @@ impl Views {
         let hasher = Hasher::default();
         Self {
             directory: ViewDirectory::new(&hasher),
-            roster: ViewTable::new(hasher),
+            view_table: ViewTable::new(hasher),
         }
     }
 
-    fn settle(&mut self) {
-        self.roster.settle(self.directory.take_changes());
+    fn apply_changes(&mut self) {
+        self.view_table.apply_changes(self.directory.take_changes());
     }
 
     fn try_enter(
@@ -165,10 +165,13 @@ impl Views {
         selector: &Selector,
         room: ViewRoom,
     ) -> Result<Arc<View>, TooManyViews> {
-        let cut = None;
-        let wish = ViewKey { selector, cut };
-        let view = self.directory.enter(wish, Encoding::Json, room);
-        self.settle();
+        let projection = None;
+        let key = ViewKey {
+            selector,
+            projection,
+        };
+        let view = self.directory.enter(key, Encoding::Json, room);
+        self.apply_changes();
         view
     }
 
@@ -176,17 +179,17 @@ impl Views {
         self.try_enter(selector, ViewRoom::Unbounded).unwrap()
     }
 
-    /// Lays all of it out, and returns the views that show something.
+    /// Lays out all events, and returns the views that show some of them.
     fn lay_out(&mut self, events: &[Arc<Event>], now: Instant) -> Vec<Arc<ViewCore>> {
-        self.settle();
+        self.apply_changes();
         let mut shown = Vec::new();
-        let laid_out = self.roster.lay_out(events, now, &mut shown);
+        let laid_out = self.view_table.lay_out(events, now, &mut shown);
         assert_eq!(laid_out.events, events.len());
         shown
     }
 }
 
-/// What a look at the selector alone says that a view shows of a dispatch.
+/// The part of a dispatch that a view must show, from evaluating its selector for each event.
 fn expected(
     events: &[Arc<Event>],
     selector: &Selector,
@@ -217,9 +220,9 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let place = (0..NAMESPACES.len(), 0..NAMES.len());
+    let pod = (0..NAMESPACES.len(), 0..NAMES.len());
     let state = (0..NODES.len(), 0..PHASES.len(), 0..APPS.len());
-    let write = (place, proptest::option::weighted(0.8, state));
+    let write = (pod, proptest::option::weighted(0.8, state));
     let namespace = proptest::option::weighted(0.4, 0..NAMESPACES.len());
     let join = (namespace, 0..FIELDS.len(), 0..LABELS.len());
     prop_oneof![
@@ -229,7 +232,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A watcher's view, place and selector.
+/// A watch: its view, cursor and selector.
 struct Watcher {
     view: Arc<View>,
     cursor: Sequence,
@@ -262,14 +265,14 @@ proptest! {
                     let woken = views.lay_out(&events, pods.now);
                     for watcher in &mut watchers {
                         let batches = shown(&watcher.view, &mut watcher.cursor);
-                        let told: Vec<_> = batches
+                        let actual: Vec<_> = batches
                             .iter()
                             .map(|batch| (batch.first, batch.last, batch.count, batch.frames.to_vec()))
                             .collect();
                         let expected = expected(&events, &watcher.selector);
                         let wakes = woken.iter().filter(|core| Arc::ptr_eq(core, watcher.view.core()));
                         prop_assert_eq!(wakes.count(), usize::from(expected.is_some()));
-                        prop_assert_eq!(told, Vec::from_iter(expected), "{:?}", watcher.selector);
+                        prop_assert_eq!(actual, Vec::from_iter(expected), "{:?}", watcher.selector);
                     }
                 }
             }
@@ -277,7 +280,7 @@ proptest! {
     }
 }
 
-/// How often each of these selectors' views is looked at for one event.
+/// How often the view of each of these selectors is evaluated for one event.
 fn looks(labels: &[&str], write: Write) -> Vec<usize> {
     let (mut pods, mut views) = (Pods::new(), Views::new());
     let _entered: Vec<_> = labels
@@ -287,7 +290,7 @@ fn looks(labels: &[&str], write: Write) -> Vec<usize> {
     let mut looks = vec![0; labels.len()];
     for event in pods.apply(&[write]) {
         let look = |number: Number| looks[number as usize] += 1;
-        views.roster.interest.concerned(&event, look);
+        views.view_table.index.concerned(&event, look);
     }
     looks
 }
@@ -320,11 +323,11 @@ fn views_that_nobody_watches_go_though_no_event_concerns_them() {
     assert_eq!(views.directory.view_count(), 1);
     let events = pods.apply(&[((0, 0), Some((2, 0, 0)))]);
     views.lay_out(&events, pods.now);
-    assert_eq!(views.roster.views.len(), 1);
+    assert_eq!(views.view_table.views.len(), 1);
     assert!(Arc::ptr_eq(&stays, &views.enter(&selector(None, 7, 0))));
 }
 
-/// Clients may come with ever new selectors while nothing happens.
+/// Clients may open watches with new selectors again and again while no event happens.
 #[test]
 fn views_that_come_and_go_without_any_event_stay_few() {
     let mut views = Views::new();
@@ -334,12 +337,12 @@ fn views_that_come_and_go_without_any_event_stay_few() {
             ..Selector::default()
         };
         drop(views.enter(&selector));
-        let left = views.roster.views.len();
-        assert!(left <= 8, "{left}");
+        let remaining = views.view_table.views.len();
+        assert!(remaining <= 8, "{remaining}");
     }
 }
 
-/// Terms that ask for so many labels not to be there, different ones for each `seed`.
+/// A selector that requires the absence of `count` labels, different ones for each `seed`.
 fn absent(seed: usize, count: usize) -> Selector {
     let terms = (0..count).map(|index| format!("!k{seed}x{index}"));
     labelled(&terms.collect::<Vec<_>>().join(","))
@@ -358,32 +361,36 @@ fn nothing_is_evaluated_for_views_that_nobody_watches() {
         views.lay_out(&events, pods.now);
         EVALUATED.get()
     };
-    assert_eq!(evaluated(&mut views), 3_000 * 5, "an object is made");
+    assert_eq!(
+        evaluated(&mut views),
+        3_000 * 5,
+        "a created object has one state to evaluate"
+    );
     entered.truncate(10);
-    // More than one batch lets go of.
+    // More views than one dispatch removes.
     assert_eq!(evaluated(&mut views), 2 * 10 * 5);
-    let left = views.roster.views.len();
-    assert!((1_000..3_000).contains(&left), "{left}");
+    let remaining = views.view_table.views.len();
+    assert!((1_000..3_000).contains(&remaining), "{remaining}");
     (0..10).for_each(|_| _ = evaluated(&mut views));
-    assert_eq!(views.roster.views.len(), 10);
+    assert_eq!(views.view_table.views.len(), 10);
 }
 
-/// Each is searched for among all that are under its values.
+/// Each removal searches all views under the same values.
 #[test]
 fn the_more_views_are_alike_the_fewer_go_with_one_batch() {
     let mut views = Views::new();
-    // One term, so that they weigh nothing, however many there are.
+    // With one term each, the views weigh nothing, however many there are.
     let set = |index| labelled(&format!("app in (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,x{index})"));
     let entered: Vec<_> = (0..2_000).map(|index| views.enter(&set(index))).collect();
-    views.settle();
+    views.apply_changes();
     drop(entered);
-    views.settle();
-    let gone = 2_000 - views.roster.views.len();
+    views.apply_changes();
+    let gone = 2_000 - views.view_table.views.len();
     assert!((20..200).contains(&gone), "{gone}");
-    while !views.roster.left.is_empty() {
-        views.settle();
+    while !views.view_table.unwatched.is_empty() {
+        views.apply_changes();
     }
-    assert!(views.roster.views.is_empty() && views.roster.interest.is_empty());
+    assert!(views.view_table.views.is_empty() && views.view_table.index.is_empty());
 }
 
 #[test]
@@ -397,9 +404,9 @@ fn of_views_that_are_not_alike_a_thousand_go_with_one_batch() {
         .map(|index| views.enter(&namespace(index)))
         .collect();
     drop(entered);
-    for left in [3_000 - 1_024, 3_000 - 2 * 1_024, 0] {
-        views.settle();
-        assert_eq!(views.roster.views.len(), left);
+    for remaining in [3_000 - 1_024, 3_000 - 2 * 1_024, 0] {
+        views.apply_changes();
+        assert_eq!(views.view_table.views.len(), remaining);
     }
 }
 
@@ -416,9 +423,9 @@ fn what_all_views_cost_an_event_is_bounded() {
     views.lay_out(&events, pods.now);
     assert_eq!(EVALUATED.get(), entered.len() * 60);
     assert!(EVALUATED.get() <= 4_096);
-    // Who asks for the same as others costs nothing more.
+    // Joining an existing view costs nothing more.
     views.try_enter(&absent(0, 60), bounded()).unwrap();
-    // One value, and terms that few events lead to.
+    // Views with one value, and with terms that few events reach.
     for index in 0..10_000 {
         let text = format!("app=x{index}");
         entered.push(views.try_enter(&labelled(&text), bounded()).unwrap());
@@ -452,7 +459,7 @@ fn views_under_one_value_are_bounded_as_well() {
     views.try_enter(&elsewhere, bounded()).unwrap();
 }
 
-/// Enters views, each of a selector of its own, until one is refused.
+/// Joins views with different selectors until one is refused.
 fn fill(views: &mut Views, peer: Peer, selector: impl Fn(usize) -> Selector) -> Vec<Arc<View>> {
     let enter = |index| {
         views
@@ -460,7 +467,7 @@ fn fill(views: &mut Views, peer: Peer, selector: impl Fn(usize) -> Selector) -> 
             .ok()
     };
     let entered: Vec<_> = (0..50_000).map_while(enter).collect();
-    assert!(entered.len() < 50_000, "all were let in");
+    assert!(entered.len() < 50_000, "no view was refused");
     entered
 }
 
@@ -480,8 +487,8 @@ fn one_client_leaves_room_for_the_selectors_of_others() {
         let held = fill(&mut views, greedy, selector);
         let new = |index: usize| selector(60_000 + index);
         let first = views.try_enter(&new(0), ViewRoom::Bounded(other));
-        let first = first.expect("the other finds room");
-        // Whoever asks for what is there costs nobody anything.
+        let first = first.expect("the other client has room");
+        // Joining an existing view is free for every client.
         let shared = views
             .try_enter(&selector(0), ViewRoom::Bounded(other))
             .unwrap();
@@ -499,20 +506,20 @@ fn a_view_is_closed_by_an_event_only_when_all_before_it_can_be_read() {
     let shown = world.write("a/1", None);
     let hidden = Change::Put(uncuttable("a/2", world.version + 1));
     world.apply(vec![shown, hidden]);
-    let told = recorder.take().into_iter();
-    let events: Vec<_> = told.flat_map(|(events, _)| events).collect();
+    let dispatches = recorder.take().into_iter();
+    let events: Vec<_> = dispatches.flat_map(|(events, _)| events).collect();
 
     let mut directory = ViewDirectory::new(&Hasher::default());
     let metadata = ObjectFormat {
         form: ObjectPart::Metadata(MetaVersion::V1),
         ..ObjectFormat::default()
     };
-    let wish = ViewKey {
+    let key = ViewKey {
         selector: &Selector::default(),
-        cut: Projection::new(metadata, &kind(Layout::Typed)),
+        projection: Projection::new(metadata, &kind(Layout::Typed)),
     };
-    let view = directory.enter(wish, Encoding::Json, bounded()).unwrap();
-    let mut writer = directory.take_changes().arrived.remove(0);
+    let view = directory.enter(key, Encoding::Json, bounded()).unwrap();
+    let mut writer = directory.take_changes().added.remove(0);
     for event in &events {
         writer.offer(event, &mut Vec::new(), &mut Projections::default());
         assert!(
@@ -525,7 +532,7 @@ fn a_view_is_closed_by_an_event_only_when_all_before_it_can_be_read() {
     assert_eq!(view.head(), 1);
 }
 
-/// Others get their turn between two slices.
+/// Other tasks run between two slices.
 #[test]
 fn a_batch_that_costs_much_is_laid_out_in_parts() {
     let (mut pods, mut views) = (Pods::new(), Views::new());
@@ -537,7 +544,7 @@ fn a_batch_that_costs_much_is_laid_out_in_parts() {
     let (mut rest, mut parts) = (&events[..], 0);
     while !rest.is_empty() {
         EVALUATED.set(0);
-        let laid_out = views.roster.lay_out(rest, pods.now, &mut Vec::new());
+        let laid_out = views.view_table.lay_out(rest, pods.now, &mut Vec::new());
         assert!(laid_out.events > 0 && EVALUATED.get() < 80_000);
         rest = &rest[laid_out.events..];
         parts += 1;
@@ -547,7 +554,7 @@ fn a_batch_that_costs_much_is_laid_out_in_parts() {
 
 #[test]
 fn events_that_nobody_watches_cost_by_their_size() {
-    let mut roster = ViewTable::new(Hasher::default());
+    let mut view_table = ViewTable::new(Hasher::default());
     for data_len in [0, 20_000] {
         let mut world = World::new(1, 1 << 20, Arc::new(Recorder::default()));
         world.data_len = data_len;
@@ -564,10 +571,10 @@ fn events_that_nobody_watches_cost_by_their_size() {
         assert_eq!(read, Ok(3_000));
         let (mut count, mut cost) = (0, 0);
         while cost < SLICE_COST {
-            cost += EVENT_COST + events[count].object().frame_len() / LABELS_PER_TERM;
+            cost += EVENT_COST + events[count].object().frame_len() / OBJECT_BYTES_PER_TERM;
             count += 1;
         }
-        let laid_out = roster.lay_out(&events, world.now, &mut Vec::new());
+        let laid_out = view_table.lay_out(&events, world.now, &mut Vec::new());
         assert_eq!((laid_out.events, laid_out.lines), (count, 0));
         assert!(count < 3_000);
     }
@@ -584,7 +591,7 @@ fn memory_of_a_small_batch_is_kept_and_of_a_large_one_not() {
         let events = pods.apply(&vec![((0, 0), Some((0, 0, 0))); count]);
         let shown = views.lay_out(&events, pods.now);
         assert_eq!(
-            (shown.len(), views.roster.spare.len()),
+            (shown.len(), views.view_table.spare.len()),
             (2, kept),
             "{count}"
         );
@@ -603,7 +610,7 @@ fn each_view_has_its_turn_to_drop_what_is_old() {
         entered.iter().filter(holds).count()
     };
     assert_eq!(holding(&entered), entered.len());
-    for _ in 0..views.roster.views.capacity() {
+    for _ in 0..views.view_table.views.capacity() {
         let before = holding(&entered);
         views.lay_out(&[], later);
         assert!(holding(&entered) + SWEPT_PER_BATCH >= before);

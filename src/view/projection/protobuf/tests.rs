@@ -1,4 +1,4 @@
-//! Cuts beside what a real server sends for the same (tests/captured).
+//! Projections compared with what an API server sends in the same form (tests/captured).
 
 use proptest::prelude::*;
 
@@ -31,12 +31,12 @@ fn raws(name: &str) -> Vec<(EventKind, Vec<u8>)> {
 fn a_partial_object_is_the_servers_own() {
     for kind in ["pods", "nodes"] {
         let whole = raws(&format!("{kind}.frames"));
-        let cut = whole
+        let reduced = whole
             .iter()
             .map(|(kind, raw)| (*kind, partial(raw).unwrap()));
         let expected = raws(&format!("{kind}.partial.frames"));
         assert_eq!(expected.len(), 5);
-        assert_eq!(cut.collect::<Vec<_>>(), expected, "{kind}");
+        assert_eq!(reduced.collect::<Vec<_>>(), expected, "{kind}");
     }
 }
 
@@ -44,8 +44,8 @@ fn a_partial_object_is_the_servers_own() {
 fn only_managed_fields_are_left_out() {
     for (_, raw) in raws("pods.frames").into_iter().chain(raws("nodes.frames")) {
         let before = scan_protobuf_object(&raw, FieldTable::default()).unwrap();
-        let cut = without_managed_fields(&raw).unwrap();
-        let after = scan_protobuf_object(&cut, FieldTable::default()).unwrap();
+        let reduced = without_managed_fields(&raw).unwrap();
+        let after = scan_protobuf_object(&reduced, FieldTable::default()).unwrap();
         assert_eq!(after.labels, before.labels);
         let fields = |raw: &[u8]| {
             let metadata = WireFields::new(raw).next().unwrap().unwrap();
@@ -55,12 +55,12 @@ fn only_managed_fields_are_left_out() {
             all.map(|field| (field.number, field.span.of(raw).to_vec()))
                 .collect::<Vec<_>>()
         };
-        let (mut kept, left) = (fields(&raw), fields(&cut));
+        let (mut kept, left) = (fields(&raw), fields(&reduced));
         let count = kept.len();
         kept.retain(|(number, _)| *number != MANAGED_FIELDS);
         assert!(kept.len() < count);
         assert_eq!(left, kept);
-        assert_eq!(without_managed_fields(&cut).unwrap(), cut);
+        assert_eq!(without_managed_fields(&reduced).unwrap(), reduced);
     }
     assert!(without_managed_fields(&[8, 1]).is_err());
     assert!(without_managed_fields(&[0x0a, 1, 0x0a]).is_err());
@@ -90,7 +90,7 @@ fn a_custom_resources_metadata_is_the_servers_own() {
         );
     }
     assert_eq!(written, expected);
-    // The list was taken before anything changed.
+    // The list was captured before anything changed.
     let initial: Vec<_> = written.into_iter().take(2).map(|(_, raw)| raw).collect();
     assert_eq!(initial, items(&captured("widgets.partial.list")));
 }
@@ -106,12 +106,12 @@ fn metadata(object: &[u8]) -> &[u8] {
 
 #[test]
 fn a_lists_items_are_cut_as_events_are() {
-    let (whole, cut) = (captured("pods.list"), captured("pods.partial.list"));
+    let (whole, reduced) = (captured("pods.list"), captured("pods.partial.list"));
     let parts: Vec<_> = items(&whole)
         .iter()
         .map(|item| partial(item).unwrap())
         .collect();
-    assert_eq!(parts, items(&cut));
+    assert_eq!(parts, items(&reduced));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_member_of_another_type_counts_as_absent_and_the_others_stay() {
         let text = format!(r#"{{"name":"n",{odd},"uid":"u"}}"#);
         assert_eq!(of(&text), plain, "{text}");
     }
-    // Of what stands twice the last counts.
+    // Of a member that occurs twice, the last one counts.
     assert_eq!(of(r#"{"name":"a","uid":"u","n\u0061me":"n"}"#), plain);
 }
 

@@ -1,24 +1,24 @@
-//! Times as Go's RFC 3339 reads them: years 0000 to 9999 in any zone. Libraries end earlier, at the last second that every
-//! zone can write.
+//! Times as Go's RFC 3339 parser reads them: years 0000 to 9999 in any zone. Libraries have a narrower range: they end at the last
+//! second that every zone can write.
 
-/// A moment, as far as it matters here.
+/// A point in time, as precise as `ObjectMeta` needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Instant {
-    /// Since 1970 in UTC; what is between two seconds belongs to the first.
+    /// Seconds since 1970 in UTC, rounded down.
     pub(super) second: i64,
-    /// Whether it is the second's very beginning.
-    is_sharp: bool,
+    /// Whether there is no fraction of a second.
+    is_whole_second: bool,
 }
 
 impl Instant {
     /// Go's `Time{}`, which counts as no time: 0001-01-01T00:00:00Z.
     pub(super) const ZERO: Self = Self {
         second: -62_135_596_800,
-        is_sharp: true,
+        is_whole_second: true,
     };
 }
 
-/// Reads `2006-01-02T15:04:05.999Z` or with `+07:00` at its end; `None` for all else.
+/// Parses `2006-01-02T15:04:05.999Z`, or the same with an offset such as `+07:00`; `None` for any other text.
 pub(super) fn instant(text: &str) -> Option<Instant> {
     let (clock, rest) = text.as_bytes().split_at_checked(19)?;
     let &[
@@ -55,7 +55,7 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
     let clock = (hour * 60 + minute) * 60 + second;
     Some(Instant {
         second: days_since_1970(year, month, day) * 86_400 + clock - offset(zone)?,
-        is_sharp: fraction.iter().all(|digit| *digit == b'0'),
+        is_whole_second: fraction.iter().all(|digit| *digit == b'0'),
     })
 }
 
@@ -65,7 +65,7 @@ fn number(digits: [u8; 2]) -> Option<i64> {
     is_number.then(|| i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
 }
 
-/// The digits behind the point, if there is one, and what follows them.
+/// The digits after the point, if there is one, and the rest of the text.
 fn fraction(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let [b'.' | b',', digits @ ..] = rest else {
         return Some((&rest[..0], rest));
@@ -74,7 +74,7 @@ fn fraction(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     (len > 0).then(|| digits.split_at(len))
 }
 
-/// Seconds that a zone is ahead of UTC. Go takes 24 hours and 60 minutes, too.
+/// The offset of a zone from UTC in seconds. Like Go, it accepts 24 hours and 60 minutes.
 fn offset(zone: &[u8]) -> Option<i64> {
     let (sign, h0, h1, m0, m1) = match *zone {
         [b'Z'] => return Some(0),
@@ -96,7 +96,7 @@ const fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Of the Gregorian calendar, continued into the past. Years count from March here, so that the day that some lack is their last.
+/// Days since 1970 in the proleptic Gregorian calendar. Years start in March here, so that a leap day is the last day of its year.
 const fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     const TO_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;

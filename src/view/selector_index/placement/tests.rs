@@ -1,9 +1,9 @@
-//! Where views stand, and what they weigh there.
+//! The positions of views in the index, and their weights.
 
 use super::*;
 use crate::resource::{FieldTable, Gvr};
-use crate::view::selector::FieldSelector;
-use crate::view::selector::tests::labelled;
+use crate::selector::FieldSelector;
+use crate::selector::tests::labelled;
 
 fn with_fields(text: &str) -> Selector {
     let table = FieldTable::of(&Gvr::new("", "v1", "pods"));
@@ -25,8 +25,8 @@ fn placement() -> Placement {
 }
 
 fn kinds(placement: &Placement, selector: &Selector) -> Vec<ValueKind> {
-    let place = placement.place(selector);
-    place.iter().map(|(kind, _)| *kind).collect()
+    let position = placement.position_for(selector);
+    position.iter().map(|(kind, _)| *kind).collect()
 }
 
 #[test]
@@ -60,30 +60,33 @@ fn a_view_stands_where_the_fewest_stand() {
     let (a, b) = (labelled("a=x"), labelled("b=x"));
     let both = labelled("a=x,b=x");
     let set = labelled("a in (x,y),b=x");
-    let [at_a, at_b] = [&a, &b].map(|selector| placement.place(selector));
+    let [at_a, at_b] = [&a, &b].map(|selector| placement.position_for(selector));
     placement.add(&at_a, 1, Peer::UNKNOWN);
-    assert_eq!(placement.place(&both), at_b);
+    assert_eq!(placement.position_for(&both), at_b);
     for _ in 0..2 {
         placement.add(&at_b, 1, Peer::UNKNOWN);
     }
-    assert_eq!(placement.place(&both), at_a);
-    // Of a set the value with most counts.
-    assert_eq!(placement.place(&set).len(), 2);
+    assert_eq!(placement.position_for(&both), at_a);
+    // For a set, the value with the most views counts.
+    assert_eq!(placement.position_for(&set).len(), 2);
     placement.add(&at_a, 1, Peer::UNKNOWN);
-    assert_eq!(placement.place(&set), at_b);
+    assert_eq!(placement.position_for(&set), at_b);
     for _ in 0..2 {
         placement.remove(&at_a, 1, Peer::UNKNOWN);
-        assert_eq!(placement.place(&both), at_a);
+        assert_eq!(placement.position_for(&both), at_a);
     }
     for _ in 0..2 {
         placement.remove(&at_b, 1, Peer::UNKNOWN);
     }
-    assert!(placement.loads.is_empty(), "nothing is left of what went");
+    assert!(
+        placement.loads.is_empty(),
+        "removed views leave nothing behind"
+    );
 }
 
 #[test]
 fn a_view_weighs_the_terms_that_its_place_has_not_answered() {
-    let weighs = |selector: &Selector| weight(selector, &placement().place(selector));
+    let weighs = |selector: &Selector| weight(selector, &placement().position_for(selector));
     assert_eq!(weighs(&Selector::default()), 0);
     assert_eq!(weighs(&in_namespace(Selector::default())), 0);
     assert_eq!(weighs(&labelled("!a,!b")), EVERYWHERE_WEIGHT + 2);
